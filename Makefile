@@ -1,14 +1,17 @@
-# Needs Python >= 3.11 and make. `make demo` shows the loop, `make test` runs every rung this machine can.
+# Needs Python >= 3.11 and make. `make demo` shows the loop, `make test` tests it.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+
+# Where it is set, every process compiles all that it imports anew, and four times all tests.
+export PYTHONDONTWRITEBYTECODE :=
 
 V := .venv/bin
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup demo test e2e stack-test bench soak bench-cluster mutate lint types imports quick check schemas chart kafka \
-	lock docs wheel release clean
+.PHONY: help setup demo test test-all nightly bench soak mutate lint types imports quick schemas chart lock docs wheel \
+	release clean
 
 help: ## What there is
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 15
@@ -26,26 +29,25 @@ setup: .venv/.ready ## Make or refresh the environment (.venv), from the lock fi
 	@$(V)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
 	@$(V)/uv pip sync --quiet --compile-bytecode --python $(V)/python --require-hashes requirements.lock
 	@$(V)/uv pip install --quiet --python $(V)/python --no-deps --no-build-isolation --editable .
+	@$(V)/python -m compileall -q -j 0 agents deploy generate schemas streams tests/testbed # once, not in each process of the tests
 	@touch $@
 
 demo: setup ## See the loop close; options as ARGS="--seconds 30 --plain"
 	@$(V)/slacktide demo $(ARGS)
 
-# A node on an emulated processor answers in time only where nothing else runs.
-ALONE := tests/cluster/v2 tests/cluster/numa
+# Two processes compute and two wait, on a machine with two processors.
+POOL := -n 4
 
-test: setup ## Every rung that this machine can run; options for pytest as ARGS="-k quota"
-	@tests/testbed/setup
-	@$(if $(ARGS),$(V)/pytest $(ARGS),$(V)/pytest -n 2 $(ALONE:%=--ignore=%); code=$$?; \
-	for each in $(ALONE); do $(V)/pytest $$each || code=1; done; exit $$code)
+test: setup ## The tests that need nothing but Python, in minutes; options for pytest as ARGS="-k quota"
+	@$(V)/pytest $(if $(ARGS),$(ARGS),$(POOL) --ladder here)
 
-e2e: setup ## Slacktide on a real Kubernetes node, waits and outages in full (as root; builds Kubernetes once)
-	@tests/testbed/setup cluster
-	@SLACKTIDE_E2E=1 $(V)/pytest tests/cluster/e2e $(ARGS)
+test-all: setup ## Every test, after installing and building what they need (as root; says first what that is)
+	@tests/testbed/setup all
+	@$(V)/pytest $(if $(ARGS),$(ARGS),$(POOL))
 
-stack-test: setup ## The stack in Docker: up, three workers, every restart, down (as root; builds compose once)
-	@for each in kafka prometheus docker; do tests/testbed/setup $$each || exit 1; done
-	@SLACKTIDE_REQUIRE_ALL=1 $(V)/pytest tests/stack $(ARGS)
+nightly: setup ## All of test-all, with more examples, more seeds, and waits and outages in full
+	@tests/testbed/setup all
+	@HYPOTHESIS_PROFILE=nightly SLACKTIDE_NIGHTLY=1 SLACKTIDE_REQUIRE_ALL=1 $(V)/pytest $(if $(ARGS),$(ARGS),$(POOL))
 
 bench: setup ## Print the figures that the project promises
 	@$(V)/python bench $(ARGS)
@@ -53,10 +55,6 @@ bench: setup ## Print the figures that the project promises
 soak: setup ## 15 minutes with light faults: fails on growth; ARGS="--minutes 60 --report FILE"
 	@tests/testbed/setup kafka
 	@PYTHONPATH=tests $(V)/python -m attack.soak $(ARGS)
-
-bench-cluster: setup ## A thousand kwok nodes on a real API server; ARGS="--nodes 100"
-	@tests/testbed/setup kwok
-	@$(V)/python bench --only cluster $(ARGS)
 
 mutate: setup ## Break decision modules and see whether tests complain: ARGS="memory_evict evict_tasks"
 	@tests/mutation/run $(ARGS)
@@ -71,21 +69,16 @@ types: setup ## mypy, strict
 imports: setup ## import-linter: imports go one way
 	@$(V)/lint-imports
 
-quick: setup ## Lint, types and pure tests, in minutes: needs no root, Java or Docker
-	@$(MAKE) --keep-going lint types
-	@HYPOTHESIS_PROFILE=quick $(V)/pytest tests/pure -n 2 --dist worksteal -m "not exhaustive" $(ARGS)
-
-check: lint types imports test ## All that CI runs
+quick: lint types ## Lint, types and pure tests, in minutes: needs no root, Java or Docker
+	@HYPOTHESIS_PROFILE=few $(V)/pytest tests/pure -n 2 --dist worksteal -m "not exhaustive" $(ARGS)
 
 schemas: setup ## Renew schemas, AsyncAPI and the reference pages from messages, commands, metrics and alerts
 	@$(V)/python -m generate.schemas
 	@$(V)/python -m generate.reference
 
-chart: setup ## Renew the templates of deploy/chart from deploy/kubernetes (needs kubectl)
-	@$(V)/python -m generate.chart $$(command -v kubectl || echo $${XDG_CACHE_HOME:-$$HOME/.cache}/slacktide/cluster/bin/kubectl)
-
-kafka: ## Fetch Apache Kafka's jars for the tests (needs Maven)
-	@tests/testbed/setup kafka
+chart: setup ## Renew the templates of deploy/chart from deploy/kubernetes (needs kubectl on the path, or Go)
+	@command -v kubectl >/dev/null || tests/testbed/setup api
+	@$(V)/python -m generate.chart $$(command -v kubectl || ls -t $${XDG_CACHE_HOME:-$$HOME/.cache}/slacktide/go/*/kubectl | head -1)
 
 # No host of a registry gets into the file: it is whoever installs that says where from.
 lock: setup ## Renew requirements.lock within what pyproject.toml allows

@@ -30,6 +30,8 @@ def load_yaml(path: Path) -> object:
     try:
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
+    except FileNotFoundError as exc:
+        raise _refused(path, "", "no such file", "") from exc
     except OSError as exc:
         raise _refused(path, "", exc.strerror or str(exc), "a file that can be read") from exc
     if len(content) > BYTES_MAX:
@@ -73,6 +75,8 @@ class Watched(Generic[T]):
         self.path = path
         self.refused = ""
         """Why the current file is refused; "": it is in force."""
+        self.findings: list[Finding] = []
+        """Each error of a refused file."""
         self._read = read
         self._stamp = stamp_of(self.path)
         try:
@@ -81,7 +85,7 @@ class Watched(Generic[T]):
             if last is None:
                 raise
             self.value = last
-            self.refused = self._text_of(exc)
+            self.refused, self.findings = self._text_of(exc), exc.findings
 
     @property
     def changed(self) -> bool:
@@ -98,8 +102,10 @@ class Watched(Generic[T]):
             value = self._read(load_yaml(self.path), str(self.path))
         except ConfigError as exc:
             before, self.refused = self.refused, self._text_of(exc)
+            self.findings = exc.findings
             return before != self.refused
         before, self.refused = self.refused, ""
+        self.findings = []
         changed = value != self.value
         self.value = value
         return changed or bool(before)
@@ -142,4 +148,4 @@ def _text_of(exc: Exception) -> str:
 
 
 def _refused(path: Path, field: str, value: str, accepted: str) -> ConfigError:
-    return ConfigError([Finding(file=str(path), field=field or "content", value=value, accepted=accepted)])
+    return ConfigError([Finding(file=str(path), field=field, value=value, accepted=accepted)])

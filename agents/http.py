@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.errors import SlacktideError, TextError
+from slacktide.schemas.text import integer_of
 
 TIMEOUT_S = 5.0
 BYTES_MAX = 32 * 1024 * 1024
-_SECONDS = re.compile(r"[0-9]{1,6}")
+RETRY_S_MAX = 999_999
 
 
 class HttpError(SlacktideError):
@@ -105,7 +106,15 @@ def _exchange(connection: HTTPConnection, request: Request) -> Answer:
     if response.length:  # with a size limit, a truncated body is not detected otherwise
         raise IncompleteRead(body, response.length)
     after = response.headers.get("Retry-After", "")
-    return Answer(status=response.status, body=body, retry_after_s=int(after) if _SECONDS.fullmatch(after) else None)
+    return Answer(status=response.status, body=body, retry_after_s=_seconds(after))
+
+
+def _seconds(retry_after: str) -> int | None:
+    """None: absent, or a date."""
+    try:
+        return integer_of(retry_after, where="Retry-After", least=0, most=RETRY_S_MAX)
+    except TextError:
+        return None
 
 
 class _Deadline:

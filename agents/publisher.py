@@ -18,7 +18,7 @@ from slacktide.schemas.errors import BadMessageError, LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, revision_of
 from slacktide.schemas.kubernetes import Described
-from slacktide.schemas.policy import KEY, InForce, NodeSource, Parsed, Policy
+from slacktide.schemas.policy import KEY, InForce, NodeSource, Parsed, Policy, RefusedFile, refused_file
 from slacktide.schemas.topics import DEAD_LETTER, INVENTORY, POLICY
 from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.records import Out, Record, dead_letter, event, place_of
@@ -62,6 +62,8 @@ class Publisher:
         self._ensure_topics, self._now_ms, self._node_source = ensure_topics, now_ms, node_source
         self._writer_epoch, self._source = writer_epoch, source
         self._latest: _Latest = {}
+        self._refused: RefusedFile | None = None
+        """The operator's invalid file as it was published, also by an earlier writer."""
         self._changed: set[tuple[str, str]] = set()
         self._letters = Letters()
         self._stirred = asyncio.Event()
@@ -123,7 +125,9 @@ class Publisher:
         except LogError:
             await self._ensure_topics()
             await self._sender.connect(TOPICS)
-        self._installation = (await read_policy(self._bootstrap)).policy.installation or self._installation
+        found = (await read_policy(self._bootstrap)).policy
+        self._installation = found.installation or self._installation
+        self._refused = self._refused or found.refused
 
     async def _publish(self, which: set[tuple[str, str]]) -> None:
         keys = sorted(which)
@@ -152,10 +156,20 @@ class Publisher:
 
     def _out(self, topic: str, key: str, body: Policy | NodeInventory | None) -> Out:
         now_ms = self._now_ms()
+        if isinstance(body, Policy):
+            body = msgspec.structs.replace(body, refused=self._dated(body.refused, now_ms))
         if body is not None:
             body = msgspec.structs.replace(body, installation=self._installation, published_ms=now_ms)
         value = None if body is None else encode(body)
         return event(topic, key, value, source=self._source, event_id=f"{key}/{now_ms}", event_ms=now_ms)
+
+    def _dated(self, refused: RefusedFile | None, now_ms: int) -> RefusedFile | None:
+        """Add since when it has these errors."""
+        before, self._refused = self._refused, refused
+        if refused is not None:
+            since_ms = before.since_ms if before is not None and before.findings == refused.findings else now_ms
+            self._refused = msgspec.structs.replace(refused, since_ms=since_ms)
+        return self._refused
 
 
 async def read_policy(bootstrap: Cluster) -> InForce:
@@ -197,8 +211,9 @@ async def publish_files(
 def _publish_policy(publisher: Publisher, policy: Watched[Parsed]) -> None:
     if policy.refused:
         log.error("%s", policy.refused)
-    else:
-        for note in policy.value.notes:
-            log.warning("%s", note)
-    # Also if refused: at a start the last valid content may not be in Kafka yet.
+        # At a start the last valid content may not be in Kafka yet.
+        publisher.policy(msgspec.structs.replace(policy.value.policy, refused=refused_file(policy.findings)))
+        return
+    for note in policy.value.notes:
+        log.warning("%s", note)
     publisher.policy(policy.value.policy)

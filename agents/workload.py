@@ -10,6 +10,9 @@ from typing import Literal
 
 import msgspec
 
+from slacktide.schemas.errors import TextError
+from slacktide.schemas.text import answer_of
+
 Standing = Literal["there", "deleted", "refused", "unknown"]
 """State of a workload. ``refused``: this account may not read it; ``unknown``: no usable response."""
 _OK, _NOT_FOUND, _REFUSALS = 200, 404, (401, 403)
@@ -21,9 +24,6 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 class _Workload(msgspec.Struct):
     metadata: _Metadata
-
-
-_decoder = msgspec.json.Decoder(_Workload)
 
 
 def path_of(plural: str, name: str) -> str:
@@ -46,8 +46,8 @@ def standing(status: int, body: bytes) -> Standing:
     if status != _OK:
         return "unknown"
     try:
-        found = _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        found: _Workload = answer_of(body, _Workload, where="the workload")
+    except TextError:
         return "unknown"
     return "deleted" if found.metadata.deletion_timestamp else "there"
 

@@ -24,7 +24,7 @@ from testbed.cluster.identity import access_of
 from testbed.cluster.jobs import Batch
 from testbed.cluster.queue_rig import Queue, install
 from testbed.deciders import decider
-from testbed.rungs import lacks_cluster
+from testbed.rungs import lacks_api
 
 STARTS, BRIEF_STARTS = 2_000, 60
 PER_S_MIN = 60.0
@@ -37,7 +37,7 @@ SETTLED_S = 3.0
 
 def measure(rig: Rig) -> list[Row]:
     """All Jobs wait in Kafka, then their ClusterQueue gets quota for them."""
-    if (lack := lacks_cluster()) is not None:
+    if (lack := lacks_api()) is not None:
         raise CannotRunError(str(lack))
     count = BRIEF_STARTS if rig.brief else STARTS
     with running(ApiServer) as api, rig.embedded() as broker:

@@ -28,7 +28,7 @@ from testbed.cluster.identity import access_of
 from testbed.cluster.manifests import SYSTEM
 from testbed.cluster.programs import Program
 from testbed.cluster.scheduler_rig import Json, Scheduling, scheduling
-from testbed.rungs import cluster_program, lacks_cluster
+from testbed.rungs import built_program, lacks_api
 
 AT_ONCE, DELETED_AT_ONCE = 16, 200
 OPERATORS = "koordinator-system"
@@ -109,7 +109,7 @@ class Colony:
             self._stack.callback(program.stop)
             flags = ["--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "-v=WARN"]
             flags += [f"--node-lease-duration-seconds={LEASE_S}", f"--kubeconfig={cluster.kubeconfig}"]
-            program.start([str(cluster_program("kwok")), *flags, "--server-address=127.0.0.1:0"], lambda: True)
+            program.start([str(built_program("kwok")), *flags, "--server-address=127.0.0.1:0"], lambda: True)
             self.meter.watch("kwok", program.pid)
         admin.set_up(self.bootstrap, (SAMPLE_COLUMNS, COMMAND, SCORE), admin.STAMPED_BY_LOG)
         log.publish_policy(self.bootstrap, policy())
@@ -306,7 +306,7 @@ def colony(rig: Rig, nodes: int) -> Iterator[Colony]:
         CannotRunError: this machine lacks Kubernetes' programs.
 
     """
-    if (lack := lacks_cluster()) is not None:
+    if (lack := lacks_api()) is not None:
         raise CannotRunError(str(lack))
     kafka = rig.kafka()
     folder = rig.folder / "applied"

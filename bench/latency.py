@@ -24,7 +24,7 @@ P50_MS, P99_MS = 20, 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One shell's run."""
+    """One run."""
 
     ages_ms: list[int]
     """Of outcomes that the stream decided: sample taken to limit read back."""
@@ -39,24 +39,20 @@ class Measured:
 
 
 def measure(rig: Rig) -> list[Row]:
-    """On Faust, then on aiokafka alone."""
-    found = {shell: _run(rig, shell) for shell in loop.SHELLS}
-    rows = [row for shell in loop.SHELLS for row in _rows(shell, found[shell])]
-    faust, plain = found["faust"], found["plain"]
-    said = f"Faust {faust.worker_us:.0f} us, plain {plain.worker_us:.0f} us: {faust.worker_us / plain.worker_us:.2f} x"
-    rate = f"{faust.answered_per_s:.0f}/s"
-    ratio = faust.worker_us / plain.worker_us
+    """With the worker's CPU time."""
+    found = _run(rig)
+    rate = f"{found.answered_per_s:.0f}/s"
     return [
-        *rows,
-        told(f"worker CPU per sample at {rate}", said, faust_us=faust.worker_us, plain_us=plain.worker_us, ratio=ratio),
+        _row(found),
+        told(f"worker CPU per sample at {rate}", f"{found.worker_us:.0f} us", worker_us=found.worker_us),
     ]
 
 
-def _run(rig: Rig, shell: loop.Shell) -> Measured:
+def _run(rig: Rig) -> Measured:
     bootstrap = rig.kafka().bootstrap
-    rig.say(f"latency: {loop.TITLES[shell]} worker, {FLEET} other nodes, {WARM_UP_S + MEASURED_S:.0f} s")
+    rig.say(f"latency: {FLEET} other nodes, {WARM_UP_S + MEASURED_S:.0f} s")
     with (
-        loop.worker(rig, bootstrap, shell) as worker,
+        loop.worker(rig, bootstrap) as worker,
         loop.fleet(rig, bootstrap, FLEET) as fleet,
         node(rig, crunch=False, alone=True) as one,
         loop.agent(rig, bootstrap, one, interval_s=INTERVAL_S) as agent,
@@ -87,28 +83,26 @@ def _measured(bootstrap: str, since_ms: int, until_ms: int, cpu_s: float, answer
     )
 
 
-def _rows(shell: loop.Shell, found: Measured) -> list[Row]:
+def _row(found: Measured) -> Row:
     n = len(found.ages_ms)
     p50, p99 = percentile(found.ages_ms, 50), percentile(found.ages_ms, 99)
     all_p50, all_p99 = percentile(found.decided_ms, 50), percentile(found.decided_ms, 99)
     assert p50 is not None
     assert p99 is not None
     applied, unchanged = found.results["applied"], found.results["unchanged"]
-    return [
-        judged(
-            f"sample -> limit in the kernel, {FLEET} nodes beside it, {loop.TITLES[shell]}",
-            f"p50 <= {P50_MS} ms, p99 <= {P99_MS} ms, n >= {N_MIN}",
-            f"p50 {p50:.0f} ms, p99 {p99:.0f} ms; {applied} applied, {unchanged} unchanged; the guard decided "
-            f"{found.guarded}; sample -> decision of all nodes: p50 {all_p50} ms, p99 {all_p99} ms "
-            f"(n {len(found.decided_ms)})",
-            met=p50 <= P50_MS and p99 <= P99_MS and n >= N_MIN,
-            n=n,
-            p50_ms=p50,
-            p99_ms=p99,
-            applied=applied,
-            unchanged=unchanged,
-            decided_p50_ms=all_p50,
-            decided_p99_ms=all_p99,
-            guard=found.guarded,
-        )
-    ]
+    return judged(
+        f"sample -> limit in the kernel, {FLEET} nodes beside it",
+        f"p50 <= {P50_MS} ms, p99 <= {P99_MS} ms, n >= {N_MIN}",
+        f"p50 {p50:.0f} ms, p99 {p99:.0f} ms; {applied} applied, {unchanged} unchanged; the guard decided "
+        f"{found.guarded}; sample -> decision of all nodes: p50 {all_p50} ms, p99 {all_p99} ms "
+        f"(n {len(found.decided_ms)})",
+        met=p50 <= P50_MS and p99 <= P99_MS and n >= N_MIN,
+        n=n,
+        p50_ms=p50,
+        p99_ms=p99,
+        applied=applied,
+        unchanged=unchanged,
+        decided_p50_ms=all_p50,
+        decided_p99_ms=all_p99,
+        guard=found.guarded,
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from bench import log
 from bench.node import Node
@@ -13,23 +12,20 @@ from bench.process import Running, Slacktide, environment
 from bench.rig import Rig
 from slacktide.schemas.policy import Policy
 
-Shell = Literal["faust", "plain"]
-SHELLS: tuple[Shell, ...] = ("faust", "plain")
 COLUMNS = ("--sample-format", "v2")
 SELDOM = ("--republish", "30")
 """Of figures that did not change: as docs/silence.md allows once all readers are upgraded."""
 ALL_NODES = ("--open-nodes-max", "20000")
 """No inventory lists the bench's nodes."""
-TITLES: dict[Shell, str] = {"faust": "Faust", "plain": "plain aiokafka"}
 
 
 @contextlib.contextmanager
 def worker(
-    rig: Rig, bootstrap: str, shell: Shell = "faust", policy: Policy = log.POLICY_IN_FORCE, more: Sequence[str] = ()
+    rig: Rig, bootstrap: str, policy: Policy = log.POLICY_IN_FORCE, more: Sequence[str] = ()
 ) -> Iterator[Slacktide]:
     """A ready worker that holds this policy, the bench's unless said otherwise; ``more``: its other arguments."""
     log.publish_policy(bootstrap, policy)
-    with Slacktide(rig, "stream", "--bootstrap", bootstrap, "--shell", shell, *ALL_NODES, *more) as running:
+    with Slacktide(rig, "stream", "--bootstrap", bootstrap, *ALL_NODES, *more) as running:
         running.wait_ready()
         yield running
 

@@ -34,6 +34,7 @@ from bench import (
     takeover,
     thousand,
     throughput,
+    uninstalls,
     webhook,
     zones,
 )
@@ -61,6 +62,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "zones": zones.measure,
     "queue": queue.measure,
     "admissions": admissions.measure,
+    "uninstalls": uninstalls.measure,
     "replay": replay.measure,
     "jobs": jobs.measure,
     "advise": advise.measure,

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-import click
 import msgspec
 
 from bench import log
@@ -17,6 +16,7 @@ from bench.stamp import Stamped, StampedNode
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.node.forecast.trainer import PUBLISH_MS, written
 from slacktide.deploy.runtime import garbage
+from slacktide.deploy.runtime.text import show
 from slacktide.schemas.codec import encode
 from slacktide.schemas.forecast import SYSTEM, Model, NodeForecast, PodModel
 from slacktide.schemas.policy import KEY, Policy
@@ -129,4 +129,4 @@ def report() -> dict[str, float]:
 
 if __name__ == "__main__":
     for name, figure in report().items():
-        click.echo(f"{name:25} {figure:12,.3f}")
+        show(f"{name:25} {figure:12,.3f}")

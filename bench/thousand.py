@@ -19,7 +19,7 @@ from slacktide.deploy.demo.figures import percentile
 from slacktide.schemas.codec import decode
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import SCORE
-from testbed.rungs import cluster_program
+from testbed.rungs import built_program
 
 NODES, BRIEF_NODES = 1_000, 100
 PODS_PER_NODE = 2
@@ -43,7 +43,7 @@ AFTER_S = 240
 def measure(rig: Rig) -> list[Row]:
     """One after the other, in one cluster."""
     nodes = rig.nodes or (BRIEF_NODES if rig.brief else NODES)
-    kwok = cluster_program("kwok").exists()
+    kwok = built_program("kwok").exists()
     rig.say(f"cluster: {nodes} nodes, {'kwok' if kwok else 'nobody'} plays them")
     with colony(rig, nodes) as at:
         at.start_nodes(rig.each_s, kwok=kwok)

@@ -21,7 +21,7 @@ from slacktide.agents.cluster.webhook.mutation import admission, priority_class_
 from testbed.brokers import running
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.webhook import COLOCATED, PROFILES, Webhook, install, until_asked
-from testbed.rungs import lacks_cluster
+from testbed.rungs import lacks_api
 
 ADMISSIONS, BRIEF_ADMISSIONS = 5_000, 500
 PER_CPU_S_MIN = 500
@@ -35,7 +35,7 @@ LEFT_OUT = "kube-system"
 
 def measure(rig: Rig) -> list[Row]:
     """A pod as a Job's controller makes it, with the quick start's profile in force."""
-    if (lack := lacks_cluster()) is not None:
+    if (lack := lacks_api()) is not None:
         raise CannotRunError(str(lack))
     with running(ApiServer) as api:
         install(api)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from math import ceil
 
-import click
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from slacktide.deploy.runtime.text import show
 from slacktide.schemas.forecast import SYSTEM, NodePeaks, Peaks, PodPeaks
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy.strategies import Colocation
@@ -251,4 +251,4 @@ def report() -> dict[str, float]:
 
 if __name__ == "__main__":
     for name, figure in report().items():
-        click.echo(f"{name:25} {figure:12,.3f}")
+        show(f"{name:25} {figure:12,.3f}")

@@ -51,9 +51,11 @@ CONDITIONS: Mapping[str, str] = {
     "cert-manager": ".Values.webhook.certManager",
     "webhook-clients": ".Values.webhook.clientCertificates",
     "evict-by-load": ".Values.descheduler.evict",
+    "webhook-required": ".Values.webhook.failClosed",
     "refuse-burstable-batch": ".Values.webhook.refuseBurstableBatch",
     "network-policy": ".Values.networkPolicies",
     "zones": ".Values.agent.zones",
+    "without-sys-resource": "not .Values.agent.sysResource",
 }
 """Of each component: when the chart has it."""
 OPTIONAL = ("scheduler", "console", "queue-decider")
@@ -214,15 +216,17 @@ def _marked(each: Json) -> Json:
 def _mark_workload(each: Json) -> None:
     part = each["metadata"]["name"].removeprefix("slacktide-")
     spec = each["spec"]["template"]["spec"]
+    if each["kind"] == "Deployment" and "strategy" not in each["spec"]:
+        each["spec"]["strategy"] = "VALUE(slacktide.strategy)"
     if "replicas" in each["spec"]:
-        each["spec"]["replicas"] = f"VALUE(.Values.{part}.replicas)"
+        each["spec"]["replicas"] = f'VALUE(include "slacktide.replicas" (list . .Values.{part}))'
     for container in (*spec.get("initContainers", []), *spec["containers"]):
         name = "kubeScheduler" if container["name"] == "kube-scheduler" else part
         image = "slacktide.kubeScheduler" if name == "kubeScheduler" else "slacktide.image"
         container["image"] = f'VALUE(include "{image}" . | quote)'
         if container["name"] != "topics":
             values = "scheduler.kubeScheduler" if name == "kubeScheduler" else part
-            container["resources"] = f"VALUE(toJson .Values.{values}.resources)"
+            container["resources"] = f'VALUE(include "slacktide.resources" (list . .Values.{values}))'
         if part == "console":
             container["args"] = [STORE_GIB if one.startswith("--store-gib=") else one for one in container["args"]]
         if "volumeMounts" in container:
@@ -234,6 +238,9 @@ def _mark_workload(each: Json) -> None:
 
 STORE_GIB = 'VALUE(printf "--store-gib=%d" (int .Values.console.storage.gib) | quote)'
 KEEP = re.compile(r"^ *annotations:\n *helm\.sh/resource-policy: VALUE\(slacktide\.keep\)$", re.MULTILINE)
+STRATEGY = re.compile(r"^( *strategy: )VALUE\(slacktide\.strategy\)$", re.MULTILINE)
+NO_SURGE = "{rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"
+"""An evaluation has no room for a pod beside the one that it replaces."""
 ACCESS_MODES = re.compile(r"^( *)accessModes:$", re.MULTILINE)
 ACCOUNT = re.compile(r"^( *)serviceAccountName: .*$", re.MULTILINE)
 VALUE = re.compile(r"'?VALUE\((.*)\)'?$", re.MULTILINE)
@@ -242,6 +249,7 @@ VALUE = re.compile(r"'?VALUE\((.*)\)'?$", re.MULTILINE)
 def _with_values(text: str) -> str:
     """Marks turned into references, and what every pod gets."""
     text = KEEP.sub(lambda found: "\n".join(_when("if .Values.language.keep", _kept(found[0]))), text)
+    text = STRATEGY.sub(lambda found: "\n".join(_when("if .Values.kafka.embedded", found[1] + NO_SURGE)), text)
     pull = "imagePullSecrets: {{ toJson . }}"
     text = ACCOUNT.sub(
         lambda found: "\n".join([found[0], *_when("with .Values.image.pullSecrets", found[1] + pull)]), text

@@ -41,6 +41,7 @@ METRICS = {
     "Descheduling, in the bridge": "slacktide.agents.cluster.descheduler.metrics",
     "Scheduler": "slacktide.agents.cluster.scheduler.metrics",
     "Webhook": "slacktide.agents.cluster.webhook.metrics",
+    "Agent, bridge, scheduler and webhook": "slacktide.agents.ignored",
     "Console": "slacktide.deploy.console.metrics",
 }
 ACTS = {
@@ -51,6 +52,7 @@ ACTS = {
     "eviction_budget": "governor",
     "descheduling": "bridge",
     "placement": "scheduler",
+    "admission": "webhook",
     "agent": "agent",
 }
 """By strategy: which parts act by it."""
@@ -179,11 +181,12 @@ def metrics() -> Iterator[str]:
 
 
 def alerts() -> Iterator[str]:
-    """Every alert with its severity, delay and runbook."""
+    """Every alert with its severity, delay, runbook, and the fact that it is about."""
     rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
     rows = ((f"[{one['alert']}](runbooks/{one['alert']}.md)", one["labels"]["severity"], one.get("for", "0s"),
+             f"`{one['annotations']['fact']}`",
              f"`{one_line(one['expr'])}`") for one in rules)  # fmt: skip
-    yield from table(("alert", "severity", "after", "fires when"), rows)
+    yield from table(("alert", "severity", "after", "fact", "fires when"), rows)
 
 
 PAGES = {"commands.md": commands, "policy-fields.md": policy_fields, "metrics.md": metrics, "alerts.md": alerts}

@@ -24,11 +24,23 @@ class Finding:
 
     file: str
     field: str
+    """"": the file as a whole."""
     value: str
     accepted: str
+    """"": any other value."""
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.field}: {self.value}: accepted: {self.accepted}"
+        return f"{self.file}: {self.described}"
+
+    @property
+    def described(self) -> str:
+        """The field with its value, and what is accepted."""
+        return self.found + (f": accepted: {self.accepted}" if self.accepted else "")
+
+    @property
+    def found(self) -> str:
+        """The field with its value."""
+        return f"{self.field}: {self.value}" if self.field else self.value
 
 
 class ConfigError(SlacktideError):
@@ -39,8 +51,20 @@ class ConfigError(SlacktideError):
         super().__init__("\n".join(str(finding) for finding in findings))
 
 
-class QuantityError(SlacktideError, ValueError):
+class TextError(SlacktideError, ValueError):
+    """Text that somebody else wrote cannot be read."""
+
+    def __init__(self, where: str, why: str) -> None:
+        self.where = where
+        self.why = why
+        super().__init__(f"{where}: {why}" if where else why)
+
+
+class QuantityError(TextError):
     """Not a Kubernetes quantity."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("", why)
 
 
 class CgroupError(SlacktideError):

@@ -46,6 +46,12 @@ ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 """Phases of pods that use no resources any more."""
 
 
+IGNORED_MAX, IGNORED_CHARS_MAX = 4, 320
+"""More would let the pods of one user fill each sample of their node."""
+Ignored = Annotated[list[Annotated[str, Meta(max_length=IGNORED_CHARS_MAX)]], Meta(max_length=IGNORED_MAX)]
+"""Labels, annotations and fields that cannot be read, each with its path, its text and what is accepted."""
+
+
 class Container(Message, frozen=True, kw_only=True):
     """The fields of a container that rules read. Sandboxes are not listed."""
 
@@ -94,9 +100,13 @@ class Pod(Message, frozen=True, kw_only=True):
     """terminationGracePeriodSeconds."""
     exclusive_cpus: str = ""
     """Set by the node's agent: exclusive CPUs of the pod by the kubelet's static policy, such as ``2-3``."""
+    overruled: str = ""
+    """Set by the node's agent: the classes that a pod with batch resources claims. It counts as BE and koord-batch."""
     unheld: bool = False
     """Set by the node's agent: the pod claims to be best-effort, but its cgroup is outside the best-effort cgroup. It
     counts as koord-prod."""
+    ignored: Ignored = []
+    """What users wrote into the pod and no rule can read."""
 
 
 Pods = Annotated[list[Pod], Meta(max_length=PODS_MAX)]

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from slacktide.schemas.bounds import Amount, Count, Int32, Name, TimeMs, WriterEpoch
+from slacktide.schemas.inventory import Ignored
 from slacktide.schemas.message import Message
 
 INDEXES_MAX = 100_000
@@ -56,6 +57,8 @@ class JobSpec(Message, frozen=True, kw_only=True):
     failure_rules: Annotated[list[FailureRule], Meta(max_length=20)] | None = None
     """None: no podFailurePolicy."""
     success_rules: Annotated[list[SuccessRule], Meta(max_length=20)] | None = None
+    ignored: Ignored = []
+    """What users wrote into the Job and its pod template, and no rule can read."""
 
 
 class JobCondition(Message, frozen=True, kw_only=True):

@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from slacktide.schemas.errors import ConfigError
+from slacktide.schemas.errors import ConfigError, TextError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.kubernetes_fields import Reader, resources
 from slacktide.schemas.kubernetes_pod import pod_of
 from slacktide.schemas.pod_resources import Amounts
+from slacktide.schemas.text import json_of, shown
 
 ANNOTATION_RESERVATION = "node.koordinator.sh/reservation"
 ANNOTATION_RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
@@ -49,7 +48,7 @@ def listed(item: object, file: str) -> Listed:
         item: the pod as plain data.
         file: where it comes from, for messages; they name the pod.
     """
-    reader = Reader(file)
+    reader = Reader(file, of_users=True)
     metadata = item.get("metadata") if isinstance(item, dict) else None
     known = metadata if isinstance(metadata, dict) else {}
     pod = pod_of(f"{known.get('namespace')}/{known.get('name')}", reader.mapping(item, "pod"), reader)
@@ -106,6 +105,14 @@ def node_of(item: object, file: str) -> Described:
     if reader.findings:
         raise ConfigError(reader.findings[:FINDINGS_MAX])
     return Described(facts=facts, pods=[], notes=tuple(reader.notes))
+
+
+def ignored_annotations(annotations: Mapping[str, str]) -> list[str]:
+    """Return which of a Node's annotations are ignored here, each with what is accepted."""
+    reader = Reader("")
+    _raw_allocatable(annotations.get(ANNOTATION_RAW_ALLOCATABLE), "", reader)
+    _reservation(annotations.get(ANNOTATION_RESERVATION), "", reader)
+    return reader.ignored_of("")
 
 
 def _items(document: object, reader: Reader) -> list[tuple[str, Mapping[str, Any]]]:
@@ -176,13 +183,14 @@ def _raw_allocatable(text: str | None, path: str, reader: Reader) -> Amounts:
     inner = Reader(reader.file)
     amounts: Amounts = {}
     try:
-        amounts = inner.amounts(inner.mapping(msgspec.json.decode(text), ""), "") if text else {}
-    except (msgspec.DecodeError, RecursionError) as exc:
+        amounts = inner.amounts(inner.mapping(json_of(text, object, where=""), ""), "") if text else {}
+    except TextError as exc:
         inner.refuse("", text, f"JSON ({exc})")
     if inner.findings:
         accepted = 'JSON such as {"cpu": "4", "memory": "8Gi"}'
         reader.note(
-            f'{path}.metadata.annotations["{ANNOTATION_RAW_ALLOCATABLE}"]', f"{text!r}: ignored; accepted: {accepted}"
+            f'{path}.metadata.annotations["{ANNOTATION_RAW_ALLOCATABLE}"]',
+            f"{shown(text)}: ignored; accepted: {accepted}",
         )
         return {}
     return {field: amount for field, amount in amounts.items() if field in {"cpu_milli", "mem_bytes"}}
@@ -194,8 +202,8 @@ def _reservation(text: str | None, path: str, reader: Reader) -> tuple[Resources
         return Resources(), ""
     inner = Reader(reader.file)
     try:
-        body = inner.mapping(msgspec.json.decode(text), "")
-    except msgspec.DecodeError as exc:
+        body = inner.mapping(json_of(text, object, where=""), "")
+    except TextError as exc:
         inner.refuse("", text, f"JSON ({exc})")
         body = {}
     amounts = inner.amounts(inner.mapping(body.get("resources"), "resources"), "resources")
@@ -203,6 +211,6 @@ def _reservation(text: str | None, path: str, reader: Reader) -> tuple[Resources
     if not isinstance(cpus, str):
         inner.refuse("reservedCPUs", cpus, "a CPU list such as 0-3,6")
     for finding in inner.findings:
-        where = f'{path}.metadata.annotations["{ANNOTATION_RESERVATION}"].{finding.field}'
+        where = f'{path}.metadata.annotations["{ANNOTATION_RESERVATION}"].{finding.field}'.removesuffix(".")
         reader.note(where, f"{finding.value}: the annotation is ignored; accepted: {finding.accepted}")
     return (Resources(), "") if inner.findings else (resources(amounts), cpus)

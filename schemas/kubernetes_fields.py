@@ -8,8 +8,9 @@ from typing import Any
 
 from slacktide.schemas.bounds import AMOUNT_MAX, COUNT_MAX, INT32_MAX
 from slacktide.schemas.errors import Finding, QuantityError
-from slacktide.schemas.inventory import Resources
+from slacktide.schemas.inventory import IGNORED_CHARS_MAX, IGNORED_MAX, Resources
 from slacktide.schemas.pod_resources import Amounts
+from slacktide.schemas.text import shown
 from slacktide.schemas.units import quantity
 
 _FIELDS = {
@@ -32,14 +33,18 @@ _QUANTITY = "a Kubernetes quantity, 0 or more, such as 500m, 2 or 4Gi"
 class Reader:
     """Reads values at paths, gathering what is wrong with them."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, *, of_users: bool = False) -> None:
+        """``of_users``: no amount may cost more than itself, so that a pod cannot hide by one beyond reason."""
         self.file = file
+        self._of_users = of_users
         self.findings: list[Finding] = []
         self.notes: list[str] = []
+        self.ignored: list[str] = []
+        """Notes without the file."""
 
     def refuse(self, field: str, value: object, accepted: str) -> None:
         """Gather one thing that is wrong."""
-        text = value if isinstance(value, str) else repr(value)
+        text = value if isinstance(value, str) else shown(value)
         self.findings.append(Finding(file=self.file, field=field, value=text[:80], accepted=accepted))
 
     def mapping(self, value: object, path: str) -> Mapping[str, Any]:
@@ -91,7 +96,12 @@ class Reader:
 
     def note(self, path: str, text: str) -> None:
         """Report one thing that is not used, although it is accepted."""
+        self.ignored.append(f"{path}: {text}")
         self.notes.append(f"{self.file}: {path}: {text}")
+
+    def ignored_of(self, path: str, since: int = 0) -> list[str]:
+        """Return notes from a number on, for a record: bounded, and by their paths within the object."""
+        return [note.removeprefix(f"{path}.")[:IGNORED_CHARS_MAX] for note in self.ignored[since:]][:IGNORED_MAX]
 
     def amounts(self, value: Mapping[str, Any], path: str) -> Amounts:
         """Quantities of the resources that are read; the first name of a resource wins."""
@@ -103,6 +113,9 @@ class Reader:
                 amount = quantity(value[name])
             except QuantityError:
                 amount = Decimal(-1)
+            if amount >= COUNT_MAX and self._of_users:
+                amount = Decimal(COUNT_MAX - 1)
+                self.note(f"{path}.{name}", f"{shown(value[name])}: counts as {COUNT_MAX - 1}")
             if 0 <= amount < COUNT_MAX:
                 found[field] = amount
             else:

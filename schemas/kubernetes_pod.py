@@ -5,59 +5,59 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from slacktide.schemas.allocatable import SOLD
-from slacktide.schemas.bounds import COUNT_MAX, Int32, Int64
+from slacktide.schemas.bounds import COUNT_MAX
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Container as PodContainer
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.kubernetes_fields import Reader, resources
-from slacktide.schemas.pod_resources import Container, Needs, kube_qos, limits_of, requests_of
-from slacktide.schemas.qos import LABEL_PRIORITY_CLASS, LABEL_QOS, LABEL_SUB_PRIORITY
+from slacktide.schemas.pod_marks import wishes
+from slacktide.schemas.pod_resources import Amounts, Container, Needs, kube_qos, limits_of, requests_of
+from slacktide.schemas.qos import LABEL_PRIORITY_CLASS, LABEL_QOS
 
-ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
-"""On a pod: which CPUs the scheduler bound it to."""
 ANNOTATION_STATIC_UID = "kubernetes.io/config.hash"
 """On a static pod and its mirror: the uid that its cgroups are named after."""
 ANNOTATION_MIRROR, ANNOTATION_SOURCE = "kubernetes.io/config.mirror", "kubernetes.io/config.source"
 """The annotations of a mirror pod, and of the source that a kubelet names: ``api``, or one of its own."""
-ANNOTATION_CPU_BURST = "koordinator.sh/cpuBurst"
-LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
-ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
-ANNOTATION_EVICTION_POLICY = "koordinator.sh/eviction-policy"
 GRACE_S = 30
 RESIZABLE = frozenset({"cpu_milli", "mem_bytes"})
 """What a resize in place may change."""
 
-T = TypeVar("T")
-
 _QOS = ("Guaranteed", "Burstable", "BestEffort")
-_WHOLE = re.compile(r"[+-]?[0-9]+")
 _CONTAINER_ID = re.compile(r"[a-z][a-z0-9.+-]*://([0-9A-Za-z][0-9A-Za-z_.-]*)")
 
 
-def read_pod(item: Mapping[str, Any]) -> Pod:
-    """Read a pod as Kubernetes has it. Raises BadMessageError if a field cannot be used; its path is in the text."""
-    reader = Reader("pod")
+def read_pod(item: Mapping[str, Any], noted: Callable[[str], object] = lambda _: None) -> Pod:
+    """Read a pod as Kubernetes has it. ``noted`` receives each text of ``Pod.ignored``.
+
+    Raises:
+        BadMessageError: a field cannot be used; its path is in the text.
+    """
+    reader = Reader("pod", of_users=True)
     pod = pod_of("", item, reader)
     if reader.findings:
         raise BadMessageError("Pod", "; ".join(map(str, reader.findings)))
+    for note in pod.ignored:
+        noted(note)
     return pod
 
 
 def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
-    """Read one pod; what of it cannot be used is refused or noted by its path."""
+    """Read one pod; what of it cannot be used is refused, or noted by its path and in the pod."""
+    noted = len(reader.ignored)
     labels = reader.texts(reader.at(item, path, "metadata.labels"), f"{path}.metadata.labels")
     annotations = reader.texts(reader.at(item, path, "metadata.annotations"), f"{path}.metadata.annotations")
     spec, status = reader.at(item, path, "spec"), reader.at(item, path, "status")
-    needs = _needs(spec, f"{path}.spec", reader, _allocated(status, f"{path}.status", reader))
+    allocated = _allocated(status, f"{path}.status", reader)
+    needs = _needs(spec, f"{path}.spec", reader, allocated, _allocated_whole(status, f"{path}.status", reader))
     qos = status.get("qosClass")
     if qos not in (None, *_QOS):
         reader.refuse(f"{path}.status.qosClass", qos, " or ".join(_QOS))
-    return Pod(
+    pod = Pod(
         uid=_static_uid(annotations) or reader.text(item, f"{path}.metadata.uid"),
         namespace=str(reader.at(item, path, "metadata").get("namespace") or "default"),
         name=reader.text(item, f"{path}.metadata.name"),
@@ -72,70 +72,16 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
         init_unlimited=_init_unlimited(needs, _ended_inits(status, f"{path}.status", reader)),
         cpu_limited_whole=needs.pod_level is not None and bool(needs.pod_level.limits.get("cpu_milli")),
         grace_s=_grace_s(spec.get("terminationGracePeriodSeconds"), path, reader),
-        **_wishes(labels, annotations, f"{path}.metadata", reader),
+        **wishes(labels, annotations, f"{path}.metadata", reader),
     )
+    ignored = reader.ignored_of(path, noted)
+    return msgspec.structs.replace(pod, ignored=ignored) if ignored else pod
 
 
 def _static_uid(annotations: Mapping[str, str]) -> str | None:
     """None: it is no static pod, though anybody may annotate his pods as if they were."""
     static = ANNOTATION_MIRROR in annotations or annotations.get(ANNOTATION_SOURCE, "api") != "api"
     return annotations.get(ANNOTATION_STATIC_UID) if static else None
-
-
-def _wishes(labels: dict[str, str], annotations: dict[str, str], path: str, reader: Reader) -> dict[str, Any]:
-    """How a pod's labels and annotations want it to be treated."""
-
-    def label(name: str) -> tuple[str | None, str, Reader]:
-        return labels.get(name), f'{path}.labels["{name}"]', reader
-
-    def annotation(name: str) -> tuple[str | None, str, Reader]:
-        return annotations.get(name), f'{path}.annotations["{name}"]', reader
-
-    number = "a whole number of 32 bits"
-    return {
-        "sub_priority": _annotated(*label(LABEL_SUB_PRIORITY), _int64, "a whole number of 64 bits", None),
-        "cpuset": _annotated(
-            *annotation(ANNOTATION_RESOURCE_STATUS), _cpuset_of, 'JSON such as {"cpuset": "0-3,6"}', ""
-        ),
-        "cpu_burst": annotations.get(ANNOTATION_CPU_BURST),
-        "eviction_enabled": labels.get(LABEL_EVICTION_ENABLED) == "true",
-        "eviction_priority": _annotated(*annotation(ANNOTATION_EVICTION_PRIORITY), _int32, number, 0),
-        "eviction_features": _eviction_features(*annotation(ANNOTATION_EVICTION_POLICY)),
-    }
-
-
-def _annotated(text: str | None, where: str, reader: Reader, read: Callable[[str], T], accepted: str, default: T) -> T:
-    """A pod's label or annotation; one that cannot be read is ignored, as by the reference, and reported."""
-    try:
-        return read(text) if text else default
-    except (ValueError, AttributeError, msgspec.MsgspecError):
-        reader.note(where, f"{text!r}: ignored; accepted: {accepted}")
-        return default
-
-
-def _cpuset_of(text: str) -> str:
-    return msgspec.convert(msgspec.json.decode(text).get("cpuset") or "", str)
-
-
-def _int32(text: str) -> int:
-    if not _WHOLE.fullmatch(text):
-        raise ValueError(text)
-    return msgspec.convert(int(text), Int32)
-
-
-def _int64(text: str) -> int:
-    return msgspec.convert(int(text), Int64)
-
-
-def _eviction_features(text: str | None, where: str, reader: Reader) -> list[str] | None:
-    """Only these may evict the pod. Where that cannot be read none may, as the reference has it."""
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text, type=list[str] | None) or []
-    except msgspec.MsgspecError:
-        reader.note(where, f'{text!r}: no feature may evict the pod; accepted: JSON such as ["BEMemoryEvict"]')
-        return []
 
 
 def _allocated(status: Mapping[str, Any], path: str, reader: Reader) -> dict[str, Container]:
@@ -152,7 +98,20 @@ def _allocated(status: Mapping[str, Any], path: str, reader: Reader) -> dict[str
     return found
 
 
-def _needs(spec: Mapping[str, Any], path: str, reader: Reader, allocated: Mapping[str, Container]) -> Needs:
+def _allocated_whole(status: Mapping[str, Any], path: str, reader: Reader) -> Container:
+    """CPU and memory that the kubelet has allocated to a pod that requests them as a whole (KEP-5419)."""
+    applied = _container(status, path, reader)
+    requests = reader.amounts(reader.at(status, path, "allocatedResources"), f"{path}.allocatedResources")
+    return replace(applied, requests={**applied.requests, **requests})
+
+
+def _needs(
+    spec: Mapping[str, Any],
+    path: str,
+    reader: Reader,
+    allocated: Mapping[str, Container],
+    allocated_whole: Container,
+) -> Needs:
     def containers(name: str) -> list[Container]:
         found = reader.sequence(spec.get(name), f"{path}.{name}")
         desired = (_container(one, f"{path}.{name}[{index}]", reader) for index, one in enumerate(found))
@@ -162,7 +121,18 @@ def _needs(spec: Mapping[str, Any], path: str, reader: Reader, allocated: Mappin
         containers=containers("containers"),
         inits=containers("initContainers"),
         overhead=reader.amounts(reader.at(spec, path, "overhead"), f"{path}.overhead"),
-        pod_level=_container(spec, path, reader) if spec.get("resources") else None,
+        pod_level=_held_whole(_container(spec, path, reader), allocated_whole) if spec.get("resources") else None,
+    )
+
+
+def _held_whole(desired: Container, allocated: Container) -> Container:
+    """A pod's own resources with what is allocated. Without own ones, the status has the sum of its containers."""
+
+    def of(wanted: Amounts, given: Amounts) -> Amounts:
+        return {field: given.get(field, amount) for field, amount in wanted.items()}
+
+    return replace(
+        desired, requests=of(desired.requests, allocated.requests), limits=of(desired.limits, allocated.limits)
     )
 
 

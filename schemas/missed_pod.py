@@ -31,3 +31,22 @@ class MissedPod(Message, frozen=True, kw_only=True):
     created_ms: TimeMs
     found_ms: TimeMs
     lacks: list[LackedMark]
+    owner_kind: str = ""
+    """Of its controller, such as ``Job``; "": it has none, or the record is of an older version."""
+
+
+_RECREATING = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
+
+
+def missed_advice(owner_kind: str) -> str:
+    """Return what to do about such a pod, by the kind of its controller."""
+    if owner_kind in _RECREATING:
+        return f"delete it, so that its {owner_kind} creates it again"
+    if owner_kind == "Job":
+        return (
+            "let it end. Its Job counts a deleted pod as a failure, and fails above its backoffLimit (with 0 at once). "
+            "Delete the pod only if the Job may try again, or create the Job anew"
+        )
+    if owner_kind:
+        return f"delete it only if its {owner_kind} creates deleted pods again; otherwise create the {owner_kind} anew"
+    return "create it anew: no controller is known that creates a deleted pod again"

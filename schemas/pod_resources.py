@@ -40,7 +40,8 @@ def _plus(one: Amounts, other: Amounts) -> Amounts:
     return {field: one.get(field, Decimal(0)) + other.get(field, Decimal(0)) for field in {**one, **other}}
 
 
-def _larger(one: Amounts, other: Amounts) -> Amounts:
+def larger(one: Amounts, other: Amounts) -> Amounts:
+    """Take the larger amount of each resource."""
     return {field: max(one.get(field, Decimal(0)), other.get(field, Decimal(0))) for field in {**one, **other}}
 
 
@@ -58,7 +59,7 @@ class Parts:
     @property
     def total(self) -> Amounts:
         """The larger of what runs together in the end and of the peak, with no overhead yet."""
-        return {**_larger(_plus(self.containers, self.sidecars), self.peak), **self.pod_level}
+        return {**larger(_plus(self.containers, self.sidecars), self.peak), **self.pod_level}
 
 
 def parts_of(needs: Needs, kind: Literal["requests", "limits"]) -> Parts:
@@ -71,7 +72,7 @@ def parts_of(needs: Needs, kind: Literal["requests", "limits"]) -> Parts:
     sidecars: Amounts = {}
     peak: Amounts = {}
     for init in needs.inits:
-        peak = _larger(peak, _plus(sidecars, of(init)))
+        peak = larger(peak, _plus(sidecars, of(init)))
         if init.sidecar:
             sidecars = _plus(sidecars, of(init))
     for container in needs.containers:

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.errors import SlacktideError, TextError
 from slacktide.schemas.headers import Header
+from slacktide.schemas.text import integer_of
 
 HEADER = "slacktide-proof"
 """``v1;<key id>;<expiry, UTC epoch seconds>;<MAC, 64 hex digits>``."""
@@ -184,10 +185,13 @@ class Verifier:
 
     def _derive(self, topic: str, key: bytes, prefix: bytes) -> _Known | Verdict:
         parts = prefix.split(b";")
-        if len(parts) != 4 or parts[0] != _VERSION or parts[3] or not parts[2].isdigit():
+        if len(parts) != 4 or parts[0] != _VERSION or parts[3]:
             return "malformed"
-        expires_s = int(parts[2])
-        if expires_s > EXPIRES_S_MAX or b"%d" % expires_s != parts[2]:
+        try:
+            expires_s = integer_of(parts[2], where=HEADER, least=0, most=EXPIRES_S_MAX)
+        except TextError:
+            return "malformed"
+        if b"%d" % expires_s != parts[2]:
             return "malformed"
         cluster_key = self._ring.get(parts[1])
         if cluster_key is None:

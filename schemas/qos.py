@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 if TYPE_CHECKING:
     from slacktide.schemas.inventory import Pod
 
@@ -69,15 +71,56 @@ def claims_in_vain(pod: Pod) -> bool:
     The kubelet uses native requests and limits alone. A pod outside that cgroup is neither limited nor evicted.
     """
     claims = raw_qos(pod.qos_label) == "BE" or _claimed_class(pod) in {"koord-batch", "koord-free"}
-    return claims and pod.kube_qos != "BestEffort"
+    return (claims or _asks_for_batch(pod)) and pod.kube_qos != "BestEffort"
+
+
+def overruled(pod: Pod) -> Pod:
+    """Return the pod as BE if it requests batch resources inside the best-effort cgroup, whatever its labels are.
+
+    Batch resources can be taken back. A class that escapes limits and evictions would keep them.
+    """
+    if pod.kube_qos != "BestEffort" or raw_qos(pod.qos_label) == "BE" or not _asks_for_batch(pod):
+        return pod
+    claimed = _claimed_class(pod)
+    label = "koord-batch" if claimed == "koord-prod" else pod.priority_class_label
+    return replace(
+        pod, qos_label="BE", priority_class_label=label, overruled=f"{_named_qos(pod)}priority class {claimed}"
+    )
+
+
+def as_held(pod: Pod) -> Pod:
+    """Return the pod as its node treats it: its class overruled, or marked as outside the best-effort cgroup."""
+    return replace(pod, unheld=True) if claims_in_vain(pod) else overruled(pod)
+
+
+def overruling(pod: Pod) -> str:
+    """Message about an overruled class, for Events, the agent's log and explain."""
+    return (
+        f"claims {pod.overruled}, and requests batch resources: it is limited and evicted as a best-effort pod of "
+        f"{_claimed_class(pod)}"
+    )
+
+
+OVERRULED_ADVICE = (
+    "label it koordinator.sh/qosClass=BE with priorityClassName: koord-batch, or request native cpu and memory; the "
+    "webhook rejects such a pod, so check why it was not asked"
+)
+
+
+def _asks_for_batch(pod: Pod) -> bool:
+    return bool(pod.requests.batch_cpu_milli or pod.requests.batch_mem_bytes)
+
+
+def _named_qos(pod: Pod) -> str:
+    return f"QoS class {raw_qos(pod.qos_label)} and " if raw_qos(pod.qos_label) else ""
 
 
 def vain_claim(pod: Pod) -> str:
     """Message about such a claim, for Events, the agent's log and explain."""
-    qos = f"QoS class {raw_qos(pod.qos_label)} and " if raw_qos(pod.qos_label) else ""
     return (
-        f"claims {qos}priority class {_claimed_class(pod)}, and has native requests or limits: the kubelet runs it as "
-        f"{pod.kube_qos}, outside the best-effort group; it is not held back, never evicted, and counts as koord-prod"
+        f"claims {_named_qos(pod)}priority class {_claimed_class(pod)}, and has native requests or limits: the kubelet "
+        f"runs it as {pod.kube_qos}, outside the best-effort group; it is not held back, never evicted, and counts as "
+        "koord-prod"
     )
 
 

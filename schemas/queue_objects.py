@@ -10,15 +10,18 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from slacktide.schemas.bounds import Int32, Int64, Name, Term
+from slacktide.schemas.bounds import INT32_MAX, Int32, Int64, Name, Term
 
 Quantity = str | Term
+PodCount = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 POD_SETS_MAX = 8
 """Kueue's limit."""
 Quantities = dict[str, Quantity]
 PreemptionPolicy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
 Continue = Literal["MayStopSearch", "TryNextFlavor", "Borrow", "Preempt"]
 """The last two are v1beta1's names of the first."""
+StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
+"""Hold: nothing more is admitted. HoldAndDrain: what has quota is also evicted."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -140,6 +143,8 @@ class ClusterQueueSpec(Part, frozen=True, kw_only=True):
     flavor_fungibility: FlavorFungibility | None = None
     fair_sharing: FairSharing | None = None
     namespace_selector: LabelSelector | None = None
+    stop_policy: StopPolicy | None = None
+    """Absent: None."""
 
 
 class CohortSpec(Part, frozen=True, kw_only=True):
@@ -163,6 +168,8 @@ class LocalQueueSpec(Part, frozen=True, kw_only=True):
     """Of a LocalQueue."""
 
     cluster_queue: Name
+    stop_policy: StopPolicy | None = None
+    """Absent: None."""
 
 
 class ResourceDemand(Part, frozen=True, kw_only=True):
@@ -227,8 +234,8 @@ class PodTemplate(Part, frozen=True, kw_only=True):
 class JobSpec(Part, frozen=True, kw_only=True):
     """Of a Job."""
 
-    parallelism: Int32 = 1
-    completions: Int32 | None = None
+    parallelism: PodCount = 1
+    completions: PodCount | None = None
     completion_mode: Literal["NonIndexed", "Indexed"] = "NonIndexed"
     template: PodTemplate
 
@@ -254,7 +261,7 @@ class WorkloadPodSet(Part, frozen=True, kw_only=True):
     """Of a Workload."""
 
     name: Name = "main"
-    count: Int32 = 1
+    count: PodCount = 1
     min_count: Int32 | None = None
     template: PodTemplate
 
@@ -274,7 +281,7 @@ class PodSetAdmission(Part, frozen=True, kw_only=True):
     name: Name = "main"
     flavors: dict[str, str] | None = None
     resource_usage: Quantities | None = None
-    count: Int32 | None = None
+    count: PodCount | None = None
 
 
 class AdmissionStatus(Part, frozen=True, kw_only=True):
@@ -295,7 +302,7 @@ class ReclaimablePod(Part, frozen=True, kw_only=True):
     """Pods of a set that are done."""
 
     name: str
-    count: Int32
+    count: PodCount
 
 
 class WorkloadStatus(Part, frozen=True, kw_only=True):

@@ -6,6 +6,10 @@ import re
 from decimal import ROUND_CEILING, Decimal
 
 from slacktide.schemas.errors import QuantityError
+from slacktide.schemas.text import shown
+
+QUANTITY_CHARS_MAX = 64
+"""Kubernetes writes at most 21. The time for a number's digits grows with their square."""
 
 _QUANTITY = re.compile(
     r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
@@ -26,13 +30,20 @@ def quantity(text: object) -> Decimal:
     Raises:
         QuantityError: the text is not a quantity.
     """
-    if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise QuantityError(f"{text!r} is not a quantity such as 500m, 2 or 4Gi")
-    match = _QUANTITY.fullmatch(str(text).strip())
+    match = None if isinstance(text, bool) else _QUANTITY.fullmatch(_short(text))
     if match is None:
-        raise QuantityError(f"{text!r} is not a quantity such as 500m, 2 or 4Gi")
+        raise QuantityError(f"{shown(text)} is not a quantity such as 500m, 2 or 4Gi")
     number, suffix = match.groups(default="")
     return Decimal(number) * _SCALE[suffix]
+
+
+def _short(text: object) -> str:
+    """The text of a quantity; "" if it is too long to be one, or of another type."""
+    if isinstance(text, str):
+        return text.strip() if len(text) <= QUANTITY_CHARS_MAX else ""
+    if isinstance(text, int):
+        return str(text) if abs(text) < 10**QUANTITY_CHARS_MAX else ""
+    return str(text) if isinstance(text, float) else ""
 
 
 def cpu_milli(text: object) -> int:
@@ -47,7 +58,7 @@ def whole(text: object) -> int:
 
 def decimal(text: str) -> float | None:
     """A plain decimal of a label or annotation, infinite where it is too large; None where the text is none."""
-    return float(text) if _DECIMAL.fullmatch(text) else None
+    return float(text) if len(text) <= QUANTITY_CHARS_MAX and _DECIMAL.fullmatch(text) else None
 
 
 def cpu_text(milli: int) -> str:
@@ -64,3 +75,8 @@ def mem_text(amount: int) -> str:
 
 
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def count(number: int, noun: str) -> str:
+    """Format a number with its noun, singular for one."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -89,6 +89,13 @@ class Out(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For commands: time from sample to decision, by two clocks."""
     unproven: str = ""
     """For commands: why the sample fails the node proof; "": it is valid, or not required."""
+    repeated: bool = False
+    """For commands: the sample is not newer than all before it of its node."""
+
+    @property
+    def sign_of_life(self) -> bool:
+        """Whether this answer shows that its node is alive: anybody may invent a sample, or repeat a recorded one."""
+        return bool(self.answer) and not self.unproven and not self.repeated
 
     def written_headers(self) -> Sequence[tuple[str, bytes]]:
         """Return the headers to write."""
@@ -204,11 +211,14 @@ class Writer:
     def __init__(self, source: str) -> None:
         self._source = source
 
-    def answer(self, command: NodeCommand, partition: int) -> Out:
-        """Return a command for a sample of that partition."""
+    def answer(self, command: NodeCommand, partition: int, *, repeated: bool = False) -> Out:
+        """Return a command for a sample of that partition; ``repeated``: see ``Out``."""
         age_ms = max(0, command.decided_ms - command.observed_ms)
         out = self._out(COMMAND.name, command, partition, command.id, answer=command.answer, age_ms=age_ms)
-        return out if command.proof in PROVEN else msgspec.structs.replace(out, unproven=command.proof)
+        if command.proof in PROVEN and not repeated:
+            return out
+        unproven = "" if command.proof in PROVEN else command.proof
+        return msgspec.structs.replace(out, unproven=unproven, repeated=repeated)
 
     def figures(self, its: NodeMetric | NodeAllocatable | NodeScore, partition: int) -> Out:
         """Return a node's averages, batch allocatable or figures for schedulers."""

@@ -6,7 +6,7 @@ Parts that many records share are encoded once. The fields before depend on the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -98,7 +98,8 @@ class RenderedAnswers(Sequence[Out]):
     """Answers to samples, in order. Encoded ones become objects on access.
 
     ``partitions`` and ``keys``: of each sample. ``results``: for each sample its encoded answer, or a list of records.
-    ``topic``, ``counts`` by kind and ``ages_ms`` (see ``Out.age_ms``): of the encoded answers.
+    ``topic``, ``counts`` by kind and ``ages_ms`` (see ``Out.age_ms``): of the encoded answers. ``repeated``: places of
+    those to repeated samples.
     """
 
     def __init__(
@@ -109,24 +110,26 @@ class RenderedAnswers(Sequence[Out]):
         results: Sequence[bytes | Sequence[Out]],
         counts: Mapping[str, int],
         ages_ms: Sequence[int],
+        repeated: Container[int],
     ) -> None:
         self.counts, self.ages_ms = Counter(counts), list(ages_ms)
         self.by_place: dict[tuple[str, int], list[bytes]] = {}
         self.placeless: list[Out] = []
         self.nodes: set[bytes | None] = set()
-        """Keys of answered nodes with a valid node proof."""
-        self._topic, self._partitions, self._results = topic, partitions, results
+        """Keys of nodes whose answers are a sign of life."""
+        self._topic, self._partitions, self._results, self._repeated = topic, partitions, results, repeated
         self._outs: list[Out] | None = None
         self._group(keys)
 
     def _group(self, keys: Sequence[bytes | None]) -> None:
-        topic, its, before = self._topic, list[bytes](), -1
-        for partition, key, one in zip(self._partitions, keys, self._results, strict=True):
+        topic, its, before, repeated = self._topic, list[bytes](), -1, self._repeated
+        for place, (partition, key, one) in enumerate(zip(self._partitions, keys, self._results, strict=True)):
             if one.__class__ is bytes:
                 if partition != before:
                     its, before = self.by_place.setdefault((topic, partition), []), partition
                 its.append(one)
-                self.nodes.add(key)
+                if place not in repeated:
+                    self.nodes.add(key)
                 continue
             for out in one:
                 self._add(out)  # type: ignore[arg-type]  # bytes are above
@@ -134,8 +137,8 @@ class RenderedAnswers(Sequence[Out]):
     def _add(self, out: Out) -> None:
         if out.answer:
             self.counts[out.answer] += 1
-            if not out.unproven:
-                self.nodes.add(out.key)
+        if out.sign_of_life:
+            self.nodes.add(out.key)
         if out.age_ms is not None:
             self.ages_ms.append(out.age_ms)
         if out.partition is None:
@@ -155,10 +158,13 @@ class RenderedAnswers(Sequence[Out]):
         if self._outs is None:
             self._outs = [
                 out
-                for partition, one in zip(self._partitions, self._results, strict=True)
-                for out in ([_read_back(self._topic, partition, one)] if isinstance(one, bytes) else one)
+                for place, (partition, one) in enumerate(zip(self._partitions, self._results, strict=True))
+                for out in (self._encoded(place, partition, one) if isinstance(one, bytes) else one)
             ]
         return self._outs
+
+    def _encoded(self, place: int, partition: int, one: bytes) -> list[Out]:
+        return [_read_back(self._topic, partition, one, repeated=place in self._repeated)]
 
     def __len__(self) -> int:
         return len(self._all())
@@ -176,7 +182,7 @@ def _value_of(record: bytes) -> bytes:
     return record[at : at + size]
 
 
-def _read_back(topic: str, partition: int, record: bytes) -> RenderedOut:
+def _read_back(topic: str, partition: int, record: bytes, *, repeated: bool) -> RenderedOut:
     size, at = varint_at(record, 0)
     key = record[at : at + size]
     size, at = varint_at(record, at + size)
@@ -190,6 +196,7 @@ def _read_back(topic: str, partition: int, record: bytes) -> RenderedOut:
         tail=record[at + size :],
         answer="set" if b'"answer":"set"' in value else "keep",
         age_ms=max(0, decided_ms - observed_ms),
+        repeated=repeated,
     )
 
 

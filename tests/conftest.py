@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 # `tests` is on the path (pyproject, pythonpath), so that helpers are modules with one name.
-from testbed import lanes, rungs
-from testbed.account import Account
+from testbed import pool, rungs
+from testbed.account import LEFT_OUT, Account
 from testbed.brokers import EmbeddedBroker, KafkaBroker, KafkaCluster, running
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.real_node import RealNode, running_node
+from testbed.reaching import unmarked
 
+# How long an example takes says how busy the machine is, and is no property's fault.
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+SAME = {"derandomize": True, "database": None}
 # Mutation testing asks only whether a test complains, not for the smallest example, and the same on each run.
-settings.register_profile(
-    "mutation", max_examples=50, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
-)
-# `make quick`: few examples, the same each time.
-settings.register_profile(
-    "quick", max_examples=10, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-# How long an example takes says how busy the machine is.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# A change is judged by the same examples each time; whoever develops meets new ones with every run.
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "any machine"))
+settings.register_profile("mutation", max_examples=50, phases=[Phase.explicit, Phase.generate], **SAME, **PATIENT)
+# A change is judged by the same examples each time; whoever develops, and each night, meets new ones.
+settings.register_profile("few", max_examples=10, **SAME, **PATIENT)
+settings.register_profile("ci", max_examples=25, **SAME, **PATIENT)
+settings.register_profile("developer", max_examples=50, **PATIENT)
+settings.register_profile("nightly", max_examples=200, print_blob=True, **PATIENT)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "developer"))
 
 
 @pytest.fixture(scope="session")
@@ -93,24 +95,62 @@ def namespace(api_server: ApiServer) -> str:
     return api_server.namespace()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How far up the ladder a run goes."""
+    parser.addoption(
+        "--ladder",
+        choices=("here", "ci", "all"),
+        default="all",
+        help="here: what needs nothing but Python; ci: the shortest whole story of each other rung; all: everything",
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Importing tests takes longer than many rungs: a run does not import folders of which it wants none."""
+    unwanted = {"here": rungs.COSTLY, "ci": pool.COMPUTING, "all": ()}[config.getoption("ladder")]
+    return True if f"{collection_path.relative_to(config.rootpath)}/" in unwanted else None
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cheap rungs first; what a rung lacks here is said at each of its tests."""
-    items.sort(key=lambda item: rungs.RUNGS.index(rungs.rung_of(item)))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the rungs that are asked for, cheap ones first; what one lacks here is the reason of each of its tests."""
+    if lost := next(filter(pool.is_lost, items), None):
+        raise pytest.UsageError(
+            f"{lost.nodeid} stands on the rung {rungs.rung_of(lost).name}, and no run of that has it"
+        )
+    ladder = config.getoption("ladder")
+    found: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
-        for marker, lacks in rungs.LACKS.items():
-            if item.get_closest_marker(marker) is not None and (lack := lacks()) is not None:
-                reason = str(lack) if lack.possible else f"{rungs.CANNOT}{lack}"
-                item.add_marker(pytest.mark.skip(reason=reason))
+        found[rungs.is_wanted(item, ladder)].append(item)
+    items[:], left = found[True], found[False]
+    config.hook.pytest_deselected(items=left)
+    items.sort(key=pool.place)
+    config.stash[LEFT_OUT] = Counter(rungs.rung_of(item).name for item in left)
+    for item in items:
+        if (lack := rungs.lack_of(item)) is not None:
+            item.add_marker(pytest.mark.skip(reason=str(lack) if lack.possible else f"{rungs.CANNOT}{lack}"))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Wait for what is being built before the time of a test begins that needs it."""
-    if any(item.get_closest_marker(marker) is not None for marker in rungs.BUILT):
-        rungs.await_programs()
-    lanes.weigh(light=rungs.rung_of(item) in rungs.COMPUTING)
-    return (yield)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Before the time of a test begins, wait for what is being built, and for its turn."""
+    rungs.await_built(rungs.rung_of(item))
+    pool.weigh(light=pool.computes(item.nodeid))
+    with pool.turn(item, nextitem):
+        return (yield)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where a rung is lacking, a test without its mark would not be skipped: it fails everywhere instead."""
+    if lacking := unmarked(item):
+        pytest.fail(lacking, pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Once the fixtures of the test have ended, end those of its unit."""
+    yield
+    pool.end_unit_fixtures(item, nextitem)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -121,6 +161,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> lanes.Lanes | None:
-    """Share the tests out by lanes where there are several processes, unless --dist asks for another way."""
-    return lanes.Lanes(config, log) if config.getoption("dist") == "load" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> pool.Pool | None:
+    """Share the tests out by files where there are several processes, unless --dist asks for another way."""
+    return pool.Pool(config, log) if config.getoption("dist") == "load" else None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Self
 
+from slacktide.agents.event import CLUSTER, event_body
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import CONFLICT, EVENTS, FORBIDDEN, NOT_FOUND, IgnoreStatus
 from slacktide.schemas.inventory import Pod
-
-NAME_MAX, NOTE_MAX = 253, 1_024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,30 +50,26 @@ async def create_event(
 ) -> None:
     """Create an Event. It is no error if it exists, or if the namespace is terminating.
 
-    There is one Event per reason and ``once``.
+    There is one Event per reason and ``once``. One about an object without a namespace is in ``default``.
 
     Raises:
         ApiError: the Event was not created.
     """
-    end = f".{pod.uid}.{reason.lower()}" + (f".{once}" if once else "")
-    event = {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"name": pod.name[: NAME_MAX - len(end)].rstrip("-.") + end, "namespace": pod.namespace},
-        "eventTime": datetime.fromtimestamp(now_ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        "type": "Warning" if warning else "Normal",
-        "reason": reason,
-        "action": source.action,
-        "note": note[:NOTE_MAX],
-        "reportingController": f"slacktide.io/{source.part}",
-        "reportingInstance": source.replica[:128],
-        "regarding": {
+    event = event_body(
+        {
             "apiVersion": pod.api_version,
             "kind": pod.kind,
-            "namespace": pod.namespace,
+            **({"namespace": pod.namespace} if pod.namespace else {}),
             "name": pod.name,
             "uid": pod.uid,
         },
-    }
+        end=f".{pod.uid}.{reason.lower()}" + (f".{once}" if once else ""),
+        by=(f"slacktide.io/{source.part}", source.replica),
+        reason=reason,
+        action=source.action,
+        note=note,
+        at_ms=now_ms,
+        warning=warning,
+    )
     with IgnoreStatus(FORBIDDEN, NOT_FOUND, CONFLICT):
-        await api.create(EVENTS, event, dict, namespace=pod.namespace)
+        await api.create(EVENTS, event, dict, namespace=pod.namespace or CLUSTER)

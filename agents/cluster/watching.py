@@ -11,13 +11,16 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from slacktide.agents.cluster.ignored_fields import IgnoredFields
+from slacktide.agents.ignored import IGNORED
 from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Over, Trouble, Update, Whole, follow
 from slacktide.agents.kubernetes.resource import CONFIGMAPS, PODS
-from slacktide.schemas.errors import BadMessageError, ConfigError
-from slacktide.schemas.policy import DEFAULT, Policy, parse
+from slacktide.schemas.errors import ConfigError, failure
+from slacktide.schemas.policy import DEFAULT, Policy, parse, refusal, refused_file
 
 log = logging.getLogger(__name__)
 
+S = TypeVar("S")
 O = TypeVar("O")  # noqa: E741 - an object of the API server
 P = TypeVar("P")
 P_contra = TypeVar("P_contra", contravariant=True)
@@ -51,6 +54,28 @@ async def inform(
             trouble(update.why if isinstance(update, Trouble) else "")
 
 
+def each_alone(kind: str) -> Callable[[Callable[[S, O], None]], Callable[[S, O], None]]:
+    """Decorate a method that takes one object: whatever its users wrote into it, an error costs this object alone."""
+
+    def decorated(take: Callable[[S, O], None]) -> Callable[[S, O], None]:
+        def guarded(self: S, item: O) -> None:
+            try:
+                take(self, item)
+            except Exception as exc:  # noqa: BLE001 - see above
+                ignored(kind, item, exc)
+
+        guarded.__doc__ = take.__doc__
+        return guarded
+
+    return decorated
+
+
+def ignored(kind: str, item: object, exc: Exception) -> None:
+    """Count and log an object that cannot be used."""
+    IGNORED.labels(kind, "object").inc()
+    log.warning("ignored an object", extra={"kind": kind, "object": _name(item), "why": failure("read", exc)})
+
+
 class PolicyListener(Protocol):
     """Receives policies, on the event loop's thread."""
 
@@ -59,6 +84,9 @@ class PolicyListener(Protocol):
 
     def policy_trouble(self, why: str) -> None:
         """Note why the policy cannot be read or is invalid; "": all is well."""
+
+    async def policy_refused(self, api: ApiServer, document: dict[str, Any], text: str) -> None:
+        """Report an invalid ConfigMap to its owner, such as by an Event. It raises no ApiError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +108,8 @@ class PolicySource:
         self._absent: asyncio.TimerHandle | None = None
         self._why = ""
         """What is wrong with the ConfigMap."""
+        self.refused = ""
+        """Which errors it has, and what stays in force; "": it is valid or absent."""
 
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""
@@ -93,6 +123,8 @@ class PolicySource:
                             self._listener.policy_trouble(why)
                         case Changed(object=document) | Whole(items=[document]):
                             self._there(document)
+                            if self.refused:
+                                await self._listener.policy_refused(api, document, self.refused)
                         case Whole() | Gone():
                             self._not_there()
                         case Over():
@@ -100,13 +132,16 @@ class PolicySource:
         finally:
             self._back()
 
-    def _there(self, document: dict[str, object]) -> None:
+    def _there(self, document: dict[str, Any]) -> None:
         self._back()
+        self.refused = ""
         try:
             parsed = parse({**document, "kind": "ConfigMap"}, str(self._config_map))  # list items have no kind
         except ConfigError as exc:
-            log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message is complete
-            self._is(f"rejected, the last valid policy stays in force: {exc}", self._last)
+            refused, last = refused_file(exc.findings), self._last
+            self.refused = refusal(refused, "" if last is None else last.version)
+            log.error("%s: %s", self._config_map, self.refused)  # noqa: TRY400 - the message is complete
+            self._is(self.refused, None if last is None else msgspec.structs.replace(last, refused=refused))
             return
         for note in parsed.notes:
             log.warning("%s", note)
@@ -117,6 +152,7 @@ class PolicySource:
             self._absent = asyncio.get_running_loop().call_later(ABSENT_S, self._default)
 
     def _default(self) -> None:
+        self.refused = ""
         self._is(f"{self._config_map} does not exist: all strategies are disabled", DEFAULT)
 
     def _back(self) -> None:
@@ -150,22 +186,24 @@ class PodListener(Protocol[P_contra]):
 class PodSource(Generic[O, P]):
     """Passes all pods and their changes to a listener.
 
-    ``parse`` reads the fields in ``kind``, and raises BadMessageError for an invalid pod.
-    ``ignored``: the effect of ignoring an invalid pod, for the log.
+    ``parse`` reads the fields in ``kind``, and raises BadMessageError for an invalid pod. It passes on what it ignores,
+    for ``fields``. ``ignored``: the effect of ignoring an invalid pod, for the log.
     ``blind`` receives with each event whether the API server cannot be read.
     """
 
     def __init__(
         self,
         kind: type[O],
-        parse: Callable[[O], P],
+        parse: Callable[[O, Callable[[str], object]], P],
         listener: PodListener[P],
         ignored: str,
+        fields: IgnoredFields,
         blind: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self.trouble = "pods were not listed yet"
         """Why pods cannot be read; "": they can."""
         self.listed = False
+        self._fields = fields
         self._kind, self._parse, self._listener, self._ignored, self._blind = kind, parse, listener, ignored, blind
 
     async def run(self, api: ApiServer) -> None:
@@ -199,13 +237,25 @@ class PodSource(Generic[O, P]):
 
     def _read(self, item: O) -> P | None:
         """Parse a pod; None: it is invalid, which is logged. One invalid pod must not hide the others."""
+        notes: list[str] = []
         try:
-            return self._parse(item)
-        except BadMessageError as exc:
-            log.warning("ignored an invalid pod: %s", self._ignored, extra={"pod": _name(item), "why": str(exc)})
+            pod = self._parse(item, notes.append)
+        except Exception as exc:  # noqa: BLE001 - see above
+            IGNORED.labels("pods", "object").inc()
+            log.warning(
+                "ignored an invalid pod: %s", self._ignored, extra={"pod": _name(item), "why": failure("read", exc)}
+            )
             return None
+        self._fields.take("Pod", _metadata(item), notes)
+        return pod
+
+
+def _metadata(item: object) -> dict[str, Any]:
+    """Return an object's metadata; empty without it."""
+    metadata = item.get("metadata") if isinstance(item, dict) else getattr(item, "metadata", None)
+    return msgspec.to_builtins(metadata) if metadata else {}
 
 
 def _name(item: object) -> str:
-    metadata: dict[str, Any] = msgspec.to_builtins(item).get("metadata") or {}
-    return f"{metadata.get('namespace')}/{metadata.get('name')}"
+    named = _metadata(item)
+    return f"{named.get('namespace', '')}/{named.get('name')}".removeprefix("/")

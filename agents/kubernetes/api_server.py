@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Generic, Self, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -29,7 +28,8 @@ from slacktide.agents.kubernetes.resource import (
     refused,
 )
 from slacktide.schemas.backoff import Backoff
-from slacktide.schemas.errors import ConfigError, Finding
+from slacktide.schemas.errors import ConfigError, Finding, TextError
+from slacktide.schemas.text import answer_of
 
 T = TypeVar("T")
 REQUEST_S = 15.0
@@ -41,6 +41,7 @@ SILENCE_S = 60.0
 """A watch without any event is restarted after this time, since its connection may be dead."""
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +61,6 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
 class _Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     metadata: _Metadata
     items: list[T] | None = None
-
-
-_decoder: Callable[[Any], msgspec.json.Decoder[Any]] = cache(msgspec.json.Decoder)
 
 
 class ApiServer:
@@ -102,6 +100,10 @@ class ApiServer:
     async def text(self, path: str) -> str:
         """GET a path as text, such as ``/readyz`` or ``/version``."""
         return (await self._asked("GET", path)).decode(errors="replace")
+
+    async def read(self, path: str, kind: type[T]) -> T:
+        """GET a path that is no object's."""
+        return _read(await self._asked("GET", path), kind)
 
     async def get(self, resource: Resource, name: str, kind: type[T], *, namespace: str = "", sub: str = "") -> T:
         """GET one object."""
@@ -151,10 +153,10 @@ class ApiServer:
             yield Event(type="BOOKMARK", object=None, resource_version=resource_version)
             try:
                 async for line in lines(answer.content.iter_any()):
-                    yield read_line(line, f"WATCH {self._where(path)}", _decoder(kind))
+                    yield read_line(line, f"WATCH {self._where(path)}", kind)
             except TimeoutError:
                 return
-            except (msgspec.DecodeError, ValueError) as exc:
+            except ValueError as exc:
                 raise ApiAwayError(f"WATCH {self._where(path)}: {exc}") from exc
 
     async def create(
@@ -183,40 +185,46 @@ class ApiServer:
         return _read(await self._asked("PUT", path, body=body, content_type=JSON), kind)
 
     async def patch(
-        self, resource: Resource, name: str, body: object, kind: type[T], *, namespace: str = "", sub: str = ""
-    ) -> T:
+        self, resource: Resource, name: str, body: object, kind: type[T], *,
+        namespace: str = "", sub: str = "", how: str = MERGE_PATCH,
+    ) -> T:  # fmt: skip
         """Merge-patch an object or a subresource such as ``status``; null removes a field."""
         path = resource.path(namespace=namespace, name=name, sub=sub)
-        return _read(await self._asked("PATCH", path, body=body, content_type=MERGE_PATCH), kind)
+        return _read(await self._asked("PATCH", path, body=body, content_type=how), kind)
 
-    async def patch_together(self, patches: Iterable[tuple[str, Mapping[str, object]]]) -> None:
-        """Merge-patch several objects, each by path, of which each change may revoke the right to make the others.
+    async def patch_together(self, paths: Collection[str], body: Mapping[str, object]) -> dict[str, ApiError]:
+        """Strategic-merge-patch objects, of which each change may revoke the right to make the others.
 
-        The server authorises a request by its header. So all headers are sent first, and the bodies a second later.
+        The server authorises a request by its header. So all headers are sent first, and the bodies a second later; if
+        one fails before, none. Others may write meanwhile, so no body has a resource version. Returns errors by path.
         """
         assert self._client is not None, "async with ApiServer(...)"
-        rest = self._client.rest_client
-        headers = {"Accept": JSON, "Content-Type": MERGE_PATCH, "User-Agent": self._name}
+        rest, authorised = self._client.rest_client, asyncio.Barrier(len(paths))
+        headers = {"Accept": JSON, "Content-Type": STRATEGIC_PATCH, "User-Agent": self._name}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"])
 
-        async def send(path: str, body: Mapping[str, object]) -> None:
+        async def send(path: str) -> ApiError | None:
             url = self._where(path)
             try:
                 async with rest.pool_manager.patch(
                     url,
                     params={"fieldManager": self._name},
-                    data=_late(body),
+                    data=_late(body, authorised),
                     headers=headers,
                     proxy=rest.proxy,
                     timeout=aiohttp.ClientTimeout(total=REQUEST_S),
                     server_hostname=rest.server_hostname,
                 ) as answer:
-                    if answer.status >= 300:
-                        raise refused(f"PATCH {url}", answer.status, await answer.read())
+                    if answer.status < 300:
+                        return None
+                    error: ApiError = refused(f"PATCH {url}", answer.status, await answer.read())
             except (aiohttp.ClientError, OSError) as exc:
-                raise ApiAwayError(f"PATCH {url}: {str(exc) or type(exc).__name__}") from exc
+                error = ApiAwayError(f"PATCH {url}: {str(exc) or type(exc).__name__}")
+            await authorised.abort()
+            return error
 
-        await asyncio.gather(*(send(path, body) for path, body in patches))
+        errors = await asyncio.gather(*map(send, paths))
+        return {path: error for path, error in zip(paths, errors, strict=True) if error is not None}
 
     async def delete(self, resource: Resource, name: str, *, namespace: str = "") -> None:
         """Delete an object."""
@@ -287,9 +295,10 @@ def _drop(answer: aiohttp.ClientResponse) -> None:
         answer.connection.transport.abort()
 
 
-async def _late(body: Mapping[str, object]) -> AsyncIterator[bytes]:
-    """Yield a JSON body whose first byte, a space, is sent with the header. The rest follows later."""
+async def _late(body: Mapping[str, object], authorised: asyncio.Barrier) -> AsyncIterator[bytes]:
+    """Yield a JSON body whose first byte, a space, is sent with the header. The rest follows later than all headers."""
     yield b" "
+    await authorised.wait()
     await asyncio.sleep(AUTHORISED_S)
     yield msgspec.json.encode(body)
 
@@ -302,9 +311,9 @@ def _proxy_of(url: str) -> str:
 
 def _read(body: bytes, kind: type[T]) -> T:
     try:
-        return cast("T", _decoder(kind).decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise ApiAwayError(f"the answer is not a valid object: {exc}") from exc
+        return cast("T", answer_of(body, kind, where="the answer"))
+    except TextError as exc:
+        raise ApiAwayError(f"the answer is not a valid object: {exc.why}") from exc
 
 
 PAUSE_S = 1.0

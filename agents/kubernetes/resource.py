@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.errors import SlacktideError, TextError
+from slacktide.schemas.text import answer_of, integer_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ VALIDATING_WEBHOOKS = Resource(group="admissionregistration.k8s.io", plural="val
 SECRETS = Resource(plural="secrets")
 SERVICE_ACCOUNTS = Resource(plural="serviceaccounts")
 JOBS = Resource(group="batch", plural="jobs")
-EVENTS = Resource(group="events.k8s.io", plural="events")
+EVENTS = Resource(plural="events")
 CLUSTER_ROLES = Resource(group="rbac.authorization.k8s.io", plural="clusterroles")
 CLUSTER_ROLE_BINDINGS = Resource(group="rbac.authorization.k8s.io", plural="clusterrolebindings")
 LEASES = Resource(group="coordination.k8s.io", plural="leases")
@@ -77,7 +78,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT = 401, 403, 404, 409
 
 
 class ApiError(SlacktideError):
@@ -159,12 +160,12 @@ _HINTS = {
 def refused(where: str, http_status: int, body: bytes, retry_after: str | None = None) -> ApiRefusedError:
     """Return the error for a response other than 2xx. ``body`` may be a Status object as JSON, or anything."""
     try:
-        status = msgspec.json.decode(body, type=Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        status: Status = answer_of(body, Status, where=where)
+    except TextError:
         text = " ".join(body[:200].decode(errors="replace").split())
         status = Status(message=text)
     details = status.details or _Details()
-    header_s = int(retry_after) if retry_after and retry_after.isdigit() else 0
+    header_s = _seconds(retry_after or "")
     return ApiRefusedError(
         where,
         status=http_status,
@@ -175,7 +176,16 @@ def refused(where: str, http_status: int, body: bytes, retry_after: str | None =
     )
 
 
+def _seconds(retry_after: str) -> int:
+    """0: absent, or a date."""
+    try:
+        return integer_of(retry_after, where="Retry-After", least=0, most=RETRY_S_MAX)
+    except TextError:
+        return 0
+
+
 T = TypeVar("T")
+RETRY_S_MAX = 3600
 LINE_BYTES_MAX = 16 * 1024 * 1024
 """Objects have at most 1.5 MiB in etcd, and more in JSON."""
 
@@ -206,24 +216,22 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
     object: msgspec.Raw
 
 
-_line = msgspec.json.Decoder(_Line)
-_object = msgspec.json.Decoder(_Object)
-
-
-def read_line(text: bytes, where: str, decoder: msgspec.json.Decoder[T]) -> Event[T]:
+def read_line(text: bytes, where: str, kind: type[T]) -> Event[T]:
     """Decode one line.
 
     Raises:
         ApiRefusedError: the server ends the watch; status 410 if the resource version is too old.
-        msgspec.DecodeError: malformed.
+        TextError: malformed.
     """
-    line = _line.decode(text)
+    line: _Line = answer_of(text, _Line, where=where)
     if line.type == "ERROR":
-        raise refused(where, msgspec.json.decode(line.object, type=Status).code, bytes(line.object))
-    metadata = _object.decode(line.object).metadata
+        status: Status = answer_of(line.object, Status, where=where)
+        raise refused(where, status.code, bytes(line.object))
+    head: _Object = answer_of(line.object, _Object, where=where)
+    metadata = head.metadata
     return Event(
         type=line.type,
-        object=None if line.type == "BOOKMARK" else decoder.decode(line.object),
+        object=None if line.type == "BOOKMARK" else answer_of(line.object, kind, where=where),
         resource_version=metadata.resource_version,
         name=metadata.name,
         namespace=metadata.namespace,

@@ -25,7 +25,7 @@ from slacktide.agents.node.identity import Identity
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.link import Link
-from slacktide.agents.node.pods.description import Description, Joined, Lister, PublishedNode, Unheld
+from slacktide.agents.node.pods.description import Description, Joined, Lister, PodFindings, PublishedNode
 from slacktide.agents.node.policies import Policies
 from slacktide.agents.node.proof import Enrolment, Prover
 from slacktide.agents.node.reporter import ends_or_stops, reason_of
@@ -138,7 +138,7 @@ class AgentLoop:
         self._writer = LastWriter()
         self._refused = ""
         self._noted: set[str] = set()
-        self._unheld = Unheld(settings.node, settings.eviction_client, clock.wall_ms)
+        self._pod_findings = PodFindings(settings.node, settings.eviction_client, clock.wall_ms)
         self._policies = Policies(self._state, self._metrics)
         prover = Prover(settings.node, settings.state_folder if settings.enrol else None, clock.wall_ms)
         self._enrolment = Enrolment(settings.enrol, prover, self._metrics) if settings.enrol else None
@@ -477,7 +477,7 @@ class AgentLoop:
             if note not in self._noted:
                 log.warning("%s", note)
         self._noted = set(known.notes)
-        self._unheld.look(known.pods)
+        self._pod_findings.look(known.pods)
         if not refused:
             log.info("inventory in force", extra={"node": known.facts.name, "pods": len(known.pods)})
         from_kafka = isinstance(self._inventory, PublishedNode) and self._inventory.facts is not None

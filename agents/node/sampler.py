@@ -11,7 +11,7 @@ from slacktide.agents.clock import Clock, EventTime
 from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of, unended
-from slacktide.schemas.qos import claims_in_vain
+from slacktide.schemas.qos import as_held
 from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, LsPressure, Missing, NodeSample
 from slacktide.streams.decisions.known_pods import KnownPods
 
@@ -31,12 +31,12 @@ class Inventory:
 def inventory_of(facts: NodeFacts, pods: Sequence[Pod], exclusive: Mapping[str, str] | None = None) -> Inventory:
     """Compute the revisions of facts and pods, without ended pods.
 
-    Pods that claim best-effort in vain and pods in ``exclusive`` (CPU lists by uid) are marked.
+    Pods that claim another class than they are held as and pods in ``exclusive`` (CPU lists by uid) are marked.
     """
 
     def marked(pod: Pod) -> Pod:
-        cpus, unheld = (exclusive or {}).get(pod.uid, ""), claims_in_vain(pod)
-        return replace_struct(pod, exclusive_cpus=cpus, unheld=unheld) if cpus or unheld else pod
+        cpus, held = (exclusive or {}).get(pod.uid, ""), as_held(pod)
+        return replace_struct(held, exclusive_cpus=cpus) if cpus else held
 
     known = KnownPods([marked(pod) for pod in unended(pods)])
     return Inventory(facts=facts, pods=known, facts_revision=revision_of(facts), pods_revision=revision_of(list(known)))

@@ -178,7 +178,8 @@ class DiskSpool:
         for position, outcome in found:
             if len(self._window) >= WINDOW:
                 return
-            if position > self._read_to:
+            # A position above the last is damage: to go on from it would hide the outcomes behind it.
+            if self._read_to < position <= self._last:
                 self._read_to = position
                 if outcome is not None:
                     self._window.append((position, outcome))

@@ -6,6 +6,7 @@ A sync would block the agent while the disk stalls.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections.abc import Collection, Iterator
@@ -14,15 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
+from slacktide.agents.damage import DATABASE_ERRORS, is_damage
 from slacktide.agents.node.reporter import Key, key_of
-from slacktide.schemas.codec import encode
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 
+log = logging.getLogger(__name__)
 SEGMENTS, INTENTS, GAP = "[0-9]*.jsonl", "intents.jsonl", "gap.json"
-T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 
 class _Line(Message, frozen=True, kw_only=True):
@@ -48,7 +50,7 @@ class Lines:
     torn: int = 0
     files: list[Path] = field(default_factory=list)
 
-    def decoded(self, file: Path, kind: type[T], *, end: bytes = b"\n") -> Iterator[T]:
+    def decoded(self, file: Path, kind: type[M], *, end: bytes = b"\n") -> Iterator[M]:
         """Valid lines of a file."""
         try:
             raw = file.read_bytes().splitlines(keepends=True)
@@ -56,10 +58,7 @@ class Lines:
             self.torn += 1
             return
         for line in raw:
-            try:
-                found = msgspec.json.decode(line, type=kind) if line.endswith(end) else None
-            except msgspec.DecodeError:
-                found = None
+            found = _read(line, kind) if line.endswith(end) else None
             if found is None:
                 self.torn += 1
             else:
@@ -70,6 +69,14 @@ class Lines:
         for file in self.files:
             with suppress(OSError):
                 file.unlink()
+
+
+def _read(body: object, kind: type[M]) -> M | None:
+    """Decode a line or a row; None: it is damaged. A flipped bit may also change a row's type."""
+    try:
+        return decode(body, kind) if isinstance(body, bytes) else None
+    except BadMessageError:
+        return None
 
 
 def read_lines(folder: Path) -> Lines:
@@ -99,7 +106,6 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS gap (number INTEGER PRIMARY KEY CHECK (number = 1), body BLOB NOT NULL)",
 )
 POSITION_MAX = 2**63 - 1
-_decoder = msgspec.json.Decoder(NodeOutcome)
 
 
 class Change(NamedTuple):
@@ -127,14 +133,15 @@ def connect(path: Path) -> sqlite3.Connection:
 
     Raises:
         OSError: it cannot be created.
-        sqlite3.Error: it cannot be used.
+        DATABASE_ERRORS: it cannot be used.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     db = sqlite3.connect(path, timeout=0, isolation_level=None)
+    db.text_factory = bytes  # a damaged row may be text that is not UTF-8
     try:
         for statement in (*(f"PRAGMA {setting}" for setting in SETTINGS), *TABLES):
             db.execute(statement)
-    except sqlite3.Error:
+    except DATABASE_ERRORS:
         db.close()
         raise
     return db
@@ -165,7 +172,7 @@ class SpoolDatabase:
             first, last = db.execute("SELECT min(position), max(position) FROM outcome").fetchone()
             kept.first, kept.last = first or 1, last or 0
             self._take_lines(kept)
-        except sqlite3.Error as exc:
+        except DATABASE_ERRORS as exc:
             self._failed(exc)
         return kept
 
@@ -194,7 +201,7 @@ class SpoolDatabase:
                 db.execute("DELETE FROM gap")
                 db.executemany("INSERT INTO gap VALUES (1, ?)", [(gap,)] if gap else [])
             db.execute("COMMIT")
-        except sqlite3.Error as exc:
+        except DATABASE_ERRORS as exc:
             self._failed(exc)
             return False
         self.bytes_used += sum(len(body) for _, body in rows) - gone_bytes
@@ -213,7 +220,7 @@ class SpoolDatabase:
             try:
                 db = self._opened()
                 rows = None if db is None else db.execute(question, (after, limit)).fetchall()
-            except sqlite3.Error as exc:
+            except DATABASE_ERRORS as exc:
                 self._failed(exc)
                 rows = None
             if rows is None:
@@ -229,7 +236,7 @@ class SpoolDatabase:
         """Close it."""
         db, self._db = self._db, None
         if db is not None:
-            with suppress(sqlite3.Error):
+            with suppress(*DATABASE_ERRORS):
                 db.close()
 
     def _opened(self) -> sqlite3.Connection | None:
@@ -240,7 +247,7 @@ class SpoolDatabase:
                 self._intents = {body for (body,) in db.execute("SELECT body FROM intent")}
                 self._gap = next((body for (body,) in db.execute("SELECT body FROM gap")), b"")
                 self.bytes_used = self._bytes(db)
-            except (OSError, sqlite3.Error) as exc:
+            except (OSError, *DATABASE_ERRORS) as exc:
                 self._failed(exc)
         return self._db
 
@@ -250,8 +257,10 @@ class SpoolDatabase:
         if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL and self._rolled_back():
             return
         self.close()
-        if isinstance(exc, sqlite3.DatabaseError) and not isinstance(exc, sqlite3.OperationalError):
+        if is_damage(exc):
             self.torn += 1
+            aside = f"{self._path}.damaged"
+            log.warning("the spool is damaged, and was set aside", extra={"file": aside, "why": str(exc)})
             for name in ("spool.db", "spool.db-wal"):
                 with suppress(OSError):
                     (self._folder / name).replace(self._folder / f"{name}.damaged")
@@ -260,7 +269,7 @@ class SpoolDatabase:
         try:
             if self._db is not None:
                 self._db.rollback()
-        except sqlite3.Error:
+        except DATABASE_ERRORS:
             return False
         return self._db is not None
 
@@ -281,9 +290,7 @@ class SpoolDatabase:
         found: int = db.execute(question, (until,)).fetchone()[0]
         return found
 
-    def _decoded(self, body: bytes) -> NodeOutcome | None:
-        try:
-            return _decoder.decode(body)
-        except msgspec.DecodeError:
-            self.torn += 1
-            return None
+    def _decoded(self, body: object) -> NodeOutcome | None:
+        found = _read(body, NodeOutcome)
+        self.torn += found is None
+        return found

@@ -10,17 +10,17 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
 import msgspec
 
+from slacktide.agents.event import event_body
 from slacktide.agents.files import write_whole
 from slacktide.agents.http import HttpError
 from slacktide.agents.node.apiserver import ApiServer
-from slacktide.agents.node.evict.eviction_api import CONTROLLER, NAME_MAX, NOTE_MAX
+from slacktide.agents.node.evict.eviction_api import CONTROLLER
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.policy import Policy
 
@@ -157,25 +157,16 @@ class NodeWatch:
                 show(metadata.annotations or {})
 
 
-NAMESPACE = "default"
-"""Namespace of Events on cluster-scoped objects."""
-
-
 def event_of(node: str, uid: str, reason: str, *, at_ms: int) -> dict[str, object]:
     """Return an Event on a Node. ``uid`` "": unknown; ``reason`` "": resumed; ``at_ms`` since the epoch."""
-    end = f".slacktide-suspend-{at_ms:x}"
-    when = datetime.fromtimestamp(at_ms / 1_000, UTC)
     note = f"limits are lifted and no pod is evicted: {reason}" if reason else "limits and evictions are in force again"
-    return {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"name": node[: NAME_MAX - len(end)] + end, "namespace": NAMESPACE},
-        "eventTime": when.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        "type": "Warning" if reason else "Normal",
-        "reason": "SlacktideSuspended" if reason else "SlacktideResumed",
-        "action": "Suspend" if reason else "Resume",
-        "note": note[:NOTE_MAX],
-        "reportingController": CONTROLLER,
-        "reportingInstance": node[:128],
-        "regarding": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid or node},
-    }
+    return event_body(
+        {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid or node},
+        end=f".slacktide-suspend-{at_ms:x}",
+        by=(CONTROLLER, node),
+        reason="SlacktideSuspended" if reason else "SlacktideResumed",
+        action="Suspend" if reason else "Resume",
+        note=note,
+        at_ms=at_ms,
+        warning=bool(reason),
+    )

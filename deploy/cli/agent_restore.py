@@ -10,6 +10,7 @@ import click
 
 from slacktide.deploy.cli.agent_options import HOST_WORKLOADS, KUBEPODS, groups_of, refuse_both
 from slacktide.deploy.runtime.settings import configured, file, folder, node_name, setting, state_folder
+from slacktide.deploy.runtime.text import show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +77,9 @@ def restore(settings: RestoreSettings) -> None:
         kernel.close()
     for one in done.outcomes:
         change = f"{one.knob.knob}: " if one.knob is not None else ""
-        click.echo(f"{one.result:<8} {one.target} {change}{one.reason}")
+        show(f"{one.result:<8} {one.target} {change}{one.reason}")
     if not done.clean:
         raise click.ClickException(
             "some limits are still in force, as listed above: correct the reason, then run the command again"
         )
-    click.echo(f"no limits are in force on this node; {settings.state_folder} is now empty")
+    show(f"no limits are in force on this node; {settings.state_folder} is now empty")

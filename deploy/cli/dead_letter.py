@@ -25,7 +25,7 @@ from slacktide.deploy.cli.put_back import (
 from slacktide.deploy.cli.records import dead_letter_row, dead_letter_text, line, topic_named
 from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import Duration, Name, table
+from slacktide.deploy.runtime.text import Duration, Name, count, show, table
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import BY_NAME, DEAD_LETTER
@@ -48,18 +48,18 @@ def list_(bootstrap: Cluster, since: int | None) -> None:
     """List dead letters: time, offset, origin of the record, which part rejected it, and why."""
     since_ms = None if since is None else SystemClock().wall_ms() - since
     rows = [dead_letter_row(record) for record in asyncio.run(_dead_letters(bootstrap, since_ms=since_ms))]
-    click.echo(table(["TIME", "OFFSET", "FROM", "KEY", "READER", "REASON"], rows) if rows else "no dead letters")
+    show(table(["TIME", "OFFSET", "FROM", "KEY", "READER", "REASON"], rows) if rows else "no dead letters")
 
 
-@command.command(epilog="Example: slacktide dead-letter show 42 --bootstrap kafka-1:9092")
+@command.command(name="show", epilog="Example: slacktide dead-letter show 42 --bootstrap kafka-1:9092")
 @click.argument("offset", type=click.IntRange(0))
 @settings.bootstrap_option
-def show(offset: int, bootstrap: Cluster) -> None:
+def show_(offset: int, bootstrap: Cluster) -> None:
     """Show the dead letter at an offset (see `list`), with the original record."""
     found = asyncio.run(_dead_letters(bootstrap, start=offset, stop=offset + 1))
     if not found:
         raise LogError(f"{bootstrap}: no dead letter at offset {offset}; list offsets: slacktide dead-letter list")
-    click.echo(dead_letter_text(found[0]))
+    show(dead_letter_text(found[0]))
 
 
 @command.command(epilog="Example: slacktide dead-letter replay --topic node.sample --since 1h --dry-run")
@@ -98,12 +98,13 @@ def replay(bootstrap: Cluster, *, topics: tuple[str, ...], since: int | None, ke
     fates = Counter(step.fate for step in decided)
     if outs and not dry_run:
         if sys.stdin.isatty():
-            click.confirm(f"Write {len(outs)} records to {', '.join(sorted({out.topic for out in outs}))}?", abort=True)
+            listed = ", ".join(sorted({out.topic for out in outs}))
+            click.confirm(f"Write {count(len(outs), 'record')} to {listed}?", abort=True)
         for out, placed in zip(outs, asyncio.run(_sent(bootstrap, outs)), strict=True):
-            click.echo(f"written to {out.topic} {placed.partition}:{placed.offset}")
+            show(f"written to {out.topic} {placed.partition}:{placed.offset}")
     left = fates.total() - fates["put back"] - fates["already there"]
     would = "would be " if dry_run else ""
-    click.echo(f"{would}written: {fates['put back']}, written earlier: {fates['already there']}, not written: {left}")
+    show(f"{would}written: {fates['put back']}, written earlier: {fates['already there']}, not written: {left}")
 
 
 def _replayable(topic: str) -> list[str]:
@@ -121,10 +122,10 @@ def _replayable(topic: str) -> list[str]:
 def _show(decided: Sequence[Step], *, whole: bool) -> None:
     """Show the result for each dead letter; ``whole``: with the records to write."""
     rows = [(*dead_letter_row(step.dead_letter.record)[1:4], WHY[step.fate], _size(step)) for step in decided]
-    click.echo(table(["OFFSET", "FROM", "KEY", "OUTCOME", "BYTES"], rows))
+    show(table(["OFFSET", "FROM", "KEY", "OUTCOME", "BYTES"], rows))
     for step in decided:
         if whole and step.out is not None:
-            click.echo(_decoded(step.dead_letter, step.out))
+            show(_decoded(step.dead_letter, step.out))
 
 
 def _decoded(dead_letter: StoredDeadLetter, out: Out) -> str:

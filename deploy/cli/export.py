@@ -13,7 +13,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.moment import Moment, MomentType
 from slacktide.deploy.cli.records import line, topic_named
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import count, instant
+from slacktide.deploy.runtime.text import count, instant, show
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.schemas.topics import BY_NAME
@@ -60,7 +60,7 @@ def command(
 
         def put(record: Record) -> None:
             if isinstance(record.value, UnreadableBatch):
-                click.echo(f"left out: {line(record, BY_NAME[record.topic])}", err=True)
+                show(f"left out: {line(record, BY_NAME[record.topic])}", err=True)
                 return
             if record.topic in FIGURES and is_heartbeat(record.key):
                 return  # no decision depends on them
@@ -78,5 +78,5 @@ def command(
         asyncio.run(source.from_log(bootstrap, names, since_ms, until_ms, begin))
         out.write(lines.end_line(written.total()))
     for name in names:
-        click.echo(f"{written[name]:>10}  {name}")
-    click.echo(f"{count(written.total(), 'record')}, {file.stat().st_size:,} bytes in {file}")
+        show(f"{written[name]:>10}  {name}")
+    show(f"{count(written.total(), 'record')}, {file.stat().st_size:,} bytes in {file}")

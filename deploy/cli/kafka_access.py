@@ -12,6 +12,7 @@ import orjson
 import yaml
 
 from slacktide.deploy.runtime import settings
+from slacktide.deploy.runtime.text import show, show_json
 from slacktide.schemas.access import AGENT, PARTS, Acl, Operation, Part, Resource
 from slacktide.schemas.topics import TOPICS, Topic
 
@@ -44,10 +45,10 @@ def acl_command(parts: tuple[str, ...], *, bootstrap: str, command_config: Path 
     """
     wanted = [NAMES[name] for name in parts] or PARTS
     if output == "json":
-        click.echo(orjson.dumps([_plain(part) for part in wanted], option=orjson.OPT_INDENT_2).decode())
+        show_json(orjson.dumps([_plain(part) for part in wanted], option=orjson.OPT_INDENT_2))
     else:
         where = bootstrap if command_config is None else f"{bootstrap} --command-config {command_config}"
-        click.echo("\n\n".join("\n".join(_commands(part, where)) for part in wanted))
+        show("\n\n".join("\n".join(_commands(part, where)) for part in wanted))
 
 
 def _plain(part: Part) -> dict[str, object]:
@@ -93,7 +94,7 @@ def strimzi_command(
     bytes_per_s = agent_quota or (None, None)
     quotas = dict(zip(QUOTAS, (*bytes_per_s, agent_request_percent), strict=True))
     found += [_user(part, cluster, quotas if part is AGENT else {}) for part in PARTS]
-    click.echo(yaml.safe_dump_all(found, sort_keys=False, width=1_000), nl=False)
+    show(yaml.safe_dump_all(found, sort_keys=False, width=1_000), nl=False)
 
 
 def _resource(kind: str, name: str, cluster: str, spec: dict[str, Any]) -> dict[str, Any]:

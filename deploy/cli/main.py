@@ -100,6 +100,9 @@ class Commands(Group):
             if ctx.params["debug"]:
                 raise
             raise click.ClickException(printable(str(exc))) from exc
+        except click.ClickException as exc:
+            exc.message = printable(exc.message)
+            raise
         except ModuleNotFoundError as exc:
             extra = EXTRAS.get((exc.name or "").partition(".")[0])
             if extra is None or ctx.params["debug"]:
@@ -107,7 +110,7 @@ class Commands(Group):
             extra = ctx.invoked_subcommand if ctx.invoked_subcommand == "console" else extra
             raise click.ClickException(f"{exc.name} is not installed: pip install 'slacktide[{extra}]'") from exc
         except BrokenPipeError:  # the reader closed the pipe, as `head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             ctx.exit(0)
 
 
@@ -136,7 +139,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as exc:  # also from --help, which has no context
         if exc.errno not in FULL:
             raise
+        _discard_output()
         sys.exit(f"Error: output cannot be written: {exc.strerror}")
+
+
+def _discard_output() -> None:
+    """Discard what is still buffered: Python would write it at its end, fail, and exit with 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

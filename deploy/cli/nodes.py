@@ -12,19 +12,19 @@ import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import count, instant, table
+from slacktide.deploy.runtime.text import count, instant, show, show_json, table
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:  # not needed for --help
     from slacktide.streams.explain.nodes import NodeRow, Sort
 
 BAD = frozenset({"problem", "warning"})
-SORTS = ("problem", "name", "used", "offered", "age")
+SORTS = ("problem", "name", "used", "offered", "free", "age")
 FOR_PEOPLE = frozenset({"text", "wide"})
 """Outputs for people; the others are for programs."""
-CLEAR = "\x1b[H\x1b[2J\x1b[3J"
-_HEAD = ["NODE", "STATE", "USED", "OFFERED", "LIMIT", "AGE"]
-_WIDE = ["MEMORY", "OFFERED MEMORY", "POLICY"]
+_HEAD = ["NODE", "STATE", "USED", "OFFERED", "FREE", "LIMIT", "AGE"]
+_WIDE = ["MEMORY", "OFFERED MEMORY", "FREE MEMORY", "POLICY"]
+_WHY_CHARS = 100
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,8 +36,8 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(SORTS),
             default="problem",
             show_default=True,
-            help="Sort order: the worst problem, the name, the largest share used, the most offered, or the oldest "
-            "figures first.",
+            help="Sort order: the worst problem, the name, the largest share used, the most offered or free, or the "
+            "oldest figures first.",
         ),
         settings.bootstrap_option,
         click.argument("names", nargs=-1, metavar="[NAME]..."),
@@ -61,11 +61,13 @@ def command(
 ) -> None:
     """List all nodes, or those whose name matches a pattern: batch resources, use, limit and problems of each.
 
-    STATE is ok, note, warning or problem. USED is the node's CPU over the policy's window. OFFERED is batch-cpu. LIMIT
-    is that of best-effort pods. AGE is the time since a worker published the figures or covered them by a heartbeat.
+    STATE is ok, note, warning or problem, and WHY the worst finding of `slacktide explain node`. USED is the node's CPU
+    over the policy's window. OFFERED is batch-cpu, FREE the part of it that no pod requests. LIMIT is that of
+    best-effort pods. AGE is the time since a worker published the figures or covered them by a heartbeat.
 
-    With -o json or yaml: a list of {"node", "severity", "why", "age_ms", "capacity_cpu_milli", "used_cpu_milli",
-    "batch_cpu_milli", "capacity_mem_bytes", "used_mem_bytes", "batch_mem_bytes", "limits", "policy_version"}.
+    With -o json or yaml: a list of {"node", "severity", "fact", "why", "age_ms", "capacity_cpu_milli",
+    "used_cpu_milli", "batch_cpu_milli", "batch_free_cpu_milli", "capacity_mem_bytes", "used_mem_bytes",
+    "batch_mem_bytes", "batch_free_mem_bytes", "limits", "policy_version"}.
     """
     run(lambda: shown(bootstrap, names, sort, output, problems=problems), watch=watch, clear=output in FOR_PEOPLE)
 
@@ -73,18 +75,18 @@ def command(
 def run(text: Callable[[], str], *, watch: bool, clear: bool) -> None:
     """Print once, or each second until Ctrl-C."""
     if not watch:
-        click.echo(text())
+        show(text()) if clear else show_json(text())
         return
     try:
         asyncio.run(_renewed(text, clear=clear))
     except KeyboardInterrupt:  # how a --watch ends
-        click.echo()
+        show()
 
 
 async def _renewed(text: Callable[[], str], *, clear: bool) -> None:
     while True:
         now = await asyncio.to_thread(text)
-        click.echo((CLEAR if clear else "") + now)
+        show(now, clear=True) if clear else show_json(now)
         await asyncio.sleep(1)
 
 
@@ -130,13 +132,13 @@ def text_of(rows: Sequence[NodeRow], of_all: Sequence[NodeRow], *, wide: bool) -
     """
     head = [*_HEAD, *(_WIDE if wide else []), "WHY"]
     lines = [table(head, [_cells(row, wide=wide) for row in rows])] if rows else []
-    offered, used, capacity = (
+    offered, free, used, capacity = (
         sum(getattr(row, name) or 0 for row in of_all)
-        for name in ("batch_cpu_milli", "used_cpu_milli", "capacity_cpu_milli")
+        for name in ("batch_cpu_milli", "batch_free_cpu_milli", "used_cpu_milli", "capacity_cpu_milli")
     )
     bad = sum(row.severity in BAD for row in of_all)
     share = f" ({100 * used / capacity:.0f}%)" if capacity else ""
-    sums = f"used {used:,}m of {capacity:,}m{share}, batch-cpu offered {offered:,}m"
+    sums = f"used {used:,}m of {capacity:,}m{share}, batch-cpu offered {offered:,}m, free {free:,}m"
     when = instant(SystemClock().wall_ms())
     return "\n".join([*lines, f"{count(len(of_all), 'node')}, {bad} with a problem or a warning; {sums}; {when}"])
 
@@ -148,7 +150,8 @@ def _cells(row: NodeRow, *, wide: bool) -> list[object]:
         row.node,
         row.severity,
         _of(row.used_cpu_milli, row.capacity_cpu_milli),
-        "-" if row.batch_cpu_milli is None else f"{row.batch_cpu_milli:,}m",
+        _milli(row.batch_cpu_milli),
+        _milli(row.batch_free_cpu_milli),
         "-" if row.limits is None else limits_text(row.limits),
         "-" if row.age_ms is None else f"{row.age_ms / 1_000:.1f}s",
     ]
@@ -156,9 +159,21 @@ def _cells(row: NodeRow, *, wide: bool) -> list[object]:
         cells += [
             _gib(row.used_mem_bytes, row.capacity_mem_bytes),
             _gib(row.batch_mem_bytes),
+            _gib(row.batch_free_mem_bytes),
             row.policy_version or "-",
         ]
-    return [*cells, row.why]
+    return [*cells, _why(row)]
+
+
+def _why(row: NodeRow) -> str:
+    """Return the finding's name, and the first part of its text; `slacktide explain node` has all of it."""
+    brief = row.why.partition("; ")[0]
+    brief = brief if len(brief) <= _WHY_CHARS else f"{brief[:_WHY_CHARS]}…"
+    return f"{row.fact}: {brief}" if row.fact else ""
+
+
+def _milli(amount: int | None) -> str:
+    return "-" if amount is None else f"{amount:,}m"
 
 
 def _of(used: int | None, capacity: int | None) -> str:

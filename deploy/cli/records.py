@@ -59,10 +59,11 @@ def _short(name: str) -> str:
 
 
 def line(record: Record, topic: Topic) -> str:
-    """Format one record on one line: time, partition:offset, key, headers, body."""
+    """Format one record on one line: time, partition:offset, key, headers if it has any, body."""
     headers = " ".join(f"{_plain(name.encode())}={_plain(value)}" for name, value in record.headers)
     key = "-" if record.key is None else _plain(record.key)
-    return f"{instant(record.timestamp_ms)} {record.partition}:{record.offset} {key} [{headers}] {_body(record, topic)}"
+    parts = [instant(record.timestamp_ms), f"{record.partition}:{record.offset}", key]
+    return " ".join([*parts, *([f"[{headers}]"] if headers else []), _body(record, topic)])
 
 
 def sample_lines(record: Record, rows: Rows) -> str:
@@ -112,14 +113,14 @@ def _body(record: Record, topic: Topic) -> str:
     if record.value is None:
         return "null (deleted)"
     if isinstance(record.value, UnreadableBatch):
-        return f"(offsets {record.value.first_offset} to {record.offset}: {record.value.reason})"
+        return f"(offsets {record.value.first_offset} to {record.offset}: {printable(record.value.reason, keep='')})"
     try:
         codec.decode(record.value, topic.message)
         body = orjson.loads(record.value)
         text = orjson.dumps(body).decode()
         return text if text.isprintable() else json.dumps(body, separators=(",", ":"))
     except (BadMessageError, orjson.JSONDecodeError) as exc:
-        return f"({exc}) {_plain(record.value)}"
+        return f"({printable(str(exc), keep='')}) {_plain(record.value)}"
 
 
 def _plain(raw: bytes) -> str:

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import click
 
@@ -22,7 +20,6 @@ from slacktide.schemas.health import Health
 
 METRICS_PORT = 9465
 OPEN_NODES_MAX = 1_000
-SHELLS = {"faust": "slacktide.streams.engine.on_faust", "plain": "slacktide.streams.engine.on_aiokafka"}
 
 
 def worker_name() -> str:
@@ -38,9 +35,6 @@ class StreamSettings(process.ProcessSettings):
     group: str = setting("Consumer group. Workers of one group divide the nodes among them.", default=STREAM_GROUP)
     worker_name: str = setting(
         "Name of this worker in the records that it publishes.", default=worker_name, shown="host name and process id"
-    )
-    shell: Literal["faust", "plain"] = setting(
-        "Library that consumes and produces: Faust, or aiokafka alone.", click.Choice(list(SHELLS)), default="faust"
     )
     session_timeout: float = setting(
         "Seconds without a heartbeat after which a worker loses its partitions (session.timeout.ms). Kafka "
@@ -85,13 +79,12 @@ def command(settings: StreamSettings) -> None:
 
     Start more workers to divide the nodes. On SIGTERM it finishes its batch, commits, and leaves the group.
     """
-    shell = importlib.import_module(SHELLS[settings.shell])
     from slacktide.deploy.cli.shadowing import ShadowFile  # noqa: PLC0415
     from slacktide.schemas.proof import Verifier  # noqa: PLC0415
-    from slacktide.streams.engine import metrics  # noqa: PLC0415
+    from slacktide.streams.engine import metrics, on_faust  # noqa: PLC0415
     from slacktide.streams.engine.folding import FoldSettings, fold_jobs  # noqa: PLC0415
     from slacktide.streams.engine.governing import GovernorSettings, govern  # noqa: PLC0415
-    from slacktide.streams.engine.session import ShellSettings  # noqa: PLC0415 - loads Kafka: not for --help
+    from slacktide.streams.engine.session import WorkerSettings  # noqa: PLC0415 - loads Kafka: not for --help
     from slacktide.streams.governor.governor import Governor  # noqa: PLC0415
     from slacktide.streams.proofs import by_keys  # noqa: PLC0415
     from slacktide.streams.worker import Worker  # noqa: PLC0415
@@ -108,7 +101,7 @@ def command(settings: StreamSettings) -> None:
 
     async def work(stop: asyncio.Event, health: Health) -> None:
         now_ms, session_timeout_ms = SystemClock().wall_ms, round(settings.session_timeout * 1000)
-        connection = ShellSettings(
+        connection = WorkerSettings(
             bootstrap=settings.bootstrap,
             group=settings.group,
             session_timeout_ms=session_timeout_ms,
@@ -128,7 +121,7 @@ def command(settings: StreamSettings) -> None:
             *(asyncio.create_task(follow) for follow in followed),
         ]
         try:
-            await shell.run(worker, connection, stop, health, now_ms)
+            await on_faust.run(worker, connection, stop, health, now_ms)
             await asyncio.gather(governing, folding)
         finally:
             for task in beside:

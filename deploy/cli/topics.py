@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import click
+import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import export
@@ -17,10 +18,11 @@ from slacktide.deploy.cli.records import json_line, line, sample_lines, topic_na
 from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.cli.topic_plan import Change, changes, plan_text
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import Duration, Name, count, show, table
+from slacktide.deploy.runtime.text import Duration, Name, count, show, show_json, table
 from slacktide.schemas.access import STREAM_GROUP
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import LogError
+from slacktide.schemas.errors import LogError, RightsError
 from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import HOUR_MS, SAMPLE, SAMPLE_COLUMNS, SAMPLES, TOPICS, Topic
@@ -31,6 +33,7 @@ from slacktide.streams.rows import Rows
 
 PENDING = 2
 LAST = 10
+RETRY_S, RETRY_MAX_S = 0.5, 5.0
 LATELY_MS = 40_000
 """Figures are republished at least every 30 s."""
 
@@ -55,12 +58,13 @@ def plan(bootstrap: Cluster) -> None:
 
 @command.command(epilog="Example: slacktide topics apply --bootstrap kafka-1:9092")
 @settings.bootstrap_option
-def apply(bootstrap: Cluster) -> None:
+@click.option("--wait", is_flag=True, help="Wait while Kafka cannot be reached, and print why.")
+def apply(bootstrap: Cluster, *, wait: bool) -> None:
     """Create missing topics and set differing settings. Delete nothing.
 
     The partition count and replication of existing topics stay. The command reports where they differ.
     """
-    found = asyncio.run(_apply(bootstrap))
+    found = asyncio.run(_apply(bootstrap, wait=wait))
     show(plan_text(found))
 
 
@@ -69,8 +73,23 @@ async def _changes(bootstrap: Cluster) -> list[Change]:
     return changes(TOPICS, there, await broker_count(bootstrap))
 
 
-async def _apply(bootstrap: Cluster) -> list[Change]:
-    found = await _changes(bootstrap)
+async def _awaited_changes(bootstrap: Cluster) -> list[Change]:
+    """Wait until Kafka answers. Raises RightsError if it denies the request."""
+    backoff, why = Backoff(RETRY_S, RETRY_MAX_S), ""
+    while True:
+        try:
+            return await _changes(bootstrap)
+        except RightsError:
+            raise
+        except LogError as exc:
+            if str(exc) != why:
+                show(f"waiting for Kafka: {exc}", err=True)
+            why = str(exc)
+            await asyncio.sleep(backoff.next_s())
+
+
+async def _apply(bootstrap: Cluster, *, wait: bool) -> list[Change]:
+    found = await (_awaited_changes(bootstrap) if wait else _changes(bootstrap))
     if any(change.kind == "create" for change in found):
         await create_topics(bootstrap)
     different = {change.topic: change.config for change in found if change.kind == "set"}
@@ -85,9 +104,9 @@ async def _apply(bootstrap: Cluster) -> list[Change]:
 def list_(bootstrap: Cluster, *, table_only: bool) -> None:
     """List the topics: key, partitions, retention, writers, readers, and the current number of records."""
     if table_only:
-        click.echo(_listed(None))
+        show(_listed(None))
         return
-    click.echo(_listed(asyncio.run(describe_topics(bootstrap, [topic.name for topic in TOPICS]))))
+    show(_listed(asyncio.run(describe_topics(bootstrap, [topic.name for topic in TOPICS]))))
 
 
 def _listed(there: Mapping[str, TopicState] | None) -> str:
@@ -123,11 +142,20 @@ def _live(state: TopicState | None) -> str:
 @click.option("--since", type=Duration(), help="Only records of the last DURATION: 90s, 5m, 2h or 1d.")
 @click.option("-n", "--last", type=click.IntRange(1), help=f"Only the last N records; without --since: {LAST}.")
 @click.option("--follow", is_flag=True, help="Follow new records, until Ctrl-C.")
+@click.option("--headers", is_flag=True, help="Print headers, too, before the body. JSON always has them.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def tail(
-    topic: str, *, bootstrap: Cluster, key: str | None, since: int | None, last: int | None, follow: bool, output: str
+    topic: str,
+    *,
+    bootstrap: Cluster,
+    key: str | None,
+    since: int | None,
+    last: int | None,
+    follow: bool,
+    headers: bool,
+    output: str,
 ) -> None:
-    """Print a topic's decoded records, one per line: time, partition:offset, key, headers, body.
+    """Print a topic's decoded records, one per line: time, partition:offset, key, body.
 
     Short names are accepted: sample, node.sample, node.sample.v1. Heartbeats (docs/silence.md) are omitted. A sample
     in columns (node.sample.v2) has one line per pod. Without --key, names of pods appear after the next keyframe.
@@ -139,11 +167,12 @@ def tail(
     meant = topic_named(topic)
     since_ms = None if since is None else SystemClock().wall_ms() - since
     limit = last if last is not None or since is not None else LAST
-    asked = _Asked(topic=meant.name, key=key, since_ms=since_ms, limit=limit, follow=follow, json=output == "json")
+    form = "json" if output == "json" else "headers" if headers else "text"
+    asked = _Asked(topic=meant.name, key=key, since_ms=since_ms, limit=limit, follow=follow)
     try:
-        asyncio.run(_print(bootstrap, meant, asked))
+        asyncio.run(_print(bootstrap, meant, asked, form))
     except KeyboardInterrupt:  # how --follow ends
-        click.echo()
+        show()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,19 +185,20 @@ class _Asked:
     limit: int | None
     """The number of newest records; None: all."""
     follow: bool
-    json: bool
 
 
-async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked) -> None:
+async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked, form: str) -> None:
     rows = Rows()
     if topic is SAMPLE_COLUMNS and asked.key is not None:
         await _learn(bootstrap, asked, rows)
     async with aclosing(_records(bootstrap, asked)) as records:
         async for record in records:
-            if asked.json:
-                click.echo(json_line(rows.of(record) if topic is SAMPLE_COLUMNS else record))
-            else:
-                click.echo(line(record, topic) if topic is not SAMPLE_COLUMNS else sample_lines(record, rows))
+            if form == "json":
+                show_json(json_line(rows.of(record) if topic is SAMPLE_COLUMNS else record))
+                continue
+            if form == "text":
+                record = msgspec.structs.replace(record, headers=())  # noqa: PLW2901 - what is not shown
+            show(line(record, topic) if topic is not SAMPLE_COLUMNS else sample_lines(record, rows))
 
 
 async def _learn(bootstrap: Cluster, asked: _Asked, rows: Rows) -> None:
@@ -244,18 +274,21 @@ command.add_command(export.command)
 @settings.bootstrap_option
 @settings.option("--group", default=STREAM_GROUP, help="Consumer group of the workers.")
 def lag(bootstrap: Cluster, group: str) -> None:
-    """Show the lag of the workers' consumer group, in records and seconds. Agents use no group."""
+    """Show the lag of the workers' consumer group by partition, in records and seconds. Agents use no group."""
     parts = asyncio.run(group_lag(bootstrap, group, [topic.name for topic in SAMPLES]))
     if not parts:
         raise LogError(f"{bootstrap}: topic {SAMPLE.name} does not exist; create it: slacktide topics apply")
     head = ["GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "RECORDS", "SECONDS"]
     rows: list[list[object]] = []
     for part in parts:
-        committed = "-" if part.committed is None else part.committed
-        seconds = round(part.seconds, 1)
-        rows.append([group, part.topic, part.partition, committed, part.end, part.records, seconds])
-    click.echo(table(head, rows))
-    behind = sum(part.records for part in parts)
-    click.echo(f"{count(behind, 'record')}, {max(part.seconds for part in parts):.1f} s behind")
+        if part.records:
+            committed = "-" if part.committed is None else part.committed
+            seconds = round(part.seconds, 1)
+            rows.append([group, part.topic, part.partition, committed, part.end, part.records, seconds])
+    if rows:
+        show(table(head, rows))
+    behind, longest_s = sum(part.records for part in parts), max(part.seconds for part in parts)
+    of_all = f"{len(rows)} of {count(len(parts), 'partition')}"
+    show(f"{count(behind, 'record')}, {longest_s:.1f} s behind, in {of_all}")
     if all(part.committed is None for part in parts):
-        click.echo(f"group {group} has no committed offsets: no worker has run, or it uses another --group")
+        show(f"group {group} has no committed offsets: no worker has run, or it uses another --group")

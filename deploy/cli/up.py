@@ -35,6 +35,7 @@ from slacktide.deploy.runtime.broker import (
 )
 from slacktide.deploy.runtime.settings import Kafka, configured, file, setting
 from slacktide.deploy.runtime.supervisor import BACKOFF_S, BACKOFF_S_MAX, Part, how
+from slacktide.deploy.runtime.text import printable
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import CgroupError, SlacktideError
@@ -122,7 +123,7 @@ def _wants_the_sample(settings: UpSettings) -> bool:
     try:
         _find_groups(settings)
     except NoPodsHereError as exc:
-        return click.confirm(f"{exc}\nRun a sample service and batch work now?", default=True)
+        return click.confirm(f"{printable(str(exc))}\nRun a sample service and batch work now?", default=True)
     except SlacktideError:
         pass  # the stack reports it
     return False

@@ -34,6 +34,8 @@ POINTS = 600
 SPAN_MS, SPAN_MS_MAX = 15 * 60_000, 8 * 24 * 3_600_000
 DEAD_LETTERS_MS = 24 * 3_600_000
 _TRACEPARENT_PARTS = 4
+DIGITS_MAX = 15
+"""More than a time in milliseconds has."""
 _POINT_MS_MAX = 60_000
 """The length of a point at the coarsest resolution."""
 COMPARED_MAX = 100
@@ -44,17 +46,17 @@ CHARTED = (
     "ls_cpu_milli", "be_cpu_milli", "system_cpu_milli", "used_cpu_milli", "used_mem_bytes", "be_mem_bytes",
     "sold_cpu_milli", "sold_mem_bytes", "requested_cpu_milli", "limit_cpu_milli", "limit_cpu_milli.min",
     "ceiling_cpu_milli", "capacity_cpu_milli", "capacity_mem_bytes", "cpu_some", "mem_some", "io_some",
-    "ls_stall_permille", "be_throttled_permille", "slack_won_cpu_milli", "decided_ms", "cuts", "raises", "bursts",
+    "ls_stall_permille", "be_throttled_permille", "gained_cpu_milli", "decided_ms", "cuts", "raises", "bursts",
     "evictions", "guarded",
 )  # fmt: skip
 ROW = (
     "node", "state", "severity", "why", "age_ms", "capacity_cpu_milli", "used_cpu_milli", "ls_cpu_milli",
-    "be_cpu_milli", "sold_cpu_milli", "requested_cpu_milli", "slack_won_cpu_milli", "ls_stall_permille",
+    "be_cpu_milli", "sold_cpu_milli", "requested_cpu_milli", "gained_cpu_milli", "ls_stall_permille",
     "limit_cpu_milli", "capacity_mem_bytes", "used_mem_bytes", "sold_mem_bytes", "evictions",
 )  # fmt: skip
 SUMS = (
     "capacity_cpu_milli", "used_cpu_milli", "ls_cpu_milli", "be_cpu_milli", "sold_cpu_milli", "requested_cpu_milli",
-    "slack_won_cpu_milli", "capacity_mem_bytes", "used_mem_bytes", "sold_mem_bytes",
+    "gained_cpu_milli", "capacity_mem_bytes", "used_mem_bytes", "sold_mem_bytes",
 )  # fmt: skip
 
 
@@ -128,8 +130,8 @@ def _node(history: History, question: Question) -> dict[str, Any]:
 
 def _span_ms(question: Question) -> int:
     text = question.given.get("span", str(SPAN_MS))
-    if not text.isascii() or not text.isdigit():
-        raise BadQuestionError(f"span {text!r} is not a number of milliseconds")
+    if not text.isascii() or not text.isdigit() or len(text) > DIGITS_MAX:
+        raise BadQuestionError(f"span {text[:DIGITS_MAX]!r} is not a number of milliseconds")
     return min(max(int(text), 1_000), SPAN_MS_MAX)
 
 

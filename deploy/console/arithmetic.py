@@ -13,13 +13,13 @@ from slacktide.deploy.console.history.view import NONE, Decision, NodeRow
 from slacktide.deploy.console.jobs import job_lines, job_of
 from slacktide.deploy.console.pods import pod_lines
 from slacktide.deploy.console.standing import STANDING, standing_lines
-from slacktide.deploy.runtime.text import instant
+from slacktide.deploy.runtime.text import count, instant
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.decisions.queue.cluster_objects import queue_cluster
 from slacktide.streams.explain.evidence import place_of
 from slacktide.streams.queue.projection import objects_of
-from slacktide.streams.records import Record
+from slacktide.streams.records import Record, text_of
 
 POINTS = 600
 COUNTED = {"cuts": "command", "raises": "command", "bursts": "sample", "evictions": "outcome", "guarded": "outcome"}
@@ -106,8 +106,8 @@ def _sum(rows: Sequence[NodeRow], figure: str) -> Iterator[str]:
     if not known:
         return
     without = len(rows) - len(known)
-    lacks = f"; {without} nodes have no value" if without else ""
-    yield f"{figure}: the sum of {len(known)} nodes at {instant(known[0][1].at_ms)}{lacks}"
+    lacks = f"; {count(without, 'node')} without a value" if without else ""
+    yield f"{figure}: the sum of {count(len(known), 'node')} at {instant(known[0][1].at_ms)}{lacks}"
     for value, row in sorted(known, key=lambda one: (-one[0], one[1].node)):
         yield f"  + {row.node:<24} {shown(value, figure):>14}  {_place(row, figure)}"
     yield f"  = {figure} {shown(sum(value for value, _ in known), figure)}"
@@ -153,7 +153,7 @@ def queue_lines(history: History, name: str, at_ms: int) -> Iterator[str]:
     except CaseError as exc:
         yield str(exc)
         return
-    places = {(one.topic, (one.key or b"").decode()): place_of(one) for one in records}
+    places = {(one.topic, text_of(one.key or b"")): place_of(one) for one in records}
 
     def of(uid: str) -> str:
         return str(places.get((QUEUE_STATE.name, uid)) or places.get((QUEUE_WORKLOAD.name, uid)) or "")

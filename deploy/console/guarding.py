@@ -6,7 +6,6 @@ The files of token and certificate may change at any time, such as those of a mo
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import ipaddress
 import logging
@@ -53,7 +52,11 @@ def refusal(token: str, host: str, authorization: str) -> tuple[int, str] | None
     """
     if token:
         given = _token_of(authorization)
-        return None if hmac.compare_digest(given.encode(), token.encode()) else (401, "a token is required")
+        return (
+            None
+            if hmac.compare_digest(given.encode(errors="surrogateescape"), token.encode())
+            else (401, "a token is required")
+        )
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -69,7 +72,7 @@ def _token_of(authorization: str) -> str:
         return ""
     try:
         return base64.b64decode(value, validate=True).decode().partition(":")[2]
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # not base64, not ASCII, or not UTF-8 inside
         return ""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from slacktide.deploy.cli.explain.workload_text import job_text
 from slacktide.deploy.cli.queue.standing import rows, standing
-from slacktide.deploy.console.history.latest import WORST_FIRST, Held, JobRow, job_row
+from slacktide.deploy.console.history.latest import Held, JobRow, job_row
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.runtime.text import instant
 from slacktide.schemas.errors import CaseError
@@ -16,6 +16,7 @@ from slacktide.schemas.queue import Phase, QueueState
 from slacktide.schemas.queue_objects import QueueObject, WorkloadObject
 from slacktide.schemas.topics import JOB_STATUS, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.explain.evidence import Logged, logged, place_of
+from slacktide.streams.explain.facts import WORST_FIRST
 from slacktide.streams.explain.job import JobExplanation, explain_job, statuses
 from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Record

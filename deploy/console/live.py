@@ -13,7 +13,7 @@ import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.console import metrics
-from slacktide.deploy.console.answers import QUESTIONS, Question, answer
+from slacktide.deploy.console.answers import DIGITS_MAX, QUESTIONS, Question, answer
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import Bounds
 from slacktide.streams.records import Record
@@ -119,7 +119,7 @@ class Live:
 
 def _moment(text: str, newest_ms: int) -> int:
     """Return the requested moment, at most the newest; without one the newest."""
-    return min(int(text), newest_ms) if text.isascii() and text.isdigit() and len(text) < 16 else newest_ms
+    return min(int(text), newest_ms) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else newest_ms
 
 
 def _node(history: History, given: Mapping[str, str], at_ms: int) -> str:

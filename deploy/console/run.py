@@ -38,7 +38,9 @@ async def run(
         records = LogRecords(bootstrap)
         try:
             follower = Follower(bootstrap, store, SystemClock())
-            history = History(store.path, lambda: follower.recorder, records, size_bytes_max=store.size_bytes_max)
+            history = History(
+                store.path, lambda: follower.recorder, records, report=store.report, size_bytes_max=store.size_bytes_max
+            )
             async with serving(history, listen, health, lambda: follower.trouble) as url:
                 log.info("serving the console", extra={"url": url})
                 await until_one_ends(follower.run(), stop.wait())  # the follower only ends by an error

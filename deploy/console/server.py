@@ -125,15 +125,22 @@ class _Pages:
 
     @web.middleware
     async def guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Refuse unauthorized requests; add headers to every response."""
+        """Answer every request, also one that fails unexpectedly, with the headers."""
+        try:
+            return await self._answered(request, handler)
+        except web.HTTPException as exc:
+            return _text(exc.status, exc.reason)
+        except Exception:
+            log.exception("cannot handle a request", extra={"path": ascii(request.path)})
+            return _text(500, "the request failed; the console's log has the reason")
+
+    async def _answered(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Refuse unauthorized requests."""
         headers = request.headers
         token = "" if self._token is None else self._token()
         refused = refusal(token, headers.get("Host", ""), headers.get("Authorization", ""))
         if refused is None or request.path == LIVE:
-            try:
-                return await handler(request)
-            except web.HTTPException as exc:
-                return _text(exc.status, exc.reason)
+            return await handler(request)
         response = _text(*refused)
         if refused[0] == web.HTTPUnauthorized.status_code:
             response.headers["WWW-Authenticate"] = CHALLENGE
@@ -197,6 +204,8 @@ class _Pages:
                 await response.write(tick)
         except ConnectionError:  # the viewer disconnected
             pass
+        except Exception:  # the response has begun, so it can only end
+            log.exception("cannot send ticks")
         finally:
             self._viewers.discard(task)
             VIEWERS.set(len(self._viewers))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-import click
 from rich import box
 from rich.console import Console
 from rich.live import Live
@@ -13,6 +12,7 @@ from rich.table import Table
 from slacktide.deploy.demo.backend import Backend
 from slacktide.deploy.demo.report import NEXT, Report, rows, sentences, verdict
 from slacktide.deploy.demo.view import Frame, View, plain_line
+from slacktide.deploy.runtime.text import show
 
 
 class PlainScreen:
@@ -28,28 +28,28 @@ class PlainScreen:
     def show(self, frame: Frame) -> None:
         """Print one line; first a header, and once the console's address."""
         if not self._begun:
-            click.echo(f"slacktide demo: {frame.mode}: {frame.why}; takes about {frame.takes_s:.0f} s")
+            show(f"slacktide demo: {frame.mode}: {frame.why}; takes about {frame.takes_s:.0f} s")
             self._begun = True
         if frame.console != self._console:
             self._console = frame.console
             self.note(frame.console)
-        click.echo(plain_line(frame))
+        show(plain_line(frame))
 
     def note(self, text: str) -> None:
         """Print it unchanged."""
-        click.echo(f"slacktide demo: {text}")
+        show(f"slacktide demo: {text}")
 
     def summary(self, report: Report, backend: Backend) -> None:
         """Print the table without colours and borders."""
-        click.echo(f"slacktide demo: {report.mode}: {backend.why}")
+        show(f"slacktide demo: {report.mode}: {backend.why}")
         for name, meaning, p99, slowdown, used, batch in rows(report):
             service = f"service p99 {p99:>8}  slowdown {slowdown:>8}"
-            click.echo(f"{name:<14} {meaning:<38} {service}  utilization {used:>4}  batch work {batch:>9}")
+            show(f"{name:<14} {meaning:<38} {service}  utilization {used:>4}  batch work {batch:>9}")
         for name, value in sentences(report):
-            click.echo(f"{name}: {value}")
-        click.echo(verdict(report))
+            show(f"{name}: {value}")
+        show(verdict(report))
         for command, what in NEXT:
-            click.echo(f"next: {command:<40} {what}")
+            show(f"next: {command:<40} {what}")
 
 
 class LiveScreen:

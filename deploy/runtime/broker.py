@@ -16,7 +16,10 @@ from slacktide.deploy.runtime.settings import forget_kafka_environment
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 
-NOTICE = "embedded broker: for development only; it keeps all records in memory, and loses them when it stops"
+NOTICE = (
+    "embedded broker: for development only; it keeps all records in memory and loses them when it stops, and a retried "
+    "write may appear twice"
+)
 READERS = "to read topics, use `slacktide topics tail TOPIC`; kcat 1.7 from Debian cannot read the embedded broker"
 FETCH_WAIT_MS = 50
 """The broker holds each fetch for this time; it does not respond early to new records."""

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from slacktide.deploy.runtime.text import show
 from slacktide.schemas.connection import ENVIRONMENT, Cluster, Security, parse, variable
 from slacktide.schemas.errors import ConfigError, Finding
 
@@ -185,7 +186,7 @@ def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., N
         @click.pass_context
         def called(ctx: click.Context, /, *, show_settings: bool, **values: Any) -> None:
             if show_settings:
-                click.echo(shown(ctx, [name for field in fields for name in _options_of(field)]))
+                show(shown(ctx, [name for field in fields for name in _options_of(field)]))
                 return
             command(kind(**values))
 

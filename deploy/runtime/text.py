@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -9,7 +10,11 @@ from typing import Any
 
 import click
 
+from slacktide.schemas import units
+
+count = units.count
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 DAYS_MAX = 10_000
 """Longer ago precedes all clocks."""
 
@@ -55,9 +60,16 @@ def printable(text: str, *, keep: str = "\n") -> str:
     return "".join(one if one.isprintable() or one in keep else one.encode("unicode_escape").decode() for one in text)
 
 
-def show(text: str) -> None:
-    """Print text safely."""
-    click.echo(printable(text))
+def show(text: str = "", *, err: bool = False, nl: bool = True, clear: bool = False) -> None:
+    """Print text. This and ``show_json`` are the only ways to print, so that no text controls the terminal."""
+    click.echo((CLEAR if clear else "") + printable(text), err=err, nl=nl)
+
+
+def show_json(found: bytes | str) -> None:
+    """Print JSON that is equal, with the escapes of JSON: unprintable characters occur only within its strings."""
+    text = found if isinstance(found, str) else found.decode()
+    escaped = (one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
+    click.echo(text if text.isprintable() else "".join(escaped))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -72,11 +84,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         ).rstrip()
         for line in [list(head), *texts]
     )
-
-
-def count(number: int, noun: str) -> str:
-    """Format a number with its noun, singular for one."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def instant(epoch_ms: int) -> str:

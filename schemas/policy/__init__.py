@@ -6,7 +6,19 @@ operator's file, ``effective`` finds what is in force on a node and why, ``featu
 
 from slacktide.schemas.policy.configmap import Parsed, parse
 from slacktide.schemas.policy.in_force import InForce
-from slacktide.schemas.policy.message import DEFAULT, KEY, NodeSource, NodeStrategy, Policy, policy_of, read, versioned
+from slacktide.schemas.policy.message import (
+    DEFAULT,
+    KEY,
+    NodeSource,
+    NodeStrategy,
+    Policy,
+    RefusedFile,
+    policy_of,
+    read,
+    refusal,
+    refused_file,
+    versioned,
+)
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold
 
 __all__ = [
@@ -19,9 +31,12 @@ __all__ = [
     "NodeStrategy",
     "Parsed",
     "Policy",
+    "RefusedFile",
     "ResourceThreshold",
     "parse",
     "policy_of",
     "read",
+    "refusal",
+    "refused_file",
     "versioned",
 ]

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-import msgspec
-
-from slacktide.schemas.errors import ConfigError, Finding
+from slacktide.schemas.errors import ConfigError, Finding, TextError
 from slacktide.schemas.message import Message
+from slacktide.schemas.policy.admission import KEY as ADMISSION_KEY
 from slacktide.schemas.policy.agent import KEY as AGENT_KEY
 from slacktide.schemas.policy.features import CARRIED_OUT, FEATURES
 from slacktide.schemas.policy.fields import replaced
@@ -24,6 +23,7 @@ from slacktide.schemas.policy.placement import KEY as PLACEMENT_KEY
 from slacktide.schemas.policy.reading import Reader
 from slacktide.schemas.policy.relations import conflicts
 from slacktide.schemas.policy.selector import Selector, overlaps
+from slacktide.schemas.text import json_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,7 @@ CONFIGS = (
     Config(key="eviction-budget-config", strategy="eviction_budget", cluster="", nodes=""),
     Config(key="descheduling-config", strategy="descheduling", cluster="", nodes=""),
     Config(key=PLACEMENT_KEY, strategy="placement", cluster="", nodes=""),
+    Config(key=ADMISSION_KEY, strategy="admission", cluster="", nodes=""),
     Config(key=AGENT_KEY, strategy="agent", cluster="", nodes=""),
 )
 KEYS_LATER = frozenset({"system-config", "host-application-config", "cpu-normalization-config",
@@ -146,8 +147,8 @@ class _Strategies:
 
     def _json(self, text: object) -> object:
         try:
-            return msgspec.json.decode(text if isinstance(text, str) else b"")
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
+            return json_of(text if isinstance(text, str) else b"", object, where="")
+        except TextError as exc:
             self._reader.refuse(self._path, text, f"JSON text ({exc})")
             return None
 
@@ -189,7 +190,10 @@ class _Strategies:
     def _layer(self, path: str, given: Mapping[str, object], below: Message) -> Message:
         """What a layer over the one below it comes to, with all its findings."""
         strategy = replaced(below, given)
+        refused = {finding.field for finding in self._reader.findings}
         for conflict in conflicts(strategy, given):
+            if conflict.beside and f"{path}.{name_of(self._kind, conflict.beside)}" in refused:
+                continue  # the other one has a finding, and is not in this comparison
             self._reader.refuse(f"{path}.{name_of(self._kind, conflict.field)}", conflict.value, conflict.accepted)
         self._report_later(path, given)
         return strategy

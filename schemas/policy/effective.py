@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slacktide.schemas.inventory import NodeFacts
+from slacktide.schemas.policy.admission import AdmissionPolicy
 from slacktide.schemas.policy.agent import AgentPolicy
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.descheduling import Descheduling
@@ -52,6 +53,7 @@ class Effective:
     descheduling: Descheduling
     placement: Placement
     agent: AgentPolicy
+    admission: AdmissionPolicy
     sources: Mapping[str, Source]
     """By field, such as ``colocation.enable``. Absent fields have their defaults."""
     shadowed: Mapping[str, tuple[str, ...]]
@@ -101,6 +103,7 @@ def effective(policy: Policy, facts: NodeFacts) -> Effective:
         descheduling=policy.descheduling,
         placement=policy.placement,
         agent=policy.agent,
+        admission=policy.admission,
         sources=found.sources,
         shadowed=found.shadowed,
     )

@@ -144,6 +144,7 @@ _NODE = (
     ),
     _feature("LowNodeLoad", "descheduling", lacks.descheduling, " ".join(field for field, _ in leaves(Descheduling()))),
     _feature("LoadAwareScheduling", "placement", lacks.nothing, " ".join(field for field, _ in leaves(Placement()))),
+    _feature("QosPriorityAdmit", "admission", lacks.nothing, "strict_qos"),
     _feature("Suspend", "agent", lacks.suspension, "suspend"),
 )
 
@@ -216,6 +217,7 @@ CARRIED_OUT = frozenset(
         "EvictionBudget",
         "LowNodeLoad",
         "LoadAwareScheduling",
+        "QosPriorityAdmit",
         "Suspend",
     }
 )

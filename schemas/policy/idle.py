@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy.configmap import CONFIGS
 from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, Source, effective
@@ -24,6 +25,7 @@ from slacktide.schemas.policy.node_overlay import (
 )
 from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.policy.strategies import Colocation
+from slacktide.schemas.text import json_of
 
 _NOTHING_GIVEN = Policy(version="")
 
@@ -63,6 +65,7 @@ def _idle_fields(effective: Effective, lacks: Mapping[Feature, str]) -> Iterator
         "descheduling",
         "placement",
         "agent",
+        "admission",
     ):
         for field, _ in leaves(getattr(effective, strategy)):
             readers = [one for one in FEATURES if one.strategy == strategy and field in one.fields]
@@ -119,8 +122,8 @@ def _of_annotation(text: str) -> Iterator[tuple[str, str]]:
 
 def _json(text: str) -> Any:
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return json_of(text, object, where=ANNOTATION_STRATEGY)
+    except TextError:
         return None
 
 
@@ -152,6 +155,27 @@ def unused(policy: Policy) -> Iterator[Idle]:
             yield one
     for found in on_nodes:
         yield from (one for one in idle(found) if one.source.layer == "node strategy")
+
+
+_OF_CAPACITY = (
+    "cpu_reclaim_threshold_pct",
+    "mem_reclaim_threshold_pct",
+    "batch_cpu_threshold_pct",
+    "batch_mem_threshold_pct",
+)
+
+
+def above_capacity(policy: Policy) -> Iterator[Idle]:
+    """Shares above 100% of a node's capacity, where they are set. No node offers more than its capacity."""
+    cluster = msgspec.structs.replace(policy, **_NO_NODES)
+    on_nodes = [("node strategy", _alone(cluster, "colocation", node)) for node in policy.node_colocation]
+    for layer, found in (("cluster strategy", effective(cluster, _PLAIN)), *on_nodes):
+        for field in _OF_CAPACITY:
+            value = getattr(found.colocation, field) or 0
+            because = f"{value} is above 100: nodes offer up to their whole capacity, even while services use it"
+            one = _idle(found, "colocation", field, because)
+            if value > 100 and one.source.layer == layer:
+                yield one
 
 
 def _alone(cluster: Policy, strategy: str, node: NodeStrategy[Any]) -> Effective:

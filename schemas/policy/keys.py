@@ -26,6 +26,7 @@ NARROWER: Mapping[tuple[type[Message], str], tuple[str, ...]] = {
 }
 """Fields of a wider type: the texts that the ConfigMap may have there."""
 DURATIONS = r"([0-9]+(\.[0-9]+)?(h|m|s|ms))+"
+DURATION_CHARS_MAX = 40
 _DURATION = re.compile(DURATIONS)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)", re.ASCII)
 _UNIT_S = {"h": 3600, "m": 60, "s": 1, "ms": 0.001}
@@ -92,7 +93,7 @@ def _durations(given: object) -> object:
 
 def seconds_of(text: object) -> int:
     """Whole seconds of a duration such as ``5m0s``, above 0. Raises ValueError if it is none."""
-    if not isinstance(text, str) or not _DURATION.fullmatch(text):
+    if not isinstance(text, str) or len(text) > DURATION_CHARS_MAX or not _DURATION.fullmatch(text):
         raise ValueError("not a duration such as 5m")
     seconds = int(sum(float(number) * _UNIT_S[unit] for number, unit in _SPAN.findall(text)))
     if not 0 < seconds <= INT32_MAX:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Generic, Literal, TypeVar
 
 import msgspec
 
 from slacktide.schemas.bounds import Revision, TimeMs, WriterEpoch
 from slacktide.schemas.codec import decode
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import BadMessageError, Finding
 from slacktide.schemas.message import Message
+from slacktide.schemas.policy.admission import AdmissionPolicy
 from slacktide.schemas.policy.agent import AgentPolicy
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.descheduling import Descheduling
@@ -21,6 +24,7 @@ from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceTh
 from slacktide.schemas.proof import Mode
 
 KEY = "policy"
+FINDINGS_MAX, FINDING_CHARS_MAX = 10, 300
 NodeSource = Literal["inventory", "open"]
 """Which nodes exist: those with an inventory record; or also those that only send samples, up to a number."""
 S = TypeVar("S", Colocation, ResourceThreshold, ResourceQos, CpuBurst)
@@ -34,6 +38,15 @@ class NodeStrategy(Message, Generic[S], frozen=True, kw_only=True):
     said: list[str] = []
     """Its own fields, such as ``cpu_suppress_min_pct`` or ``be.mem.priority``."""
     strategy: S
+
+
+class RefusedFile(Message, frozen=True, kw_only=True):
+    """The operator's newest file, which is invalid: an earlier policy stays in force."""
+
+    since_ms: TimeMs = 0
+    """When its writer published this first. Set by the publisher."""
+    findings: list[str]
+    """Field, value and accepted range of each error."""
 
 
 class Policy(Message, frozen=True, kw_only=True):
@@ -54,6 +67,7 @@ class Policy(Message, frozen=True, kw_only=True):
     descheduling: Descheduling = Descheduling()
     placement: Placement = Placement()
     agent: AgentPolicy = AgentPolicy()
+    admission: AdmissionPolicy = AdmissionPolicy()
     said: list[str] = []
     """Fields that the cluster's strategies set themselves, such as ``colocation.enable``; others have their default."""
     node_proof: Mode = "off"
@@ -66,6 +80,20 @@ class Policy(Message, frozen=True, kw_only=True):
     "": a writer of an older release."""
     writer_epoch: WriterEpoch = 0
     published_ms: TimeMs = 0
+    refused: RefusedFile | None = None
+    """The newest file, if it is invalid; not part of the version."""
+
+
+def refused_file(findings: Sequence[Finding]) -> RefusedFile:
+    """Of an invalid file, what the policy that stays in force holds of it."""
+    return RefusedFile(findings=[finding.described[:FINDING_CHARS_MAX] for finding in findings[:FINDINGS_MAX]])
+
+
+def refusal(refused: RefusedFile, version: str) -> str:
+    """Return since when an operator's file is not in force, and why. ``version``: what is; "": unknown."""
+    since = datetime.fromtimestamp(refused.since_ms // 1_000, UTC).strftime(" since %Y-%m-%dT%H:%M:%SZ")
+    kept = f"version {version} is in force" if version else "the last valid version stays in force"
+    return f"policy refused{since if refused.since_ms else ''}: {'; '.join(refused.findings)}; {kept}"
 
 
 def policy_of(colocation: Colocation, resource_threshold: ResourceThreshold) -> Policy:
@@ -80,7 +108,7 @@ def versioned(policy: Policy) -> Policy:
     if rest != _NO_REST:  # else as before there was a rest: a policy that sets no more keeps its version
         content += msgspec.json.encode(rest)
     # The same of each that came since.
-    for later in (policy.eviction_budget, policy.descheduling, policy.placement, policy.agent):
+    for later in (policy.eviction_budget, policy.descheduling, policy.placement, policy.agent, policy.admission):
         if later != type(later)():
             content += msgspec.json.encode(later)
     return msgspec.structs.replace(policy, version=hashlib.sha256(content).hexdigest()[:12])

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from slacktide.schemas.message import Message
+from slacktide.schemas.policy.admission import AdmissionPolicy
 from slacktide.schemas.policy.agent import AgentPolicy
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.descheduling import Anomaly, Descheduling, UsagePercents, UsageWeights
@@ -107,6 +108,7 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         "dryRun": "dry_run",
     },
     AgentPolicy: {"suspend": "suspend"},
+    AdmissionPolicy: {"strictQos": "strict_qos"},
     UsagePercents: {"cpu": "cpu_pct", "memory": "mem_pct"},
     UsageWeights: {"cpu": "cpu", "memory": "mem"},
     Anomaly: {"consecutiveAbnormalities": "consecutive_abnormalities"},

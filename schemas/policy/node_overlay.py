@@ -12,7 +12,9 @@ from typing import Annotated, Any
 
 import msgspec
 
+from slacktide.schemas.errors import TextError
 from slacktide.schemas.policy.strategies import Colocation
+from slacktide.schemas.text import json_of
 from slacktide.schemas.units import decimal
 
 ANNOTATION_STRATEGY = "node.koordinator.sh/colocation-strategy"
@@ -86,8 +88,8 @@ def overlaid(
 def annotation_fields(text: str) -> dict[str, Any]:
     """Fields and values of the annotation; empty if it is malformed."""
     try:
-        read = msgspec.json.decode(text, type=_Annotation)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        read: msgspec.Struct = json_of(text, _Annotation, where=ANNOTATION_STRATEGY)
+    except TextError:
         return {}
     return {field: value for field, value in msgspec.structs.asdict(read).items() if value is not None}
 

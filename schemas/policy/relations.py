@@ -27,6 +27,8 @@ class Conflict:
     field: str
     value: object
     accepted: str
+    beside: str = ""
+    """The other field; "": none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +72,11 @@ def conflicts(strategy: Message, given: Mapping[str, object]) -> Iterator[Confli
         if below.lower in given:
             words = "at most" if below.or_equal else "below"
             accepted = f"{words} {name_of(type(strategy), below.upper)}, which is {upper}"
-            yield Conflict(field=below.lower, value=lower, accepted=accepted)
+            yield Conflict(field=below.lower, beside=below.upper, value=lower, accepted=accepted)
         elif below.upper in given:
             words = "at least" if below.or_equal else "above"
             accepted = f"{words} {name_of(type(strategy), below.lower)}, which is {lower}"
-            yield Conflict(field=below.upper, value=upper, accepted=accepted)
+            yield Conflict(field=below.upper, beside=below.lower, value=upper, accepted=accepted)
     if isinstance(strategy, Descheduling):
         yield from _bands(strategy)
     priority: Any = given.get("allocatable_evict_priority_threshold")
@@ -92,7 +94,7 @@ def _bands(strategy: Descheduling) -> Iterator[Conflict]:
         if (lower is None) != (upper is None):
             one, other, value = (high, low, upper) if lower is None else (low, high, lower)
             accepted = f"{name_of(Descheduling, other)} beside it, or neither"
-            yield Conflict(field=one, value=value, accepted=accepted)
+            yield Conflict(field=one, beside=other, value=value, accepted=accepted)
         elif lower is not None and lower > upper and not strategy.use_deviation:
             accepted = f"at most {name_of(Descheduling, high)}, which is {upper}"
-            yield Conflict(field=low, value=lower, accepted=accepted)
+            yield Conflict(field=low, beside=high, value=lower, accepted=accepted)

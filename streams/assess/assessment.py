@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slacktide.schemas.policy import Policy
+from slacktide.schemas.units import count
 from slacktide.streams.assess.sold import Terms, sold
 from slacktide.streams.assess.spans import DAY_S, HOUR_S, block_s, future_max, past_max, spread
 from slacktide.streams.assess.usage import Amounts, Matrix, Usage
@@ -316,7 +317,7 @@ def _findings(usage: Usage, covered: float, horizon: int, asked_s: int) -> list[
     never = [node for at, node in enumerate(usage.nodes) if not usage.cpu.known[at].any()]
     if never:
         found.append(
-            f"{len(never)} nodes were never measured, such as {never[0]}. Check that their kubelets are scraped."
+            f"{count(len(never), 'node')} never measured, such as {never[0]}. Check that their kubelets are scraped."
         )
     if usage.implausible:
         found.append(

@@ -1,6 +1,6 @@
 """The rule for batch resources over arrays; ``streams/decisions/resources/batch_resource.py`` is the rule itself.
 
-A property test compares both.
+A property test compares both. As in what workers publish, no node offers more than its capacity.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def sold(amounts: Amounts, terms: Terms) -> Matrix:
     )
     margin = np.trunc(amounts.capacity * ((100 - terms.reclaim_pct) / 100))
     left: Matrix = np.maximum(amounts.capacity - margin - np.where(np.isnan(kept), 0, kept) - high, 0)
-    if terms.cap_pct is not None:
-        left = np.minimum(left, np.trunc(amounts.capacity * (terms.cap_pct / 100)))
+    cap_pct = 100 if terms.cap_pct is None else min(terms.cap_pct, 100)
+    left = np.minimum(left, np.trunc(amounts.capacity * (cap_pct / 100)))
     result: Matrix = np.where(amounts.known, left, np.nan)
     return result

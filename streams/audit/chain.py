@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import msgspec
 
 FORMAT = "slacktide-audit-1"
+FAULTS_MAX = 1_000
+"""Faults that are described; further ones are counted."""
 BEGIN = "0" * 64
 """The hash before the first line."""
 _LINE = re.compile(
@@ -61,6 +63,7 @@ class Verified:
     hash: str
     """The hash of the last line, which identifies the whole file."""
     faults: list[Fault]
+    faults_count: int = 0
 
 
 def verify(lines: Iterable[bytes]) -> Verified:
@@ -83,6 +86,7 @@ class _Check:
         """Number and hash of the last good line. The next line must refer to them."""
         self._ended = False
         self._faults: list[Fault] = []
+        self._count = 0
 
     def take(self, line: bytes) -> None:
         self._at += 1
@@ -102,10 +106,10 @@ class _Check:
 
     def done(self) -> Verified:
         if not self._at:
-            self._faults.append(Fault(line=1, what="is missing: the file is empty"))
+            self._fault("is missing: the file is empty", line=1)
         elif not self._ended:
-            self._faults.append(Fault(line=self._at + 1, what="is missing: the file has no line that ends an export"))
-        return Verified(lines=self._at, hash=self._hash, faults=self._faults)
+            self._fault("is missing: the file has no line that ends an export", line=self._at + 1)
+        return Verified(lines=self._at, hash=self._hash, faults=self._faults, faults_count=self._count)
 
     def _link(self, match: re.Match[bytes]) -> None:
         number, due = int(match[2]), self._number + 1
@@ -124,5 +128,7 @@ class _Check:
         self._number, self._hash = int(match[2]), match[5].decode()
         self._ended = match[4] == _LAST
 
-    def _fault(self, what: str) -> None:
-        self._faults.append(Fault(line=self._at, what=what))
+    def _fault(self, what: str, *, line: int = 0) -> None:
+        self._count += 1
+        if self._count <= FAULTS_MAX:
+            self._faults.append(Fault(line=line or self._at, what=what))

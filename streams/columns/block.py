@@ -11,12 +11,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from slacktide.schemas.topics import SAMPLE_COLUMNS
 from slacktide.streams.columns.head import ROW, SPREAD_MS, Head
 from slacktide.streams.columns.numbers import Columns, sums
 from slacktide.streams.columns.rings import Bools, Floats, Ints, chained
 from slacktide.streams.columns.screen import Samples
 from slacktide.streams.columns.segments import MINUTE_MS
 from slacktide.streams.columns.windows import Wave, Windows
+from slacktide.streams.records import Record
 
 N = TypeVar("N")
 
@@ -53,6 +55,8 @@ class Block(NamedTuple, Generic[N]):
     numbers: Ints
     """int64 [n, 12]"""
     values: Sequence[bytes]
+    """Of the records. Only their heads and numbers have been decoded: all else may be invalid."""
+    offsets: Sequence[int]
     quotas_us: Sequence[int]
     """The quota in force, see ``screen.quota_of``."""
     newer: Bools
@@ -67,6 +71,18 @@ class Block(NamedTuple, Generic[N]):
         seq, observed_ms = self.columns.node[at, :2].tolist()
         return Named(of.node, of.boot_id, seq, observed_ms, of.facts_revision, of.pods_revision)
 
+    def record(self, at: int) -> Record:
+        """Return the record of one sample, without its headers."""
+        head = self.heads[at]
+        return Record(
+            topic=SAMPLE_COLUMNS.name,
+            partition=head.partition,
+            offset=self.offsets[at],
+            timestamp_ms=int(self.columns.node[at, 1]),
+            key=head.of.node.encode(),
+            value=self.values[at],
+        )
+
     def without(self, gone: Callable[[N], bool]) -> Block[N]:
         """Drop the samples of some nodes."""
         kept, its = np.array([not gone(head.node) for head in self.heads], np.bool_), self.columns
@@ -74,6 +90,7 @@ class Block(NamedTuple, Generic[N]):
             heads=list(compress(self.heads, kept)),
             numbers=self.numbers[kept],
             values=list(compress(self.values, kept)),
+            offsets=list(compress(self.offsets, kept)),
             quotas_us=list(compress(self.quotas_us, kept)),
             newer=self.newer[kept],
             columns=Columns(its.node[kept], its.pods[np.repeat(kept, its.counts)], its.counts[kept]),

@@ -31,6 +31,7 @@ from slacktide.streams.columns.rings import FIGURES, LENGTHS_S, Bools, Ints, Spr
 from slacktide.streams.columns.screen import NONE, OTHER_LIMITS
 from slacktide.streams.columns.windows import Averages, Windows
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US
+from slacktide.streams.isolated import isolated
 
 N = TypeVar("N")
 
@@ -131,8 +132,8 @@ class Gathered(NamedTuple):
     places: Sequence[int]
     """Of each node's sample in the block."""
     nodes: Sequence[Candidate]
-    metrics: Sequence[NodeMetric | None]
-    """None: arrays encode the node's records from ``due``. Otherwise the scalar rules compute the rest."""
+    metrics: Sequence[NodeMetric | Exception | None]
+    """None: arrays encode the node's records from ``due``. Otherwise the scalar rules compute the rest, or failed."""
     due: Due | None
 
 
@@ -145,7 +146,10 @@ def gather(windows: Windows, block: Block[N], found: Found, policy: Policy) -> G
     except Exception:  # noqa: BLE001 - the rules find which node's figures are invalid
         plain, due = [], None
     alone = sorted(set(numbers).difference(plain))
-    metrics = dict(zip(alone, metrics_of(windows, of, alone, policy), strict=True))
+    its: Sequence[NodeMetric | Exception] = isolated(
+        lambda some: metrics_of(windows, of, some, policy), alone, lambda _, error: [error]
+    )
+    metrics = dict(zip(alone, its, strict=True))
     return Gathered(places, of.nodes, [metrics.get(at) for at in numbers], due)
 
 
@@ -172,8 +176,10 @@ def _plain(windows: Windows, block: Block[N], found: Found, policy: Policy) -> t
     return plain, _due(block, [places[at] for at in plain], of, [markets[at] for at in plain], aggregates)
 
 
-def encoded(waves: Sequence[Gathered], policy: Policy) -> Iterator[tuple[int, Candidate, Figures | NodeMetric]]:
-    """Encode the records of gathered nodes, in order; a NodeMetric: the scalar rules compute the rest."""
+def encoded(
+    waves: Sequence[Gathered], policy: Policy
+) -> Iterator[tuple[int, Candidate, Figures | NodeMetric | Exception]]:
+    """Encode the records of gathered nodes, in order; a NodeMetric: the scalar rules compute the rest, or failed."""
     figures = iter(_published([one.due for one in waves if one.due is not None], policy))
     for places, nodes, metrics, due in waves:
         at = begin = 0
@@ -182,7 +188,7 @@ def encoded(waves: Sequence[Gathered], policy: Policy) -> Iterator[tuple[int, Ca
                 yield place, candidate, metric
                 continue
             assert due is not None  # it has the nodes without a metric
-            yield place, candidate, next(figures) or _metric(candidate, policy, due, at, begin)
+            yield place, candidate, next(figures) or _tried(candidate, policy, due, at, begin)
             begin += int(due.counts[at])
             at += 1
 
@@ -194,6 +200,13 @@ def _published(dues: Sequence[Due], policy: Policy) -> Sequence[Figures | None]:
         return publish(chained(dues), policy.version)
     except Exception:  # noqa: BLE001 - the rules find which node's figures are invalid
         return [None] * sum(len(due.named) for due in dues)
+
+
+def _tried(one: Candidate, policy: Policy, due: Due, at: int, begin: int) -> NodeMetric | Exception:
+    try:
+        return _metric(one, policy, due, at, begin)
+    except Exception as exc:  # noqa: BLE001 - one node's figures
+        return exc
 
 
 def _metric(one: Candidate, policy: Policy, due: Due, at: int, begin: int) -> NodeMetric:

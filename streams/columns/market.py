@@ -16,6 +16,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.score import NOTHING
+from slacktide.schemas.third_party import ANNOTATION
 from slacktide.streams.columns.numbers import sums
 from slacktide.streams.columns.rings import Ints
 from slacktide.streams.decisions.known_pods import POD, KnownPod, KnownPods, PodName, row_of
@@ -88,7 +89,11 @@ def market_of(
         facts=facts,
         policy=policy,
         forecast=forecast,
-        plain=_plain(colocation, pods) and listed and not pods.exclusive and exact,
+        plain=_plain(colocation, pods)
+        and ANNOTATION not in facts.annotations
+        and listed
+        and not pods.exclusive
+        and exact,
         strategy=np.array(strategy if exact else (0,) * len(strategy), np.int64),
         sells_free=colocation.free_class_enable,
         each=np.frombuffer(b"".join(map(_row, names, known)), np.int64).reshape(len(names), len(POD)),
@@ -127,8 +132,10 @@ def _there(pods: KnownPods, names: Sequence[PodName]) -> bool:
 def _plain(colocation: Colocation, pods: KnownPods) -> bool:
     capped = colocation.batch_cpu_threshold_pct is not None or colocation.batch_mem_threshold_pct is not None
     dynamic = colocation.mid_reclaim_mode != STATIC and colocation.mid_unallocated_pct <= _PERCENT_MAX
+    within = max(colocation.cpu_reclaim_threshold_pct, colocation.mem_reclaim_threshold_pct) <= 100
+    within &= max(colocation.mid_cpu_threshold_pct, colocation.mid_mem_threshold_pct) <= 100
     only_floored = not colocation.free_class_enable and pods.free_asked != NOTHING
-    return colocation.enable and dynamic and not capped and not only_floored
+    return colocation.enable and dynamic and within and not capped and not only_floored
 
 
 def _strategy(pods: KnownPods, facts: NodeFacts, colocation: Colocation, forecast: MidForecast) -> tuple[int, ...]:

@@ -14,12 +14,14 @@ import msgspec
 import numpy as np
 
 from slacktide.schemas.allocatable import SOLD, NodeAllocatable
+from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.policy import Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.third_party import ANNOTATION, ThirdParty, third_party
 from slacktide.streams.columns.block import Named
 from slacktide.streams.columns.node_window import NodeWindow, Published
 from slacktide.streams.columns.rings import Bools, Floats, Ints, Spreads
@@ -31,6 +33,7 @@ from slacktide.streams.decisions.resources.free_resource import free_resource
 from slacktide.streams.decisions.resources.mid_resource import mid_resource
 from slacktide.streams.decisions.resources.node_load import NodeLoad
 from slacktide.streams.decisions.resources.published_floor import published_floor
+from slacktide.streams.decisions.resources.within_capacity import within_capacity
 
 AMOUNT_MAX = 2**53
 """Readers in other languages represent integers exactly up to this."""
@@ -45,6 +48,10 @@ WORTH_PUBLISHING = 0.01
 
 Sampled: TypeAlias = NodeSample | Named
 """What identifies a sample."""
+
+
+Sold: TypeAlias = dict[str, tuple[int, Terms]]
+"""By field of ``NodeAllocatable``: the amount and its arithmetic."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -282,7 +289,7 @@ def allocatable_of(
     inventory_revision: str = "",
     forecast: MidForecast = NO_FORECAST,
 ) -> NodeAllocatable:
-    """Compute the batch, mid and free allocatable from averages; never less than running pods have requested.
+    """Compute the batch, mid and free allocatable from averages: at most the capacity, at least what pods requested.
 
     Labels and annotations in ``facts`` select the strategy. ``inventory_revision`` "": the facts are from a sample.
     """
@@ -293,6 +300,7 @@ def allocatable_of(
         reason = "the node's strategy offers more than any machine has"
     figures: dict[str, int | None] = dict.fromkeys(SOLD)
     if sold is not None:
+        sold |= _less_third_party(sold, facts)
         figures |= {field: amount for field, (amount, _) in sold.items()}
     floored = published_floor(figures, pods)
     terms = {one.of: one.terms for one in floored.because if one.bound == "floored"}
@@ -328,9 +336,23 @@ def allocatable_of(
     )
 
 
-def _sold(
-    load: NodeLoad, metric: NodeMetric, colocation: Colocation, forecast: MidForecast
-) -> dict[str, tuple[int, Terms]] | None:
+def _less_third_party(sold: Sold, facts: NodeFacts) -> Sold:
+    """Return batch amounts less what other schedulers hold; 0 if the annotation cannot be read."""
+    if ANNOTATION not in facts.annotations:
+        return {}
+    try:
+        held = third_party(facts.annotations)
+    except BadMessageError:
+        held = ThirdParty(cpu_milli=AMOUNT_MAX, mem_bytes=AMOUNT_MAX)
+    found: Sold = {}
+    for field, unit, given in zip(SOLD, ("milli", "bytes"), (held.cpu_milli, held.mem_bytes), strict=False):
+        amount, terms = sold[field]
+        taken = min(given, amount)
+        found[field] = amount - taken, {**terms, f"third_party_{unit}": taken, f"offered_{unit}": amount - taken}
+    return found
+
+
+def _sold(load: NodeLoad, metric: NodeMetric, colocation: Colocation, forecast: MidForecast) -> Sold | None:
     """None: out of range, since a node's own strategy is not validated (for example a ratio of 1e300)."""
     try:
         batch = batch_resource(load, colocation)
@@ -343,4 +365,6 @@ def _sold(
     terms = [because.terms for one in tiers for because in one.because]
     if max(amounts) > AMOUNT_MAX:
         return None
-    return dict(zip(SOLD, zip(amounts, terms, strict=True), strict=False))
+    limits = capacity_of(load.facts) * len(tiers)
+    each = zip(SOLD, amounts, terms, limits, strict=False)
+    return {of: within_capacity(of, amount, why, limit) for of, amount, why, limit in each}

@@ -45,8 +45,9 @@ class Turn(Generic[N]):
     def newest(self, head: Head[N]) -> tuple[str, int]:
         """Return boot and seq of the newest sample with this head."""
         heads, texts = self.heads[head.first :], self.texts[head.first :]
-        its = [int(text[: text.index(b",")]) for one, text in zip(heads, texts, strict=True) if one is head]
-        return head.of.boot_id, max(its, default=-1)
+        # Their numbers are not decoded yet: invalid ones count as little as they do when they are.
+        its = [alone(text) for one, text in zip(heads, texts, strict=True) if one is head]
+        return head.of.boot_id, max((numbers[0] for numbers in its if numbers), default=-1)
 
     def first(self) -> Bools:
         """Find the samples that are the first of a head introduced in this turn."""
@@ -80,20 +81,29 @@ class Turn(Generic[N]):
         """Decide the samples; ``its``: the result of ``read``."""
         return screen(self.numbers[:, FIT], samples(its, self.heads, np.array(self.quotas, np.int64)))
 
-    def block(self, its: Columns, newer: Sequence[bool]) -> Block[N]:
-        """Return the samples as input of the windows."""
-        return Block(self.heads, self.numbers, self.values, self.quotas, np.array(newer, np.bool_), its, self.first())
+    def block(self, its: Columns, newer: Sequence[bool], offsets: Sequence[int]) -> Block[N]:
+        """Return the samples as input of the windows; ``offsets``: of all records."""
+        return Block(
+            heads=self.heads,
+            numbers=self.numbers,
+            values=self.values,
+            offsets=[offsets[place] for place in self.places],
+            quotas_us=self.quotas,
+            newer=np.array(newer, np.bool_),
+            columns=its,
+            met=self.first(),
+        )
 
 
-def alone(text: bytes) -> int | None:
-    """Decode the numbers of one sample and return its seq; None: they are invalid or out of range."""
+def alone(text: bytes) -> tuple[int, int] | None:
+    """Decode the numbers of one sample, return its seq and observed_ms; None: they are invalid or out of range."""
     if text.translate(None, b"0123456789,-"):  # msgspec accepts 1.0 as an integer
         return None
     try:
         flat = _decode(b"[%b]" % text)
     except msgspec.DecodeError:
         return None
-    return flat[0] if is_sound(flat) else None
+    return (flat[0], flat[1]) if is_sound(flat) else None
 
 
 def _readable(text: bytes, commas: int) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from slacktide.schemas.errors import failure
+from slacktide.schemas.errors import LogError, failure
 from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import SAMPLE, WINDOW
 from slacktide.streams.engine import metrics
@@ -17,9 +17,8 @@ from slacktide.streams.engine.quarantine import Quarantine, survives
 from slacktide.streams.engine.takeover import Rebuilding
 from slacktide.streams.engine.ticking import Ticking
 from slacktide.streams.engine.writing import Figures, Writing
-from slacktide.streams.isolated import isolated
 from slacktide.streams.kafka import History
-from slacktide.streams.records import Out, Place, Record
+from slacktide.streams.records import Place, Record
 from slacktide.streams.rendering import RenderedAnswers
 from slacktide.streams.taken import Records
 from slacktide.streams.worker import Worker
@@ -112,13 +111,8 @@ class Answering:
         return done
 
     async def _answer_together(self, batches: Mapping[Place, Records]) -> None:
-        outs = self._answers(Records.joined(batches.values()))
-        # A sample without proof does not show that its node is alive.
-        nodes = (
-            outs.nodes
-            if isinstance(outs, RenderedAnswers)
-            else {out.key for out in outs if out.answer and not out.unproven}
-        )
+        outs = self._worker.answers(Records.joined(batches.values()), self._now_ms())
+        nodes = outs.nodes if isinstance(outs, RenderedAnswers) else {out.key for out in outs if out.sign_of_life}
         for place, records in batches.items():
             if records:
                 self._ticking.answered(place, records, nodes)
@@ -144,7 +138,7 @@ class Answering:
         return found
 
     def _answer_in_copy(self, records: Sequence[Record]) -> None:
-        self._answers(records)
+        self._worker.answers(records, self._now_ms())
         self._worker.figures(self._now_ms())
 
     async def _answer_one_by_one(self, suspects: Sequence[Record]) -> None:
@@ -152,25 +146,23 @@ class Answering:
         for record in suspects:
             self._liveness.check_awake()
             if self.quarantine.condemned(record):
-                log.error("a record has crashed two workers; it becomes a dead letter", extra=_place(record))
-                await self._writing.write([self._worker.crashed(record, self._now_ms())])
-                self._next[record.place] = record.offset + 1
+                await self._lay_aside(record, "two workers crashed while they answered it")
                 continue
             await self.quarantine.trying(record)
-            await self._answer_together({record.place: Records.of([record])})
-            await self._figures.publish()
+            try:
+                await self._answer_together({record.place: Records.of([record])})
+                await self._figures.publish()
+            except LogError:
+                raise
+            except Exception as exc:  # noqa: BLE001 - for the second time: it ended the last owner, or its fork
+                await self._lay_aside(record, failure("answer", exc))
         if suspects:
             await self.quarantine.settle({suspects[-1].place: suspects[-1].offset + 1})
 
-    def _answers(self, records: Sequence[Record]) -> Sequence[Out]:
-        """Answer them; a record that raises for a second time, alone, becomes a dead letter."""
-        now_ms = self._now_ms()
-
-        def failed(record: Record, error: Exception) -> list[Out]:
-            log.error("a record cannot be answered: %r", error, extra=_place(record))
-            return [self._worker.crashed(record, now_ms, failure("answer", error))]
-
-        return isolated(lambda some: self._worker.answers(some, now_ms), records, failed)
+    async def _lay_aside(self, record: Record, why: str) -> None:
+        log.error("a record has ended two workers; it becomes a dead letter: %s", why, extra=_place(record))
+        await self._writing.write([self._worker.crashed(record, self._now_ms(), why)])
+        self._next[record.place] = record.offset + 1
 
     async def _take_over(self, place: Place, coming: Sequence[Record]) -> None:
         """Read back what precedes records that do not follow the last ones, and have their windows filled."""

@@ -52,8 +52,8 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLES
 from slacktide.streams.columns.batches import Turns
 from slacktide.streams.engine.quarantine import Marked
-from slacktide.streams.engine.session import Session, ShellSettings, keep_connected
-from slacktide.streams.kafka import ASSIGNORS, METADATA_MS, WHOLE_BYTES_MAX, committed, leave, notes
+from slacktide.streams.engine.session import Session, WorkerSettings, keep_connected
+from slacktide.streams.kafka import ASSIGNORS, METADATA_MS, committed, leave, notes
 from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.fetched import at_once
 from slacktide.streams.records import Place
@@ -62,6 +62,8 @@ from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)
 
+WHOLE_BYTES_MAX = 512 << 10
+"""Per partition of whole fetches. A broker returns a larger batch only for a fetch's first partition."""
 COMMIT_EVERY_S = 1.0
 STOP_S = 8.0
 POLL_S = 0.3
@@ -74,7 +76,7 @@ BUFFER_MAX = 1_000
 
 
 async def run(
-    worker: Worker, settings: ShellSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
+    worker: Worker, settings: WorkerSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
 ) -> None:
     """Answer samples until ``stop`` is set, then finish the batch, commit, and leave the group.
 
@@ -111,7 +113,7 @@ async def _watch(app: _App, session: Session) -> None:
         session.fail(reason or RuntimeError("Faust crashed without a reason"))
 
 
-def _app(session: Session, settings: ShellSettings) -> _App:
+def _app(session: Session, settings: WorkerSettings) -> _App:
     session_timeout_s = settings.session_timeout_ms / 1_000
     app = _App(
         settings.group,

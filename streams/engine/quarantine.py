@@ -1,11 +1,12 @@
-"""Keeps a record that crashes a worker from crashing the next one.
+"""Keeps a record that crashes a worker, or makes it raise, from ending the next one.
 
 Each committed offset carries a note with the owner of the partition. The owner clears the note when it stops or gives
-the partition back. A note that is found at a takeover shows that its owner crashed. The new owner first decides the
-suspected records in a forked process. If the fork crashes, or owners crash repeatedly, it decides them one by one, each
-after a commit that names the record (``trying``). A record that a new owner finds as ``trying`` has crashed two
-workers: it becomes a dead letter. If owners crash repeatedly without such a record, the history must be the cause: the
-third owner takes over without history. The embedded broker keeps no notes; there, only Python exceptions are isolated.
+the partition back, but not if it ends by an error. A note that is found at a takeover shows that its owner crashed. The
+new owner first decides the suspected records in a forked process. If the fork crashes, or owners crash repeatedly, it
+decides them one by one, each after a commit that names the record (``trying``). A record that raises then, or that a
+new owner finds as ``trying``, has ended two processes: it becomes a dead letter. If owners crash repeatedly without
+such a record, the history must be the cause: the third owner takes over without history. The embedded broker keeps no
+notes; there, only the errors of a single record or node are isolated.
 """
 
 from __future__ import annotations
@@ -187,8 +188,8 @@ class Quarantine:
 async def survives(work: Callable[[], object], within_s: float) -> bool:
     """Run work in a fork, and return whether the fork survives it.
 
-    The fork shares no memory with this process. The work must not write to a socket or file. An exception does not
-    count as a crash. A fork that exceeds ``within_s`` is killed, which counts as a crash.
+    The fork shares no memory with this process. The work must not write to a socket or file. An exception counts as a
+    crash. A fork that exceeds ``within_s`` is killed, which counts as a crash.
     """
     copy = os.fork()
     if not copy:
@@ -205,11 +206,11 @@ async def survives(work: Callable[[], object], within_s: float) -> bool:
 
 def _run(work: Callable[[], object]) -> None:
     """Exit without handlers and flushes, which belong to the parent."""
+    code = 1
     try:
         signal.set_wakeup_fd(-1)
         logging.disable(logging.CRITICAL)
         work()
-    except BaseException:  # noqa: BLE001, S110 - the real run handles it
-        pass
+        code = 0
     finally:
-        os._exit(0)
+        os._exit(code)

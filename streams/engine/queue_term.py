@@ -134,6 +134,9 @@ class Term:
         if self._begun or self._waiting or allowed or (due_ms is not None and due_ms <= now_ms):
             began_ms = mono_ms()
             turn = decider.turn(self._taken(), now_ms, allowed)
+            for preemptor, victim in turn.repeats:
+                log.warning("a workload waits: it would preempt again a workload that took its quota back",
+                            extra={"preemptor": preemptor, "victim": victim})  # fmt: skip
             metrics.TURN_SECONDS.observe((mono_ms() - began_ms) / 1_000)
             if self.credit is not None and turn.stopped:
                 await self.credit.spend(turn.stopped)

@@ -55,7 +55,7 @@ FINISH_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShellSettings:
+class WorkerSettings:
     """Connection of a worker."""
 
     bootstrap: Cluster
@@ -68,12 +68,12 @@ class ShellSettings:
 
 
 class Session:
-    """One connection of a worker to Kafka. The engines differ only in how they fetch and commit."""
+    """One connection of a worker to Kafka: all but fetches and commits, which are Faust's."""
 
     def __init__(
         self,
         worker: Worker,
-        settings: ShellSettings,
+        settings: WorkerSettings,
         stop: asyncio.Event,
         health: Health,
         now_ms: Callable[[], int],
@@ -269,7 +269,7 @@ class Session:
 async def keep_connected(
     work: Callable[[Session], Awaitable[None]],
     worker: Worker,
-    settings: ShellSettings,
+    settings: WorkerSettings,
     stop: asyncio.Event,
     health: Health,
     now_ms: Callable[[], int],

@@ -10,7 +10,7 @@ from typing import Self
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.tick import Reached, WorkerTick
-from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, METRIC, SCORE
 from slacktide.streams.engine import metrics
 from slacktide.streams.freshness.silence import TICK_MS, Silence, Verdict
 from slacktide.streams.kafka import Ends, History
@@ -26,6 +26,17 @@ RECALL_TICKS = 5
 RECALL_MS = 60_000
 """How far to read back: the last owner published at least every 30 s, until about a session timeout ago."""
 RECALL_WAIT_MS = 100
+
+NAMED_MAX = 10
+"""Nodes that a warning names."""
+
+
+def figures_due(worker: Worker, now_ms: int) -> list[Out]:
+    """Take answered samples into the windows, and return what is due; name the nodes whose figures fail."""
+    outs = worker.figures(now_ms)
+    if nodes := [text_of(out.key or b"") for out in outs if out.topic == DEAD_LETTER.name]:
+        log.warning("figures fail; the records become dead letters", extra={"nodes": nodes[:NAMED_MAX]})
+    return outs
 
 
 class Ticking:
@@ -162,7 +173,7 @@ class Ticking:
     def _heartbeats(self, verdict: Verdict, passed_ms: int) -> list[Out]:
         self._worker.covering.tick(passed_ms)
         now_ms, ticked_ms = self._now_ms(), round(asyncio.get_running_loop().time() * 1_000)
-        outs = self._worker.figures(now_ms)
+        outs = figures_due(self._worker, now_ms)
         return outs + self._worker.heartbeats(
             sorted(self._partitions), self._epoch, verdict.stale, ticked_ms=ticked_ms, now_ms=now_ms
         )

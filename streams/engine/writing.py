@@ -11,6 +11,7 @@ from slacktide.schemas.errors import LogError
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.liveness import Liveness
 from slacktide.streams.engine.shadowing import ShadowDoor
+from slacktide.streams.engine.ticking import figures_due
 from slacktide.streams.kafka import Refused, Rendered, Sender
 from slacktide.streams.records import Out
 from slacktide.streams.rendering import RenderedAnswers, RenderedOut, record_of
@@ -116,13 +117,15 @@ class Figures:
 
     async def after_answers(self) -> None:
         """Take samples into the windows once they are many, and write their figures once these are many."""
-        if self._worker.unpublished >= FIGURES_AT_ONCE and self._writing.wait(self._worker.figures(self._now_ms())):
+        if self._worker.unpublished >= FIGURES_AT_ONCE and self._writing.wait(
+            figures_due(self._worker, self._now_ms())
+        ):
             await self.publish()
 
     async def publish(self) -> None:
         """Publish now what is due. Raises LogError if a write failed, or the process stood still."""
         self._liveness.check_awake()
-        await self._writing.write(self._worker.figures(self._now_ms()))
+        await self._writing.write(figures_due(self._worker, self._now_ms()))
         if self._shadow is not None:
             self._shadow.go_on()
 

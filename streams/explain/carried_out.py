@@ -11,11 +11,12 @@ from slacktide.streams.explain.node_log import NodeLog, order
 
 DONE_MS = 3_000
 """An agent acts and reports within milliseconds."""
-GUARD_MS = 10_000
-"""While the guard decides, it reports an outcome for each sample."""
+LATELY_MS = 12_000
+"""Older commands and outcomes do not show the present state. Agents that are silent for 10 s are reported as such."""
 SUSPEND = "suspend"
 """The rule of a suspended node's outcomes (agents/node/agent.py)."""
 _DONE = frozenset({"applied", "unchanged"})
+_DRY_RUN = "check whether the agent runs with --dry-run, or the policy has a dryRun for this"
 
 
 def carried_out_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
@@ -26,26 +27,40 @@ def carried_out_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
             f"the stream cannot decide: {command.body.reason} (seq {command.body.seq}); the node's guard decides "
             "instead"
         )
-        yield Finding(name="command.skipped", severity="warning", text=text)
+        yield Finding(name="command.skipped", text=text)
     suspended = _suspended(log, asked_ms)
     if suspended is not None:
         yield suspended
         return
     yield from _guard(log, asked_ms)
+    yield from _limit(last_limit(log, asked_ms))
     setting = newest((one for one in log.commands if one.body.answer == "set"), order)
-    if setting is not None:
+    if setting is not None and setting.age_ms(asked_ms) <= LATELY_MS:
         yield from _undone(setting, log.outcomes, asked_ms)
+
+
+def last_limit(log: NodeLog, asked_ms: int) -> Logged[NodeOutcome] | None:
+    """Return the last outcome of the limit of best-effort pods, without refusals; None: none lately."""
+    limits = (one for one in reversed(log.outcomes) if one.body.about_limit and one.body.result != "refused")
+    return next((one for one in limits if one.age_ms(asked_ms) <= LATELY_MS), None)
+
+
+def _limit(last: Logged[NodeOutcome] | None) -> Iterator[Finding]:
+    if last is not None and last.body.result == "failed":
+        text = f"the limit of best-effort pods could not be set: {last.body.reason or 'no reason was recorded'}"
+        yield Finding(name="limit.failed", text=text, advice="run `slacktide doctor` on the node")
+    elif last is not None and last.body.result == "dry-run":
+        text = "dry run: limits of best-effort pods are computed but not applied"
+        yield Finding(name="limit.dry-run", text=text, advice=_DRY_RUN)
 
 
 def _suspended(log: NodeLog, asked_ms: int) -> Finding | None:
     """Report that the newest outcome of the limit comes from a suspended node."""
-    limits = [one for one in log.outcomes if one.body.about_limit and one.body.result != "refused"]
-    last = limits[-1] if limits else None
+    last = last_limit(log, asked_ms)
     if last is None or last.body.rule != SUSPEND:
         return None
     return Finding(
         name="node.suspended",
-        severity="warning",
         text=f"{last.body.reason}, {last.age_ms(asked_ms) / 1000:.1f} s ago (seq {last.body.seq}): limits are "
         "lifted, no pod is evicted, and the stream's decisions are not carried out",
         advice="to resume, remove the annotation slacktide.io/suspend, the suspend file or the policy's key "
@@ -57,15 +72,14 @@ def _guard(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     limits = [one for one in log.outcomes if one.body.about_limit and one.body.origin != "agent"]
     limits = [one for one in limits if one.body.result != "refused"]
     last = limits[-1] if limits else None
-    if last is None or last.body.origin != "guard" or last.age_ms(asked_ms) > GUARD_MS:
+    if last is None or last.body.origin != "guard" or last.age_ms(asked_ms) > LATELY_MS:
         return
     own = [one for one in limits if one.body.origin == "guard"]
     text = f"the node's guard decided last, {last.age_ms(asked_ms) / 1000:.1f} s ago (seq {last.body.seq})"
     yield Finding(
         name="guard.in-charge",
-        severity="warning",
-        text=f"{text}: {last.body.reason or 'no reason is given'}; {len(own)} of the last {len(limits)} outcomes",
-        advice="the guard uses the same rules; the stream takes over after two answers in time",
+        text=f"{text}: {last.body.reason or 'no reason is given'}; {len(own)} of the last {len(limits)} outcomes; it "
+        "uses the same rules, and the stream takes over after two answers in time",
     )
 
 
@@ -78,8 +92,8 @@ def _undone(setting: Logged[NodeCommand], outcomes: Sequence[Logged[NodeOutcome]
         outcome = by_id.get(part.id)
         if outcome is None:
             yield from _no_outcome(part, command, of_seq, setting.age_ms(asked_ms))
-        elif outcome.result not in _DONE:
-            yield _not_done(part, command, outcome)
+        else:
+            yield from _not_done(part, command, outcome)
 
 
 def _no_outcome(
@@ -87,25 +101,25 @@ def _no_outcome(
 ) -> Iterator[Finding]:
     other = next((one for one in reversed(of_seq) if one.rule == part.rule), None)
     if other is not None and other.result not in _DONE:
-        yield _not_done(part, command, other)
+        yield from _not_done(part, command, other)
     elif other is None and age_ms > DONE_MS:
         yield Finding(
             name="command.unheard",
-            severity="warning",
             text=f"no outcome was received for {what(part)} (seq {command.seq}, {age_ms / 1000:.1f} s ago)",
-            advice="the agent was not running, or its outcomes are still in its spool; see its log",
+            advice="see the agent's log: it was not running, or its outcomes are still in its spool",
         )
 
 
-def _not_done(part: Hold | Evict | Setting, command: NodeCommand, outcome: NodeOutcome) -> Finding:
+def _not_done(part: Hold | Evict | Setting, command: NodeCommand, outcome: NodeOutcome) -> Iterator[Finding]:
+    """Report a part that was not done. Limits that failed, and dry runs of them, are reported by themselves."""
+    if outcome.result in _DONE or (isinstance(part, Hold) and outcome.result in {"failed", "dry-run"}):
+        return
+    dry_run = outcome.result == "dry-run"
     reason = outcome.reason or outcome.bound or "no reason was recorded"
-    return Finding(
-        name="command.not-carried-out",
-        severity="note" if outcome.result == "dry-run" else "warning",
+    yield Finding(
+        name="command.dry-run" if dry_run else "command.not-carried-out",
         text=f"{what(part)} (seq {command.seq}) was not carried out: {outcome.result}, {reason}",
-        advice="check whether the agent runs with --dry-run, or the policy has a dryRun for this"
-        if outcome.result == "dry-run"
-        else "",
+        advice=_DRY_RUN if dry_run else "",
     )
 
 

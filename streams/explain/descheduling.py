@@ -63,7 +63,6 @@ def descheduling_findings(
         if wanted:
             yield Finding(
                 name="descheduling.silent",
-                severity="warning",
                 text=f"descheduling-config enables passes, but none was recorded in the last {span_ms / 3600000:g} h",
                 advice="check that a bridge is leader and ready; it runs a pass each intervalSeconds",
             )
@@ -72,7 +71,7 @@ def descheduling_findings(
         yield _chosen(*looks.chose, asked_ms)
     elif node:
         text = f"{_named(looks.last, asked_ms)} did not select it: {_why_not(looks.last.body, node)}"
-        yield Finding(name="descheduling.stays", severity="ok", text=text)
+        yield Finding(name="descheduling.stays", text=text)
 
 
 def _named(logged: Logged[DeschedulingPass], asked_ms: int) -> str:
@@ -85,8 +84,7 @@ def _chosen(logged: Logged[DeschedulingPass], victim: Victim, asked_ms: int) -> 
         "selected it for eviction, but only reports it (dryRun)" if logged.body.dry_run else "selected it for eviction"
     )
     return Finding(
-        name="descheduling.chosen",
-        severity="note" if logged.body.dry_run else "warning",
+        name="descheduling.dry-run" if logged.body.dry_run else "descheduling.chosen",
         text=f"{_named(logged, asked_ms)} {does}: {victim.node} is over its thresholds, {observed(victim.terms)}; "
         + "; ".join(_amounts(victim.terms)),
         advice="to evict it later, set its annotation scheduling.koordinator.sh/eviction-cost to a higher cost; "

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome, PodName
+from slacktide.schemas.units import count
 from slacktide.streams.decisions.evict.node_evict import ENDS, NOTICE, observed
 from slacktide.streams.explain.evidence import Finding, Logged, Place
 
@@ -109,8 +110,7 @@ def eviction_findings(found: Sequence[Eviction], name: str, span_ms: int) -> Ite
         times = "once" if own == 1 else f"{own} times"
         others = f", {len(done) - own} of other pods of {controller_of(name)}" if len(done) > own else ""
         yield Finding(
-            name="evicted",
-            severity="problem" if len(done) >= OFTEN else "warning",
+            name="evicted.often" if len(done) >= OFTEN else "evicted",
             text=f"evicted {times} {span}{others}: {by_rule}; last: {done[0].observed or done[0].reason}",
             advice=_advice(rules),
         )
@@ -118,12 +118,11 @@ def eviction_findings(found: Sequence[Eviction], name: str, span_ms: int) -> Ite
     if starved:
         yield Finding(
             name="eviction.no-credit",
-            severity="note",
-            text=f"{starved} evictions were selected {span} but not carried out: {NO_CREDIT} (eviction-budget-config)",
-            advice="without credit, best-effort pods are throttled, and after 4 s the selected pods are frozen",
+            text=f"{count(starved, 'selected eviction')} not carried out {span}: {NO_CREDIT} (eviction-budget-config); "
+            "without credit, best-effort pods are throttled, and after 4 s the selected pods are frozen",
         )
     if not done:
-        yield Finding(name="evicted", severity="ok", text=f"no eviction of it {span} that was read")
+        yield Finding(name="evicted.never", text=f"no eviction of it {span} that was read")
 
 
 def notice_findings(
@@ -138,7 +137,6 @@ def notice_findings(
     if due_ms > -NOTICE_OVER_MS:
         yield Finding(
             name="eviction.notice",
-            severity="warning",
             text=f"{last.rule} gave notice: it evicts the pod in {max(0, due_ms) / 1000:.0f} s if it still selects "
             f"it; {observed(last.terms)}",
             advice="save progress now (evictNoticeSeconds)",

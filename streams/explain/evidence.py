@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.topics import Topic
+from slacktide.streams.explain.facts import WORST_FIRST, Severity, severity_of
 from slacktide.streams.records import Record
 
 M = TypeVar("M", bound=Message)
-Severity = Literal["ok", "note", "warning", "problem"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,21 @@ class Finding:
 
     name: str
     """Stable identifier: part and subject, such as ``agent.silent``."""
-    severity: Severity
+    severity: Severity = field(init=False)
+    """By the name, the same in every view."""
     text: str
     """The facts with numbers."""
     advice: str = ""
-    """The remedy; "": none."""
+    """What to do; "": nothing."""
+
+    def __post_init__(self) -> None:
+        """Look the severity up."""
+        object.__setattr__(self, "severity", severity_of(self.name))
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Sort findings: the worst first, of equal ones in their order."""
+    return sorted(findings, key=lambda one: WORST_FIRST.index(one.severity))
 
 
 def place_of(record: Record) -> Place:

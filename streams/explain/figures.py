@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import UNCOVERED_MS
+from slacktide.schemas.units import count
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.resources.batch_resource import batch_because
 from slacktide.streams.decisions.resources.free_resource import free_because
@@ -15,7 +16,7 @@ from slacktide.streams.decisions.resources.mid_resource import mid_because
 from slacktide.streams.decisions.resources.published_floor import floor_because
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
-from slacktide.streams.freshness.silence import REPUBLISH_MS, SILENT_MS
+from slacktide.streams.freshness.silence import SILENT_MS
 from slacktide.streams.worker.boots import TWO_BOOTS
 from slacktide.streams.worker.nodes import UNKNOWN_NODE
 
@@ -96,8 +97,6 @@ def emptied_by(because: Because, result: str) -> str:
 
 UNANSWERED_MS = 3_000
 """Decisions take milliseconds; the guard acts after one second."""
-BEHIND_MS = 2 * REPUBLISH_MS
-"""Unchanged figures are republished, or covered by heartbeats."""
 PARTIAL_PCT = 90
 """Below this part of the window, averages cover a shorter time than the policy requires."""
 
@@ -118,12 +117,10 @@ def _skipped(log: NodeLog) -> Iterator[Finding]:
     reason = log.commands[-1].body.reason
     if reason.startswith(TWO_BOOTS):
         advice = "find the second agent, or the other writer of this node's key; the figures return 15 s after it stops"
-        yield Finding(name="agent.two", severity="problem", text=f"its figures are frozen: {reason}", advice=advice)
+        yield Finding(name="agent.two", text=f"its figures are frozen: {reason}", advice=advice)
     elif reason.startswith(UNKNOWN_NODE):
-        advice = "`slacktide topics tail inventory` shows the nodes that exist; see docs/silence.md"
-        yield Finding(
-            name="node.unknown", severity="problem", text=f"no batch resources are published: {reason}", advice=advice
-        )
+        advice = "see `slacktide topics tail inventory` for the nodes that exist, and docs/silence.md"
+        yield Finding(name="node.unknown", text=f"no batch resources are published: {reason}", advice=advice)
 
 
 def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
@@ -134,7 +131,7 @@ def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
         advice = (
             "check that a worker runs; if many nodes become silent at once, all figures are frozen until they return"
         )
-        yield Finding(name="figures.stand", severity="warning", text=text, advice=advice)
+        yield Finding(name="figures.stand", text=text, advice=advice)
     look = (
         "check that the agent runs on the node and reaches this Kafka; `slacktide doctor` on the node shows what "
         "it lacks"
@@ -144,23 +141,19 @@ def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
         made_of = "" if log.metric is None else f"; the last figures are from sample seq {log.metric.body.seq}"
         yield Finding(
             name="agent.silent",
-            severity="problem",
             text=f"the agent is silent: the records that were read contain no sample of it{made_of}",
             advice=f"{look}; a longer --since reads older records",
         )
     elif sample.age_ms(asked_ms) > SILENT_MS:
         yield Finding(
             name="agent.silent",
-            severity="problem",
             text=f"the agent is silent: its last sample, seq {sample.body.seq}, is {_s(sample.age_ms(asked_ms))} old",
             advice=look,
         )
     else:
         for one in sample.body.missing:
             text = f"the agent cannot read {one.what}: {one.why}"
-            yield Finding(
-                name="agent.missing", severity="warning", text=text, advice="run `slacktide doctor` on the node"
-            )
+            yield Finding(name="agent.missing", text=text, advice="run `slacktide doctor` on the node")
 
 
 def _stands(log: NodeLog, asked_ms: int) -> bool:
@@ -183,7 +176,6 @@ def _worker(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     answered = "none was answered" if command is None else f"the last answered sample is seq {command.body.seq}"
     yield Finding(
         name="worker.silent",
-        severity="problem",
         text=f"no worker answers: sample seq {last[1]} has been unanswered for {UNANSWERED_MS / 1000:g} s, "
         f"{answered}; the node's guard decides",
         advice="check that a worker runs (`slacktide stream`) and its lag (`slacktide topics lag`)",
@@ -197,7 +189,6 @@ def _window(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
             text = f"no NodeMetric is published, although there are samples; the newest is seq {sample.body.seq}"
             yield Finding(
                 name="window.absent",
-                severity="problem",
                 text=text,
                 advice="check that a worker runs; if the node's inventory record was removed, figures return with its "
                 "next one",
@@ -206,41 +197,42 @@ def _window(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     body = metric.body
     if body.stale_ms:
         text = f"the workers have marked the node stale after {_s(body.stale_ms)} of silence"
-        yield Finding(name="window.stale", severity="problem", text=text)
-    behind_ms = 0 if sample is None else sample.body.observed_ms - body.observed_ms
-    if behind_ms > BEHIND_MS and log.uncovered_ms(metric, asked_ms) > UNCOVERED_MS:
-        text = f"NodeMetric is {_s(behind_ms)} older than the newest sample (seq {body.seq})"
-        advice = "the worker lags (`slacktide topics lag`), or no longer reads this node's partition"
-        yield Finding(name="window.behind", severity="warning", text=text, advice=advice)
+        yield Finding(name="window.stale", text=text)
+    elif (uncovered_ms := log.uncovered_ms(metric, asked_ms)) > UNCOVERED_MS:
+        text = (
+            f"its figures are frozen: no worker has published or covered them for {_s(uncovered_ms)} (seq {body.seq})"
+        )
+        advice = "check that a worker runs (`slacktide stream`) and its lag (`slacktide topics lag`)"
+        yield Finding(name="window.frozen", text=text, advice=advice)
     if 100 * body.covered_ms < PARTIAL_PCT * body.window_ms:
-        text = f"the window covers {_s(body.covered_ms)} of {_s(body.window_ms)} ({body.samples} samples)"
-        yield Finding(name="window.partial", severity="note", text=text)
+        text = f"the window covers {_s(body.covered_ms)} of {_s(body.window_ms)} ({count(body.samples, 'sample')})"
+        yield Finding(name="window.partial", text=text)
 
 
 def _policy(log: NodeLog) -> Iterator[Finding]:
     sample = log.sample
     if log.policy_refused:
-        yield Finding(name="policy.refused", severity="problem", text=log.policy_refused)
+        yield Finding(name="policy.refused", text=log.policy_refused)
     if log.policy is None:
         text = "the policy topic is empty: the default policy applies, and it limits nothing"
         advice = (
             "the bridge publishes a policy from its ConfigMap; without Kubernetes, run `slacktide publish --policy "
             "FILE`"
         )
-        yield Finding(name="policy.absent", severity="problem", text=text, advice=advice)
+        yield Finding(name="policy.absent", text=text, advice=advice)
         return
     version = log.policy.body.version
     if sample is not None and sample.body.policy_version != version:
         text = f"the agent uses policy {sample.body.policy_version}, but {version} is in force"
         advice = (
-            "a new policy takes a second; if it takes longer, the agent's /ready, /fresh and log show why it "
-            "rejected it"
+            "if this lasts longer than a second, see the agent's /ready, /fresh and log: they say why it rejected the "
+            "policy"
         )
-        yield Finding(name="policy.other", severity="problem", text=text, advice=advice)
+        yield Finding(name="policy.other", text=text, advice=advice)
     metric = log.metric
     if metric is not None and metric.body.policy_version != version:
         text = f"NodeMetric was computed by policy {metric.body.policy_version}, but {version} is in force"
-        yield Finding(name="policy.older-figures", severity="warning", text=text)
+        yield Finding(name="policy.older-figures", text=text)
 
 
 def _s(span_ms: int) -> str:

@@ -11,6 +11,7 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.qos import effective_priority_class
+from slacktide.schemas.units import count
 from slacktide.streams.decisions.prediction.mid_forecast import PROD, is_warm
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
@@ -39,7 +40,7 @@ def mid_findings(log: NodeLog) -> Iterator[Finding]:
         )
         text += f"({_leaves(prediction, unit)}) + {terms.get('unallocated_pct', 0):g}% of {of.text('unallocated')} "
         text += f"that no pod requested; limited by {_cap(of)}"
-        yield Finding(name="mid.predicted", severity="note", text=text + _young(log, body))
+        yield Finding(name="mid.predicted", text=text + _young(log, body))
 
 
 class _Of:
@@ -84,7 +85,7 @@ def _young(log: NodeLog, body: NodeAllocatable) -> str:
         return ""
     names = [] if log.forecast is None else [f"{pod.namespace}/{pod.name}" for pod in log.pods if _why(log, pod)]
     shown = f", such as {', '.join(names[:YOUNG_SHOWN])}" if names else ""
-    return f"; {body.prediction.young} production pods have too few samples and add nothing{shown}"
+    return f"; nothing is added for {count(body.prediction.young, 'production pod')} with too few samples{shown}"
 
 
 def pod_forecast_findings(log: NodeLog | None, pod: Pod) -> Iterator[Finding]:
@@ -102,11 +103,12 @@ def pod_forecast_findings(log: NodeLog | None, pod: Pod) -> Iterator[Finding]:
         peaks = model.peaks
         since = datetime.fromtimestamp(peaks.since_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
         text = f"predicted peak: cpu {amount(peaks.cpu_p95_milli, 'milli')} (p95), "
-        text += f"memory {amount(peaks.mem_p98_bytes, 'bytes')} (p98), of {peaks.samples:,} samples since {since}"
+        text += (
+            f"memory {amount(peaks.mem_p98_bytes, 'bytes')} (p98), of {count(peaks.samples, 'sample')} since {since}"
+        )
     why = _why(log, pod)
     yield Finding(
         name="pod.forecast",
-        severity="note",
         text=f"{text}; its unused request is not offered to mid pods: {why}" if why else text,
     )
 

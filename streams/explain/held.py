@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import ENDED_PHASES, Pod
 from slacktide.schemas.qos import VAIN_ADVICE
 from slacktide.schemas.sample import NodeSample, PodUse
 from slacktide.streams.decisions.known_pods import is_unsuppressed
@@ -20,20 +20,23 @@ FULL_PCT = 90
 NAMED_MAX = 5
 
 
-def is_throttled(on: NodeLog | None, pod: Pod) -> bool:
-    """Return whether the pod's use is bounded by its limit, and does not show its demand."""
-    sample = _newest(on)
-    if sample is None:
-        return False
+def is_held(on: NodeLog | None, pod: Pod) -> bool:
+    """Return whether one of the samples shows that the pod is limited, so that its use does not show its demand."""
+    return on is not None and any(_is_held(on, one.body, pod) for one in on.samples)
+
+
+def _is_held(on: NodeLog, sample: NodeSample, pod: Pod) -> bool:
     use = _use(sample, pod)
-    if use is None or not use.best_effort_group:
+    if use is None or not use.best_effort_group or is_unsuppressed(pod):
         return False
     if use.periods and (use.throttled_periods or 0) * 100 >= THROTTLED_PCT * use.periods:
         return True
     # The tier's quota also throttles pods without a limit.
     allowance = _allowance_milli(sample)
+    if allowance is None:
+        return False
     used = sum(one.cpu_milli or 0 for one in sample.pod_use if one.best_effort_group)
-    return allowance is not None and used * 100 >= FULL_PCT * allowance
+    return used * 100 >= FULL_PCT * allowance or allowance < (_asked_milli(on) or 0)
 
 
 def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
@@ -45,19 +48,28 @@ def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
     allowance = _allowance_milli(sample)
     if allowance is None:
         return
-    asked = sum((one.requests.batch_cpu_milli or 0) for one in on.pods) or None
+    asked = _asked_milli(on)
     short = asked is not None and allowance < asked
     of_asked = "" if asked is None else f", and request {amount(asked, 'cpu_milli')} together"
     throttled = ""
     if use.periods:
         throttled = f"; this pod was throttled in {(use.throttled_periods or 0) * 100 // use.periods}% of its periods"
     yield Finding(
-        name="pod.held",
-        severity="warning" if short else "note",
+        name="pod.held" if short else "pod.limit",
         text=f"CPU limit: the best-effort pods of {on.node} may use "
         f"{amount(allowance, 'cpu_milli')}{of_asked}{throttled}",
-        advice=f"the limit depends on the use of latency-sensitive pods; `slacktide explain node {on.node}` shows it",
+        advice=f"run `slacktide explain node {on.node}` to see what uses the node" if short else "",
     )
+
+
+def tier_held_findings(on: NodeLog) -> Iterator[Finding]:
+    """Report that the node's best-effort pods may use less CPU than they requested."""
+    sample = _newest(on)
+    allowance = None if sample is None else _allowance_milli(sample)
+    asked = _asked_milli(on)
+    if allowance is not None and asked is not None and allowance < asked:
+        text = f"best-effort pods may use {amount(allowance, 'cpu_milli')} of CPU, and request "
+        yield Finding(name="batch.held", text=f"{text}{amount(asked, 'cpu_milli')}")
 
 
 def unheld_findings(on: NodeLog) -> Iterator[Finding]:
@@ -71,9 +83,9 @@ def unheld_findings(on: NodeLog) -> Iterator[Finding]:
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     yield Finding(
         name="pods.unheld",
-        severity="warning",
-        text=f"not limited: {', '.join(names[:NAMED_MAX])}{more}: they are labelled best-effort, but run outside the "
-        f"best-effort cgroup; they use {amount(used, 'cpu_milli')} of CPU, and count as koord-prod",
+        text=f"not limited: {', '.join(names[:NAMED_MAX])}{more}: they are labelled best-effort or request batch "
+        f"resources, but run outside the best-effort cgroup; they use {amount(used, 'cpu_milli')} of CPU, and count "
+        "as koord-prod",
         advice=VAIN_ADVICE,
     )
 
@@ -85,6 +97,13 @@ def _newest(on: NodeLog | None) -> NodeSample | None:
 
 def _use(sample: NodeSample, pod: Pod) -> PodUse | None:
     return next((one for one in sample.pod_use if one.uid == pod.uid), None)
+
+
+def _asked_milli(on: NodeLog) -> int | None:
+    """Return the batch CPU that the node's running pods request; None: none, or unknown."""
+    if on.score is not None:
+        return on.score.body.batch_asked.cpu_milli or None
+    return sum((one.requests.batch_cpu_milli or 0) for one in on.pods if one.phase not in ENDED_PHASES) or None
 
 
 def _allowance_milli(sample: NodeSample) -> int | None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.topics import JOB_STATUS
+from slacktide.schemas.units import count
 from slacktide.streams.explain.evidence import Finding, Logged, Place, by_key, logged
+from slacktide.streams.explain.ignored import ignored_findings
 from slacktide.streams.explain.queued import QueuePlace
 from slacktide.streams.records import Record
 
@@ -96,22 +98,20 @@ def _findings(status: JobStatus) -> Iterator[Finding]:
     spec = status.spec
     failed = next((one for one in status.conditions if one.type in {"FailureTarget", "Failed"}), None)
     if failed is not None:
-        advice = "its failed pods are listed below; a failed Job does not restart"
         yield Finding(
             name="job.failed",
-            severity="problem",
-            text=f"the Job failed: {failed.reason}: {failed.message}",
-            advice=advice,
+            text=f"the Job failed, and does not restart: {failed.reason}: {failed.message}",
         )
     elif spec is not None and status.failed and not ended(status) and not _per_index(status):
-        severity = "warning" if 2 * status.failed > spec.backoff_limit else "note"
+        name = "job.backoff-near" if 2 * status.failed > spec.backoff_limit else "job.failures"
         text = (
-            f"{status.failed} failures count towards backoffLimit {spec.backoff_limit}; one more failure fails the Job"
+            f"{count(status.failed, 'failure')} of the {spec.backoff_limit + 1} that fail the Job (backoffLimit "
+            f"{spec.backoff_limit})"
         )
-        yield Finding(name="job.failures", severity=severity, text=text)  # type: ignore[arg-type]
+        yield Finding(name=name, text=text)
     if status.failed_indexes:
         text = f"permanently failed indexes: {status.failed_indexes[:200]}"
-        yield Finding(name="job.failed-indexes", severity="warning", text=text)
+        yield Finding(name="job.failed-indexes", text=text)
     if status.evictions:
         ignored = any(one.why.endswith(": Ignore") for one in status.failures)
         counts = (
@@ -121,16 +121,15 @@ def _findings(status: JobStatus) -> Iterator[Finding]:
         )
         yield Finding(
             name="job.evicted",
-            severity="warning",
             text=f"Slacktide evicted {status.evictions} of its pods",
             advice=f"{counts}save progress regularly, so that an eviction loses little work; see slacktide explain pod",
         )
+    yield from ignored_findings("job", [] if spec is None else spec.ignored)
     if status.unseen_succeeded or status.unseen_failed:
         yield Finding(
             name="job.unseen",
-            severity="note",
-            text=f"{status.unseen_succeeded} successes and {status.unseen_failed} failures are known only from the "
-            "Job controller: no bridge was running when these pods ended",
+            text=f"known only from the Job controller: {count(status.unseen_succeeded, 'pod')} that succeeded and "
+            f"{count(status.unseen_failed, 'pod')} that failed, when no bridge was running",
         )
 
 

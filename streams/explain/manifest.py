@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +105,8 @@ def _manifest(path: str, item: Mapping[str, Any], reader: Reader, services: tupl
     spec = reader.at(item, where, "spec")
     affinity, not_judged = _affinity(spec, where, reader)
     owner = _owner(item, where, reader)
+    status = reader.at(item, where, "status")
+    conditions = reader.sequence(status.get("conditions"), f"{where}.status.conditions")
     return Manifest(
         pod=pod_of(where, item, reader),
         node=str(spec.get("nodeName") or ""),
@@ -116,8 +118,8 @@ def _manifest(path: str, item: Mapping[str, Any], reader: Reader, services: tupl
         owner_kind=str(owner.get("kind") or ""),
         owner_name=str(owner.get("name") or ""),
         restart_policy=str(spec.get("restartPolicy") or "Always"),
-        scheduling=_scheduling(reader.at(item, where, "status"), where, reader),
-        unserved=_is_unserved(item, reader.at(item, where, "status"), where, reader),
+        scheduling=_scheduling(conditions),
+        unserved=_is_unserved(item, status, conditions),
         services=services,
         notes=tuple(reader.notes),
     )
@@ -137,17 +139,16 @@ def _owner(item: Mapping[str, Any], where: str, reader: Reader) -> Mapping[str, 
     return next((one for one in owners if one.get("controller")), owners[0] if owners else {})
 
 
-def _scheduling(status: Mapping[str, Any], where: str, reader: Reader) -> str:
-    for one in reader.sequence(status.get("conditions"), f"{where}.status.conditions"):
+def _scheduling(conditions: Sequence[Any]) -> str:
+    for one in conditions:
         if isinstance(one, dict) and one.get("type") == "PodScheduled" and one.get("status") == "False":
             return str(one.get("message") or one.get("reason") or "")
     return ""
 
 
-def _is_unserved(item: Mapping[str, Any], status: Mapping[str, Any], where: str, reader: Reader) -> bool:
+def _is_unserved(item: Mapping[str, Any], status: Mapping[str, Any], conditions: Sequence[Any]) -> bool:
     """Return whether no scheduler tried the pod: the first attempt, or a scheduling gate, sets PodScheduled."""
     created = _metadata(item).get("uid") not in (None, NOT_CREATED) and bool(status)
-    conditions = reader.sequence(status.get("conditions"), f"{where}.status.conditions")
     return created and not any(isinstance(one, dict) and one.get("type") == "PodScheduled" for one in conditions)
 
 

@@ -10,18 +10,18 @@ from typing import Any
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.streams.explain.carried_out import carried_out_findings
-from slacktide.streams.explain.evidence import Finding, Logged, Place, newest
+from slacktide.streams.explain.carried_out import LATELY_MS, carried_out_findings
+from slacktide.streams.explain.evidence import Finding, Logged, Place, newest, worst_first
 from slacktide.streams.explain.figures import Figure, figures, freshness_findings
 from slacktide.streams.explain.forecast import mid_findings
-from slacktide.streams.explain.held import unheld_findings
+from slacktide.streams.explain.held import tier_held_findings, unheld_findings
+from slacktide.streams.explain.ignored import ignored_node_findings
 from slacktide.streams.explain.node_log import NodeLog, order
 from slacktide.streams.explain.pressure import pressure_findings
 from slacktide.streams.explain.selling import selling_findings
 from slacktide.streams.explain.tier import tier_findings
 
 OUTCOMES_SHOWN = 10
-_RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
 NAMED_MAX = 5
 
 
@@ -71,26 +71,62 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
         log: the node's records.
         asked_ms: now, by the clock of record timestamps.
     """
-    shown = [] if log.allocatable is None else figures(log.allocatable.body)
-    findings = [
-        *freshness_findings(log, asked_ms),
-        *unproven_findings(log),
-        *selling_findings(log, shown),
-        *mid_findings(log),
-        *carried_out_findings(log, asked_ms),
-        *pressure_findings(log),
-        *unheld_findings(log),
-        *exclusive_findings(log),
-        *tier_findings(log.pods),
-    ]
     return NodeExplanation(
         node=log.node,
         asked_ms=asked_ms,
         policy_version="" if log.policy is None else log.policy.body.version,
         policy_place=None if log.policy is None else log.policy.place,
         steps=list(_steps(log, asked_ms)),
-        figures=shown,
-        findings=sorted(findings, key=lambda one: _RANK[one.severity]),
+        figures=shown_figures(log),
+        findings=node_findings(log, asked_ms),
+    )
+
+
+def shown_figures(log: NodeLog) -> list[Figure]:
+    """Return the node's published figures."""
+    return [] if log.allocatable is None else figures(log.allocatable.body)
+
+
+@dataclass(slots=True)
+class Lasting:
+    """What holds of a node while its policy, facts, pods and figures stay the same, whatever the time is."""
+
+    _inputs: tuple[object, ...] = ()
+    _found: Sequence[Finding] = ()
+
+    def of(self, log: NodeLog) -> Sequence[Finding]:
+        """Return the findings; they are computed again only after a change."""
+        inputs = (log.policy, log.facts, log.pods, log.metric, log.allocatable, log.forecast)
+        if not self._inputs or any(one is not other for one, other in zip(inputs, self._inputs, strict=True)):
+            self._inputs = inputs
+            self._found = [
+                *selling_findings(log, shown_figures(log)),
+                *mid_findings(log),
+                *exclusive_findings(log),
+                *tier_findings(log.pods),
+                *ignored_node_findings(log.facts),
+            ]
+        return self._found
+
+
+def node_findings(log: NodeLog, asked_ms: int, lasting: Lasting | None = None) -> list[Finding]:
+    """Return what holds of a node, the worst first: for ``explain``, ``nodes`` and the console.
+
+    Args:
+        log: the node's records, at least those of the last ``LATELY_MS``, and the newest pod list.
+        asked_ms: now, by the clock of record timestamps.
+        lasting: of the node, if it is asked for again and again.
+    """
+    return worst_first(
+        [
+            *unproven_findings(log, asked_ms),
+            *freshness_findings(log, asked_ms),
+            *(lasting or Lasting()).of(log),
+            *carried_out_findings(log, asked_ms),
+            *tier_held_findings(log),
+            *pressure_findings(log),
+            *unheld_findings(log),
+        ]
     )
 
 
@@ -180,30 +216,28 @@ def exclusive_findings(log: NodeLog) -> Iterator[Finding]:
         more = f" and {len(owners) - NAMED_MAX} more" if len(owners) > NAMED_MAX else ""
         yield Finding(
             name="cpus.exclusive",
-            severity="note",
             text=f"exclusive CPUs: {', '.join(named)}{more}; best-effort pods cannot use them, even when they are idle",
         )
 
 
-def unproven_findings(log: NodeLog) -> Iterator[Finding]:
+def unproven_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     """Report rejected samples with the node's name, and the reason."""
-    if not log.refused:
+    lately = [one.body.proof for one in log.refused if one.age_ms(asked_ms) <= LATELY_MS]
+    if not lately:
         return
-    verdicts = Counter(one.body.proof for one in log.refused)
+    verdicts = Counter(lately)
     listed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-    if log.commands:
+    if any(one.age_ms(asked_ms) <= LATELY_MS for one in log.commands):
         yield Finding(
             name="agent.forged",
-            severity="warning",
             text=f"some samples with the node's name were rejected, because their signature is not valid: {listed}",
-            advice="another writer uses the node's name: `slacktide dead-letter list` shows its records; see "
+            advice="find the other writer of the node's name by its records: `slacktide dead-letter list`; see "
             "docs/node-proof.md",
         )
     else:
         yield Finding(
             name="agent.unproven",
-            severity="problem",
             text=f"all samples of the node were rejected, because their signature is not valid: {listed}; its guard "
             "decides",
-            advice="the agent's log shows why it cannot enrol at the bridge; see docs/node-proof.md",
+            advice="see the agent's log: it cannot enrol at the bridge; docs/node-proof.md explains enrolment",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -14,7 +15,7 @@ from slacktide.schemas.forecast import NodeForecast
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.policy import InForce, Policy
+from slacktide.schemas.policy import InForce, Policy, refusal
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
@@ -29,14 +30,14 @@ M = TypeVar("M", NodeSample, NodeMetric, NodeAllocatable, NodeScore, NodeCommand
 InOrder = NodeSample | NodeMetric | NodeAllocatable | NodeScore | NodeCommand | NodeForecast
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: they rule out cached properties
 class NodeLog:
     """One node's records; None or empty: not among the records read."""
 
     node: str
     policy: Logged[Policy] | None
     policy_refused: str
-    """Why the newest policy record is not in force; "": it is."""
+    """Why the newest policy record, or the operator's newest file, is not in force; "": it is."""
     inventory: Logged[NodeInventory] | None
     samples: Sequence[Logged[NodeSample]]
     metric: Logged[NodeMetric] | None
@@ -53,8 +54,7 @@ class NodeLog:
 
     def uncovered_ms(self, of: Logged[NodeMetric] | Logged[NodeAllocatable] | Logged[NodeScore], now_ms: int) -> int:
         """Return the time since the record was published or covered by a heartbeat."""
-        covered_ms = self.covered.get((of.place.topic, self.node), 0)
-        return min(of.age_ms(now_ms), max(0, now_ms - covered_ms))
+        return uncovered_ms(of, self.covered.get((of.place.topic, self.node), 0), now_ms)
 
     @property
     def known(self) -> bool:
@@ -62,17 +62,17 @@ class NodeLog:
         latest = (self.inventory, self.metric, self.allocatable, self.score)
         return any(latest) or any((self.samples, self.commands, self.outcomes))
 
-    @property
+    @cached_property
     def sample(self) -> Logged[NodeSample] | None:
         """Return the newest sample."""
         return newest(self.samples, order)
 
-    @property
+    @cached_property
     def command(self) -> Logged[NodeCommand] | None:
         """Return the answer to the newest answered sample."""
         return newest(self.commands, order)
 
-    @property
+    @cached_property
     def facts(self) -> NodeFacts | None:
         """Return the node's facts: from the inventory, else the newest keyframe."""
         if self.inventory is not None:
@@ -80,16 +80,23 @@ class NodeLog:
         keyframe = newest((one for one in self.samples if one.body.facts is not None), order)
         return None if keyframe is None else keyframe.body.facts
 
-    @property
+    @cached_property
     def keyframe(self) -> Logged[NodeSample] | None:
         """Return the newest sample with a pod list."""
         return newest((one for one in self.samples if one.body.pods is not None), order)
 
-    @property
+    @cached_property
     def pods(self) -> Sequence[Pod]:
         """Return the pods of the newest keyframe."""
         keyframe = self.keyframe
         return () if keyframe is None else keyframe.body.pods or ()
+
+
+def uncovered_ms(
+    of: Logged[NodeMetric] | Logged[NodeAllocatable] | Logged[NodeScore], covered_ms: int, now_ms: int
+) -> int:
+    """Return the time since a record was published, or covered by the last heartbeat, at ``covered_ms``."""
+    return min(of.age_ms(now_ms), max(0, now_ms - covered_ms))
 
 
 def order(body: InOrder) -> tuple[str, int]:
@@ -120,7 +127,7 @@ def node_log(node: str, records: Iterable[Record], covered: Covered | None = Non
     policy, policy_refused = policy_of(records)
     boots = Boots()
     for one in samples:
-        boots.see(one.body.boot_id, one.place.logged_ms)
+        boots.see(one.body.boot_id, one.place.logged_ms, one.body.observed_ms)
     return NodeLog(
         node=node,
         policy=policy,
@@ -145,7 +152,7 @@ def _believed(found: Sequence[Logged[M]], boots: Boots) -> Sequence[Logged[M]]:
 
 
 def policy_of(records: Iterable[Record]) -> tuple[Logged[Policy] | None, str]:
-    """Return the policy in force, and why the newest policy record is not in force; "": it is."""
+    """Return the policy in force, and why the newest record, or the operator's newest file, is not; "": it is."""
     policies, found = InForce(), None
     for record in records:
         if record.topic != POLICY.name:
@@ -153,4 +160,10 @@ def policy_of(records: Iterable[Record]) -> tuple[Logged[Policy] | None, str]:
         with suppress(BadMessageError):  # a dead letter reports it
             if policies.take(record.key, record.value, str(place_of(record))):
                 found = Logged(body=policies.policy, place=place_of(record))
-    return found, policies.refused
+    return found, policy_refused(policies)
+
+
+def policy_refused(policies: InForce) -> str:
+    """Return why the newest record, or the operator's newest file, is not in force; "": it is."""
+    kept = policies.policy
+    return policies.refused or ("" if kept.refused is None else refusal(kept.refused, kept.version))

@@ -10,6 +10,7 @@ from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import UNCOVERED_MS, Use
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy.selector import Selector, matches
+from slacktide.schemas.units import count
 from slacktide.streams.decisions.resources.published_floor import published_floor
 from slacktide.streams.explain.evidence import Finding, Place
 from slacktide.streams.explain.manifest import Manifest
@@ -127,15 +128,17 @@ def _rooms(asked: Resources, log: NodeLog) -> Iterator[Room]:
     for field in SOLD:
         if amount_asked := getattr(asked, field):
             sold = None if log.allocatable is None else getattr(log.allocatable.body, field)
-            yield Room(of=field, asked=amount_asked, sold=sold, left=None if sold is None else _left(field, sold, log))
+            yield Room(of=field, asked=amount_asked, sold=sold, left=left_of(field, sold, log))
     for field in NATIVE:
         if amount_asked := getattr(asked, field):
             sold = None if log.facts is None else getattr(log.facts.allocatable, field)
             yield Room(of=field, asked=amount_asked, sold=sold, left=None)
 
 
-def _left(field: str, sold: int, log: NodeLog) -> int | None:
-    """Return the free amount by the node's score, else by the pods of its newest keyframe."""
+def left_of(field: str, sold: int | None, log: NodeLog) -> int | None:
+    """Return the free amount by the node's score, else by the pods of its newest keyframe; None: unknown."""
+    if sold is None:
+        return None
     if log.score is not None:
         tier, _, kind = field.partition("_")
         left: Use = getattr(log.score.body, f"{tier}_left")
@@ -177,14 +180,19 @@ def _label(facts: NodeFacts, key: str) -> str:
     return f"no label {key}" if value is None else f"{key}={value}"
 
 
-def placement_findings(asked: Resources, manifest: Manifest | None, rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
-    """Report why the pod is pending, as far as Kafka and its manifest show."""
+def placement_findings(
+    asked: Resources, manifest: Manifest | None, rooms: Sequence[NodeRoom], *, refused: bool = False
+) -> Iterator[Finding]:
+    """Report why the pod is pending, as far as Kafka and its manifest show.
+
+    ``refused``: the scheduler found no node.
+    """
     if manifest is not None:
         yield from _scheduler(asked, manifest)
         yield from _of_manifest(manifest)
     if not rooms:
         text = "no node is known: the topics contain no inventory and no figures"
-        yield Finding(name="pending.no-nodes", severity="problem", text=text, advice="check that an agent runs")
+        yield Finding(name="pending.no-nodes", text=text, advice="check that an agent runs")
         return
     selected = [one for one in rooms if one.selected]
     if not selected:
@@ -196,7 +204,7 @@ def placement_findings(asked: Resources, manifest: Manifest | None, rooms: Seque
     yield from high
     fitting = [one for one in counting if one.fits]
     if fitting:
-        yield _fits(fitting)
+        yield _fits(fitting, refused=refused)
         return
     if counting and not high:
         yield from _short(counting, of_all=of_all)
@@ -210,10 +218,9 @@ def refused_by_all(placement: PodPlacement) -> Iterator[Finding]:
     reasons = "; ".join(f"{one.reason} on {one.count} ({', '.join(one.nodes[:NAMED])})" for one in placement.refused)
     yield Finding(
         name="pending.refused",
-        severity="problem",
-        text=f"the scheduler asked about {placement.asked} nodes, and none accepts the pod: {reasons}",
-        advice="`slacktide explain node NAME` shows why a node is stale, full or overloaded; placement-config of the "
-        "policy sets the load thresholds",
+        text=f"the scheduler asked about {count(placement.asked, 'node')}, and none accepts the pod: {reasons}",
+        advice="run `slacktide explain node NAME` to see why a node is stale, full or overloaded; placement-config of "
+        "the policy sets the load thresholds",
     )
 
 
@@ -222,7 +229,6 @@ def _scheduler(asked: Resources, manifest: Manifest) -> Iterator[Finding]:
     if sold and manifest.scheduler != SCHEDULER:
         yield Finding(
             name="pending.scheduler",
-            severity="problem",
             text=f"the pod requests {' and '.join(sold)}, but its schedulerName is {manifest.scheduler}, not "
             f"{SCHEDULER}: {manifest.scheduler} neither scores load nor accounts for these resources",
             advice=f"set spec.schedulerName: {SCHEDULER}, or let a ClusterColocationProfile set it",
@@ -231,10 +237,10 @@ def _scheduler(asked: Resources, manifest: Manifest) -> Iterator[Finding]:
 
 def _of_manifest(manifest: Manifest) -> Iterator[Finding]:
     if manifest.scheduling:
-        yield Finding(name="pending.condition", severity="note", text=f"the scheduler reports: {manifest.scheduling}")
+        yield Finding(name="pending.condition", text=f"the scheduler reports: {manifest.scheduling}")
     if manifest.not_judged:
         text = f"not checked here: {', '.join(manifest.not_judged)}, and taints"
-        yield Finding(name="pending.not-judged", severity="note", text=text)
+        yield Finding(name="pending.not-judged", text=text)
 
 
 def _no_node(rooms: Sequence[NodeRoom]) -> Finding:
@@ -243,15 +249,13 @@ def _no_node(rooms: Sequence[NodeRoom]) -> Finding:
     if len(cordoned) == len(rooms):
         return Finding(
             name="pending.cordoned",
-            severity="problem",
-            text=f"all {len(rooms)} nodes are cordoned: {', '.join(cordoned[:NAMED])}",
+            text=f"no node takes new pods: {count(len(rooms), 'node')} cordoned, {', '.join(cordoned[:NAMED])}",
             advice=f"kubectl uncordon {first.node}",
         )
     first = next(one for one in rooms if one.unlike != CORDONED)
     others = f"; {len(cordoned)} are cordoned" if cordoned else ""
     return Finding(
         name="pending.selector",
-        severity="problem",
         text=f"no node matches the pod's selector, such as {first.node}: {first.unlike}{others}",
         advice="correct nodeSelector or affinity, or label a node",
     )
@@ -261,7 +265,6 @@ def unserved(manifest: Manifest) -> Finding:
     """Report that no scheduler has tried the pod."""
     return Finding(
         name="pending.unserved",
-        severity="problem",
         text="no scheduler has handled the pod: it has no condition PodScheduled; its schedulerName is "
         f"{manifest.scheduler}",
         advice=f"run a scheduler named {manifest.scheduler} (for {SCHEDULER}: docs/scheduler.md), "
@@ -278,7 +281,6 @@ def _too_high(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
             name = resource_name(room.of)
             yield Finding(
                 name="pending.too-high",
-                severity="problem",
                 text=f"{name}: the pod requests {amount(room.asked, room.of)}, but no "
                 f"node{_that_counts(of_all=of_all)} has more than {amount(most, room.of)} in total ({node})",
                 advice="request less in each pod: batch resources are only what latency-sensitive pods leave unused",
@@ -298,8 +300,7 @@ def _passed_over(rooms: Sequence[NodeRoom], *, any_counts: bool) -> Iterator[Fin
     reasons = [f"{one.node} ({one.passed_over}{', with room' * one.has_room})" for one in passed[:NAMED]]
     more = f" and {len(passed) - NAMED} more" if len(passed) > NAMED else ""
     yield Finding(
-        name="pending.passed-over",
-        severity="warning" if any_counts else "problem",
+        name="pending.passed-over" if any_counts else "pending.all-passed-over",
         text=f"{'these nodes are' if len(passed) > 1 else 'this node is'} not considered: {', '.join(reasons)}{more}",
         advice=_to_count(passed[0]),
     )
@@ -311,18 +312,20 @@ def _to_count(one: NodeRoom) -> str:
         return f"kubectl uncordon {one.node}"
     if one.unlike:
         return "correct nodeSelector or affinity, or label a node"
-    return f"`slacktide explain node {one.node}` shows why it is silent"
+    return f"run `slacktide explain node {one.node}` to see why it is silent"
 
 
-def _fits(fitting: Sequence[NodeRoom]) -> Finding:
+def _fits(fitting: Sequence[NodeRoom], *, refused: bool) -> Finding:
     more = f" and {len(fitting) - NAMED} more" if len(fitting) > NAMED else ""
     uncounted = [resource_name(room.of) for room in fitting[0].rooms if room.left is None]
     but = f"; requests of other pods for {' and '.join(uncounted)} are not subtracted" if uncounted else ""
+    text = f"the pod fits on {', '.join(one.node for one in fitting[:NAMED])}{more}{but}"
+    if refused:
+        return Finding(name="pending.fits-requests", text=f"by the requests alone, {text}")
     return Finding(
         name="pending.fits",
-        severity="ok",
-        text=f"the pod fits on {', '.join(one.node for one in fitting[:NAMED])}{more}{but}",
-        advice="Kafka does not show why the pod waits: check `kubectl describe pod`, the scheduler, taints and quotas",
+        text=text,
+        advice="check `kubectl describe pod`, the scheduler, taints and quotas: Kafka does not show why the pod waits",
     )
 
 
@@ -334,15 +337,16 @@ def _short(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
         if not any(one.rooms[number].enough for one in rooms)
     ]
     if not short:
-        short.append(f"none of {len(rooms)} nodes{_that_counts(of_all=of_all)} has enough of all resources at once")
+        short.append(
+            f"none of {count(len(rooms), 'node')}{_that_counts(of_all=of_all)} has enough of all resources at once"
+        )
     reasons = list(dict.fromkeys(one.why_none for one in rooms if one.why_none))
     why = f"; no batch resources are published: {reasons[0]}" if reasons and all(one.why_none for one in rooms) else ""
     yield Finding(
         name="pending.short",
-        severity="problem",
         text="; ".join(short) + why,
-        advice="`slacktide explain node NAME` shows the resources of a node and why; request less, or wait until load "
-        "falls",
+        advice="run `slacktide explain node NAME` to see the resources of a node and why; request less, or wait until "
+        "load falls",
     )
 
 

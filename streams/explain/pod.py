@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.metric import PodMetric, Use
-from slacktide.schemas.missed_pod import MissedPod
+from slacktide.schemas.missed_pod import MissedPod, missed_advice
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.streams.explain.descheduling import Looks, descheduling_findings
 from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of, notice_findings
-from slacktide.streams.explain.evidence import Finding, Logged, Place
+from slacktide.streams.explain.evidence import Finding, Logged, Place, worst_first
 from slacktide.streams.explain.forecast import pod_forecast_findings
-from slacktide.streams.explain.held import held_findings, is_throttled
+from slacktide.streams.explain.held import held_findings, is_held
+from slacktide.streams.explain.ignored import ignored_findings
 from slacktide.streams.explain.lint import lint
 from slacktide.streams.explain.manifest import Manifest
 from slacktide.streams.explain.node_log import NodeLog
@@ -95,9 +96,6 @@ def last_placement(
     return max(mine, key=lambda one: (one.body.decided_ms, one.place.offset), default=None)
 
 
-_RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
-
-
 def where_is(nodes: Sequence[NodeLog], namespace: str, name: str) -> tuple[NodeLog, PodMetric] | None:
     """Return the node whose figures have the pod; of several, the latest by Kafka's clock."""
     found = [
@@ -139,10 +137,10 @@ def explain_pod(
     waits = pod is not None and not node
     rooms = node_rooms(log.nodes, pod.requests, manifest, asked_ms) if waits and pod is not None else []
     findings = list(_found_apart(log.on, running, pod if place is not None else None))
+    refused = [] if log.placement is None or node else list(refused_by_all(log.placement.body))
     if waits and pod is not None:
-        findings += placement_findings(pod.requests, manifest, rooms)
-    if log.placement is not None and not node:
-        findings += refused_by_all(log.placement.body)
+        findings += placement_findings(pod.requests, manifest, rooms, refused=bool(refused))
+    findings += refused
     if waits and manifest is not None and manifest.unserved and log.placement is None:
         findings.append(unserved(manifest))
     findings += eviction_findings(evictions, name, log.span_ms)
@@ -154,9 +152,10 @@ def explain_pod(
         findings += refused_findings(log.refused, asked_ms)
     if pod is not None:
         findings += held_findings(log.on, pod)
+        findings += ignored_findings("pod", pod.ignored)
         findings += pod_forecast_findings(_whole(log, node), pod)
         use = None if running is None else running.use
-        findings += lint(pod, use, manifest, throttled=is_throttled(log.on, pod))
+        findings += lint(pod, use, manifest, held=is_held(log.on, pod))
     return PodExplanation(
         namespace=namespace,
         name=name,
@@ -171,7 +170,7 @@ def explain_pod(
         rooms=rooms,
         placement=log.placement,
         evictions=evictions,
-        findings=sorted(findings, key=lambda one: _RANK[one.severity]),
+        findings=worst_first(findings),
     )
 
 
@@ -198,7 +197,6 @@ def refused_findings(refused: RefusedPod | None, asked_ms: int) -> Iterator[Find
     asked, used, bound = (amount(one, refused.resource) for one in (refused.asked, refused.used, refused.bound))
     yield Finding(
         name="pod.quota",
-        severity="problem",
         text=f"rejected {(asked_ms - refused.refused_ms) / 1000:.0f} s ago by the quota of namespace "
         f"{refused.namespace}: it requests {name} {asked}, pods there request {used}, the limit is {bound}",
         advice=f"wait until pods of the namespace end, or raise its annotation quota.slacktide.io/{name}",
@@ -214,10 +212,8 @@ def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:
     )
     yield Finding(
         name="pod.missed",
-        severity="problem",
         text=f"created while the webhook was unavailable, so no ClusterColocationProfile was applied: {lacks}",
-        advice="delete it, so that its controller recreates it; labels, priority and resources are set only at "
-        "creation",
+        advice=f"{missed_advice(missed.owner_kind)}. Labels, priority and resources are set only at creation",
     )
 
 
@@ -229,13 +225,13 @@ def _found_apart(on: NodeLog | None, running: Running | None, pod: Pod | None) -
         why = "it has no cgroup there, or no worker publishes"
         text = f"{on.node} lists the pod as {pod.phase}, but has no figures of it: {why}"
         advice = f"see `kubectl describe pod` and `slacktide explain node {on.node}`"
-        yield Finding(name="pod.unmeasured", severity="note", text=text, advice=advice)
+        yield Finding(name="pod.unmeasured", text=text, advice=advice)
     else:
         text = (
             f"its cgroup is on {on.node}, but the node's pod list does not contain it: it was deleted, or the list "
             "is old"
         )
-        yield Finding(name="pod.unlisted", severity="note", text=text)
+        yield Finding(name="pod.unlisted", text=text)
 
 
 def _running(nodes: Sequence[NodeLog], namespace: str, name: str, asked_ms: int) -> Running | None:

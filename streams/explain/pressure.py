@@ -63,16 +63,15 @@ def pressure_findings(on: NodeLog) -> Iterator[Finding]:
     if sample.ls_pressure is None:
         yield Finding(
             name="node.no-pressure",
-            severity="warning",
             text=f"the policy's cpuSuppressSignal is {threshold.cpu_suppress_signal}, but the node's newest sample "
             "has no pressure: best-effort pods are limited by CPU use instead",
-            advice="`slacktide doctor` on the node shows whether its kernel has PSI for cgroups (pressure.groups)",
+            advice="run `slacktide doctor` on the node: its kernel may lack PSI for cgroups (pressure.groups)",
         )
         return
     step = fold(sample.ls_pressure, facts.capacity.cpu_milli or 0)
     looked = pressure_text(f"{PRESSURE}{step.bound}", step.terms)
     base = f"no measurement since the last sample; the learned baseline is {step.gate.base_permille:,} ms per second"
-    yield Finding(name="node.pressure", severity="note", text=f"{step.bound}: {looked or base}")
+    yield Finding(name="node.pressure", text=f"{step.bound}: {looked or base}")
 
 
 def _facts(on: NodeLog, sample: NodeSample) -> NodeFacts | None:

@@ -211,6 +211,11 @@ def _admissions(decisions: Iterable[QueueDecision], queue: str, now_ms: int) -> 
     )
 
 
+def borrowed(queue: str, before: float, after: float) -> str:
+    """Return what a ClusterQueue borrows of its cohort, by its weight, before and after a preemption; "": nothing."""
+    return f"{queue} borrowed {before / 10:g}% of its cohort, and then {after / 10:g}%" if before or after else ""
+
+
 def remedy(one: QueuePlace) -> str:
     """Return the change that would admit a pending workload; "": it is next."""
     if not one.cluster_queue:

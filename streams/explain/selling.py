@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import NodeMetric, PodMetric
 from slacktide.schemas.policy.effective import colocation_on, effective
-from slacktide.schemas.policy.idle import lacking
+from slacktide.schemas.policy.lacks import DISABLED
 from slacktide.schemas.policy.paths import key_of, path_of
 from slacktide.schemas.policy.strategies import Colocation
+from slacktide.schemas.third_party import ANNOTATION, third_party
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.known_pods import LOW_CLASSES, known
 from slacktide.streams.decisions.resources.batch_resource import cpu_policy, sums
@@ -31,10 +33,8 @@ _NAMES = {
     "mem_bytes": "memory",
 }
 _ADVICE = {
-    "margin": "colocation-config reserves this part of the node; to reserve less, raise {reclaim}",
-    "system_or_reserved": "the use of system processes, or the amount reserved for them, fills the node",
-    "high_priority": "latency-sensitive pods use or request it; batch resources return when their load falls",
-    "cap": "colocation-config limits it; raise {cap}",
+    "margin": "to reserve less of the node, raise {reclaim}",
+    "cap": "to offer more, raise {cap}",
 }
 _FIELDS = {
     "milli": {"reclaim": "cpu_reclaim_threshold_pct", "cap": "batch_cpu_threshold_pct"},
@@ -63,17 +63,32 @@ def selling_findings(log: NodeLog, shown: Sequence[Figure]) -> Iterator[Finding]
         yield off
     if log.allocatable is None:
         if log.metric is not None:
-            yield Finding(name="batch.absent", severity="problem", text="no batch resources are published for the node")
+            yield Finding(name="batch.absent", text="no batch resources are published for the node")
         return
-    body = log.allocatable.body
-    if body.stale_ms:
-        yield _stale(body)
-    elif off is None and (body.reason or body.batch_cpu_milli is None):
-        yield _none(body)
+    yield from _published(log.allocatable.body, disabled=off is not None)
     if off is None and sells_nothing(log):
-        yield Finding(name="batch.dry-run", severity="note", text=DRY_RUN)
+        yield Finding(name="batch.dry-run", text=DRY_RUN)
+    yield from _third_party(log)
     for figure in shown:
         yield from _figure(figure, log)
+
+
+def _third_party(log: NodeLog) -> Iterator[Finding]:
+    """Report what other schedulers hold of the node's batch resources."""
+    if log.facts is None or ANNOTATION not in log.facts.annotations:
+        return
+    try:
+        held = third_party(log.facts.annotations)
+    except BadMessageError as exc:
+        text = f"no batch resources are offered, since what other schedulers hold is unknown: {exc}"
+        yield Finding(name="batch.unreadable", text=text, advice="correct or remove the annotation")
+        return
+    if held.names:
+        text = (
+            f"{', '.join(held.names)} hold batch-cpu {amount(held.cpu_milli, 'milli')} and batch-memory "
+            f"{amount(held.mem_bytes, 'bytes')} by the annotation {ANNOTATION}: this is not offered to pods"
+        )
+        yield Finding(name="batch.third-party", text=text)
 
 
 def sells_nothing(log: NodeLog) -> bool:
@@ -87,34 +102,41 @@ def disabled(log: NodeLog) -> Finding | None:
     """Report that the policy disables batch resources on the node, and by which field."""
     if log.policy is None or log.facts is None:
         return None
-    found = effective(log.policy.body, log.facts)
-    why = next(why for feature, why in lacking(found).items() if feature.name == "BatchResource")
-    if not why:
+    if colocation_on(log.policy.body, log.facts).enable:
         return None
-    source = f"{key_of('colocation')}: {why} ({found.source('colocation.enable')})"
+    found = effective(log.policy.body, log.facts)
+    source = f"{key_of('colocation')}: {DISABLED} ({found.source('colocation.enable')})"
     return Finding(
         name="batch.disabled",
-        severity="problem",
         text=f"batch resources are disabled by policy {log.policy.body.version}: {source}",
         advice=f"set {path_of('colocation', 'enable')} to true; see `slacktide policy effective`",
     )
 
 
+def _published(body: NodeAllocatable, *, disabled: bool) -> Iterator[Finding]:
+    """Report that nothing is published, or only what running pods requested."""
+    if body.stale_ms:
+        yield _stale(body)
+    elif not disabled and (body.reason or body.batch_cpu_milli is None):
+        yield _none(body)
+    elif body.degraded:
+        text = "batch resources are degraded: no recent measurement for longer than the policy allows"
+        yield Finding(name="batch.degraded", text=text)
+
+
 def _stale(body: NodeAllocatable) -> Finding:
     return Finding(
         name="batch.stale",
-        severity="problem",
         text=f"no new batch pods are placed there: the node was silent for {body.stale_ms / 1000:.1f} s, and its "
         "batch resources were reduced to the requests of running pods (batch-cpu "
-        f"{amount(body.batch_cpu_milli, 'milli')})",
-        advice="batch resources return with the node's next samples",
+        f"{amount(body.batch_cpu_milli, 'milli')}), until its next samples",
     )
 
 
 def _none(body: NodeAllocatable) -> Finding:
     kept = "" if body.batch_cpu_milli is None else ", except what running pods requested"
     text = f"no batch resources are published{kept}: {body.reason or 'no reason is given'}"
-    return Finding(name="batch.none", severity="problem", text=text)
+    return Finding(name="batch.none", text=text)
 
 
 def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
@@ -123,25 +145,28 @@ def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
         if figure.emptied_by:
             yield _emptied(figure, because, log)
         elif because.bound == "capped" and (cap := _cap(because)) is not None:
-            text = f"{name} is limited to {amount(cap, figure.of)} by its cap: {_arithmetic(because)}"
-            yield Finding(name="batch.capped", severity="note", text=text)
+            by = "the node's capacity" if cap == because.terms.get(f"capacity_{_unit(figure.of)}") else "its cap"
+            text = f"{name} is limited to {amount(cap, figure.of)} by {by}: {_arithmetic(because)}"
+            yield Finding(name="batch.capped", text=text)
     if because is not None and figure.of.startswith("free") and figure.emptied_by:
         text = f"{name} would be 0 because of {figure.emptied_by}: {_arithmetic(because)}"
-        yield Finding(name="free.exhausted", severity="note", text=text)
+        yield Finding(name="free.exhausted", text=text)
     if figure.floored:
         stands = f"{name} is {amount(figure.published, figure.of)}"
         text = f"{stands}, the requests of running pods; by the node's use alone it would be lower"
         yield Finding(
             name="batch.floored",
-            severity="note",
             text=text,
-            advice="it is in use by those pods; none of it is available to new pods",
         )
 
 
 def _cap(because: Because) -> float | None:
     """Return the cap; None: another version wrote the record."""
     return next((value for term, value in because.terms.items() if term.startswith("cap_")), None)
+
+
+def _unit(of: str) -> str:
+    return "milli" if of.endswith("milli") else "bytes"
 
 
 def _emptied(figure: Figure, because: Because, log: NodeLog) -> Finding:
@@ -151,9 +176,8 @@ def _emptied(figure: Figure, because: Because, log: NodeLog) -> Finding:
     zero = f"{resource_name(figure.of)} {'would be' if figure.floored else 'is'} 0"
     return Finding(
         name="batch.exhausted",
-        severity="problem",
         text=f"{zero} because of {figure.emptied_by}: {_arithmetic(because)}{who}",
-        advice=_ADVICE[stem].format(**paths),
+        advice=_ADVICE.get(stem, "").format(**paths),
     )
 
 

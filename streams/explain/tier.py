@@ -18,13 +18,12 @@ def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
     if spared := _named([pod for pod in live if is_spared(pod)]):
         yield Finding(
             name="tier.critical",
-            severity="note",
             text=f"critical pods without requests are in the best-effort tier: {spared}; {_OTHERS}",
             advice="give them CPU requests: then one quota limits the tier, and its pods share unused CPU",
         )
     if mid := _named([pod for pod in live if is_limited_mid(pod)]):
         text = f"mid pods in the best-effort tier are not suppressed: {mid}; {_OTHERS}"
-        yield Finding(name="tier.mid", severity="note", text=text)
+        yield Finding(name="tier.mid", text=text)
 
 
 def _named(pods: Sequence[Pod]) -> str:
@@ -36,4 +35,4 @@ def critical_findings(pod: Pod) -> Iterator[Finding]:
     """Report a critical pod that suppression does not limit."""
     if is_spared(pod):
         text = "critical and without requests: it is in the best-effort tier, but is not suppressed"
-        yield Finding(name="tier.critical", severity="note", text=text, advice="give it CPU requests")
+        yield Finding(name="tier.critical", text=text, advice="give it CPU requests")

@@ -157,7 +157,7 @@ def _unreachable() -> str:
 _connect = aiokafka.create_conn
 _bootstrap, _close = aiokafka.AIOKafkaClient.bootstrap, aiokafka.AIOKafkaClient.close
 _why: dict[tuple[str, int], str] = {}
-"""By address, why the last connection failed."""
+"""By address, why the connection failed that was tried since the last one that succeeded."""
 _opened: dict[asyncio.Task[Any] | None, list[Any]] = {}
 """By task that bootstraps a client, the connections that it has opened."""
 _closed: WeakSet[Any] = WeakSet()
@@ -176,7 +176,7 @@ async def create_conn(host: str, port: int, **how: Any) -> Any:
     except (OSError, KafkaError, TimeoutError) as exc:
         _why[host, port] = _reason(exc, how)
         raise
-    _why.pop((host, port), None)
+    _why.clear()  # a broker that moved is never tried again at its old address; one that is away, soon
     if getattr(how.get("on_close"), "__self__", None) in _closed:
         made.close()
         raise KafkaConnectionError("the client was closed")

@@ -15,7 +15,6 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S, Pace, close, record_of, trouble
 from slacktide.streams.kafka.connecting import client
-from slacktide.streams.kafka.fetched import at_once
 from slacktide.streams.records import Place, Record
 
 log = logging.getLogger(__name__)
@@ -24,9 +23,6 @@ COMMIT_S = 2.0
 """A member notices missing, new or larger topics within this time; the client's 5 min would be too long."""
 POLL_RECORDS_MAX = 250
 """Per turn: nothing else of the process runs meanwhile."""
-
-WHOLE_BYTES_MAX = 512 << 10
-"""Per partition of whole fetches. A broker returns a larger batch only for a fetch's first partition."""
 
 Fetched = tuple[dict[Place, list[Record]], dict[Place, int | None]]
 """By place: the records in order, and its end offset, if known."""
@@ -41,9 +37,6 @@ Only one: aiokafka requests to join for each, and members that alternate never g
 
 class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
     """One member of a consumer group."""
-
-    _deserializer: Callable[[bytes], Any] | None = None
-    _partition_bytes_max = FETCH_BYTES_MAX
 
     def __init__(
         self,
@@ -76,11 +69,10 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
             enable_auto_commit=False,
             metadata_max_age_ms=METADATA_MS,
             fetch_max_wait_ms=fetch_wait_ms,
-            max_partition_fetch_bytes=self._partition_bytes_max,
+            max_partition_fetch_bytes=FETCH_BYTES_MAX,
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=session_timeout_ms,
             heartbeat_interval_ms=session_timeout_ms // 6,
-            value_deserializer=self._deserializer,
         )
 
     async def join(self) -> None:
@@ -93,36 +85,22 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         """Leave immediately, so that others need not wait for the session timeout."""
         await leave(self._consumer)
 
-    @property
-    def generation(self) -> int:
-        """Return the group's generation of this assignment, which rises with each rebalance."""
-        coordinator = self._consumer._coordinator  # noqa: SLF001 - it has no public method
-        return -1 if coordinator is None else int(coordinator.generation)
-
     async def fetch(self, wait_s: float = POLL_S) -> Fetched:
         """Wait for records, ``wait_s`` at most, or for the end of a rebalance.
 
         Raises:
             LogError: the topics cannot be read.
         """
-        fetched, ends = await self._fetch(POLL_RECORDS_MAX, wait_s)
-        self._pace.polled(self._consumer, found=bool(fetched), wait_s=wait_s)
-        return {place: [record_of(read) for read in batch] for place, batch in fetched.items()}, ends
-
-    async def _fetch(
-        self, most: int | None, wait_s: float
-    ) -> tuple[dict[Place, Sequence[Any]], dict[Place, int | None]]:
         with trouble(f"cannot read {self._what}"):
-            fetched = await self._consumer.getmany(timeout_ms=int(wait_s * 1_000), max_records=most)
+            fetched = await self._consumer.getmany(timeout_ms=int(wait_s * 1_000), max_records=POLL_RECORDS_MAX)
+        self._pace.polled(self._consumer, found=bool(fetched), wait_s=wait_s)
         ends = {Place(*place): self._consumer.highwater(place) for place in fetched}
-        return {Place(*place): batch for place, batch in fetched.items()}, ends
+        return {Place(*place): [record_of(read) for read in batch] for place, batch in fetched.items()}, ends
 
     async def commit(self, offsets: Mapping[Place, int] | Mapping[Place, tuple[int, str]]) -> bool:
         """Commit offsets, with their notes if any; return False if not possible now: the work is then repeated."""
         places: dict[TopicPartition, Any] = {TopicPartition(*place): offset for place, offset in offsets.items()}
         return await committed(self._consumer, places)
-
-    commit_marked = commit
 
     async def notes(self, places: Collection[Place]) -> dict[Place, tuple[int, str]]:
         """Return the committed offsets and notes of these places; empty if the broker does not answer."""
@@ -136,17 +114,6 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Handle the client's callback."""
         await self._revoked(frozenset(Place(*place) for place in revoked))
-
-
-class WholeGroup(Group):
-    """A member that takes whole fetches of each partition, for ``streams.columns.batches``."""
-
-    _deserializer = staticmethod(at_once)
-    _partition_bytes_max = WHOLE_BYTES_MAX
-
-    async def fetch_whole(self) -> tuple[dict[Place, Sequence[Any]], dict[Place, int | None]]:
-        """Fetch like ``fetch``, but return whole fetches. Raises LogError if the topics cannot be read."""
-        return await self._fetch(None, POLL_S)
 
 
 def _sticky() -> type[StickyPartitionAssignor]:

@@ -318,8 +318,7 @@ class Sender:
             except KafkaConnectionError:
                 raise
             except KafkaError as exc:  # a broker without idempotence refuses the first request
-                if self._idempotent:
-                    log.info("no idempotent producer on this broker: a retried write may appear twice (%r)", exc)
+                log.debug("no idempotent producer on this broker: a retried write may appear twice (%s)", exc)
                 return await self._start(idempotent=False)
         except KafkaError as exc:
             raise LogError(f"{self._bootstrap}: {exc}") from exc

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.queue import REQUEUING_LIMIT, QueueBooking, QueueState
 from slacktide.schemas.queue_objects import QueueObject
-from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, QueueObjects, sharing_queues
+from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, QueueObjects, Stopped, sharing_queues
 from slacktide.streams.decisions.queue.flavor_match import PodGroup, pod_groups
 from slacktide.streams.decisions.queue.preempt import Holder
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
@@ -16,6 +16,8 @@ from slacktide.streams.decisions.queue.workload_objects import Wanted, booked
 from slacktide.streams.queue.ledger import object_of
 from slacktide.streams.records import Record
 
+RULES = (b"ClusterQueue/", b"Cohort/", b"ResourceFlavor/")
+"""Keys of objects after whose change workloads may preempt the same ones again."""
 Change = tuple[Record, QueueObject | None]
 Place = tuple[str | None, bool, str]
 UNKNOWN = Queued("", None, 0)
@@ -31,6 +33,8 @@ class Specs:
         self._objects = QueueObjects([])
         self.built: QueueCluster = self._objects.built()
         self.version = 0
+        self.rules_version = 0
+        """As ``version``, of those alone that hold quotas and policies."""
         self.shares: frozenset[str] = frozenset()
 
     @property
@@ -59,6 +63,10 @@ class Specs:
             found = self._places[namespace, local] = self._objects.place(namespace, local)
         return found
 
+    def stopped(self, queue: str, namespace: str, local: str) -> Stopped:
+        """Return ``QueueObjects.stopped``."""
+        return self._objects.stopped(queue, namespace, local)
+
     def _change(self, record: Record, bad: list[tuple[Record, str]]) -> Change | None:
         try:
             one = None if record.value is None else object_of(record)
@@ -80,6 +88,7 @@ class Specs:
         self._by_key, self._objects, self.built, self._places = by_key, objects, built, {}
         self.shares = sharing_queues(by_key.values())
         self.version += 1
+        self.rules_version += any((record.key or b"").startswith(RULES) for record, _ in changes)
 
 
 class View:
@@ -97,6 +106,7 @@ class View:
         self._specs, self._wanted, self._states = specs, wanted, states
         self._fair_sharing, self._block_admission = fair_sharing, block_admission
         self.scheduling = Scheduling(())
+        self._rules_version = 0
 
     def rebuild(self, now_ms: int) -> None:
         """Rebuild from all objects and workloads."""
@@ -104,7 +114,10 @@ class View:
         settings = Settings(
             built.flavors, self._fair_sharing, corrected=True, block_admission=self._block_admission, sizes=built.sizes
         )
+        preempted = self.scheduling.preempted if self._rules_version == self._specs.rules_version else {}
+        self._rules_version = self._specs.rules_version
         self.scheduling = Scheduling(built.queues, settings=settings)
+        self.scheduling.preempted = preempted
         for uid in sorted({*self._wanted, *self._states}):
             self.sync(uid, now_ms)
         for uid, state in sorted(self._states.items()):
@@ -123,6 +136,8 @@ class View:
                 scheduling.known[uid] = workload
             if holder is not None and holder != scheduling.holders.get(uid):
                 scheduling.hold(holder, now_s)
+            if state.phase == "evicting" and state.preemptor:
+                scheduling.stops_for(uid, state.preemptor)
             scheduling.pods_ready(uid, ready=state.pods_ready)
             return
         known = scheduling.known.get(uid)
@@ -140,7 +155,8 @@ class View:
         queue, matches, _ = self._specs.place(one.namespace, one.local)
         if queue is None or (state is not None and state.reason == REQUEUING_LIMIT):
             return None
-        found = one.placed(queue, matches=matches)
+        stopped = self._specs.stopped(queue, one.namespace, one.local)
+        found = one.placed(queue, matches=matches, stopped=stopped.reason)
         if state is None or not (state.evicted_ms or state.retry_ms):
             return found
         pending = found.pending

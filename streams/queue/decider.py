@@ -27,6 +27,7 @@ from slacktide.schemas.queue_objects import QueueObject
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_STATE
 from slacktide.streams.decisions.queue.cycle import Entry
 from slacktide.streams.decisions.queue.preempt import excess
+from slacktide.streams.decisions.queue.queue_order import PREEMPTION_REPEATS
 from slacktide.streams.decisions.queue.scheduling import Cycle
 from slacktide.streams.decisions.queue.workload_objects import Wanted, admitted_sets, wanted
 from slacktide.streams.queue.changes import action, evicted, eviction_record, pod_sets_of, ready_reason
@@ -59,6 +60,8 @@ class Turn(NamedTuple):
     decision: QueueDecision
     dead_letters: list[Out]
     stopped: list[Exceeding]
+    repeats: list[tuple[str, str]]
+    """Uids of a workload that waits, because it would preempt another one again without end, and of that."""
 
 
 class Decider:
@@ -82,6 +85,8 @@ class Decider:
         self.exceeding: list[Exceeding] = []
         """Workloads that stop next, in order, once there is eviction credit."""
         self._shrank = True
+        self._draining: list[str] = []
+        """Uids whose queues may have been stopped."""
         self._timeouts: dict[str, int] = {}
         self._view = View(
             self._specs,
@@ -93,6 +98,7 @@ class Decider:
         self._now_ms = 0
         self._changes: dict[str, QueueState] = {}
         self._dead_letters: list[Out] = []
+        self._repeats: list[tuple[str, str]] = []
 
     def begin(self, epoch: int, now_ms: int) -> QueueDecision:
         """Return the decision that begins the term. It counts if it is the first of its epoch."""
@@ -127,7 +133,7 @@ class Decider:
         """
         ledger = self.ledger
         self._now_ms = max(now_ms, ledger.decided_ms)
-        self._changes, self._dead_letters = {}, []
+        self._changes, self._dead_letters, self._repeats = {}, [], []
         read = read_up_to(inputs, ledger.read)
         version = self._specs.version
         for record, why in self._specs.take(last_of_each(inputs.specs)):
@@ -137,14 +143,17 @@ class Decider:
             self._forget_vanished()
             self._view.rebuild(self._now_ms)
             self._shrank = True
+            self._draining = sorted(self.ledger.states)
         else:
             for uid in touched:
                 self._view.sync(uid, self._now_ms)
+            self._draining += touched
         for record in inputs.outcomes:
             self._each(record, self._outcome)
         self._forget_vanished()
         self._retry()
         self._evict_unready()
+        self._drain()
         stopped = self._evict_exceeding(allowed)
         tried, evictions = self._cycles()
         decision = QueueDecision(
@@ -162,7 +171,7 @@ class Decider:
         )
         self.exceeding = self._exceeding() if self._shrank else []
         self._shrank = bool(self.exceeding)
-        return Turn(self._decided(decision), self._dead_letters, stopped)
+        return Turn(self._decided(decision), self._dead_letters, stopped, self._repeats)
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return the numbers of pending workloads and of those that hold quota, by ClusterQueue."""
@@ -288,6 +297,20 @@ class Decider:
                 self._change(uid, "evicting", reason, state, **fields)
                 self._view.sync(uid, self._now_ms)
 
+    def _drain(self) -> None:
+        """Evict from stopped queues that drain, a few per turn."""
+        while self._draining and len(self._changes) < CHANGES_MAX:
+            uid = self._draining.pop()
+            state, one = self.ledger.states.get(uid), self._wanted.get(uid)
+            if state is None or state.booking is None or state.phase != "reserved":
+                continue
+            local = (one.namespace, one.local) if one is not None else ("", "")
+            stopped = self._specs.stopped(state.booking.cluster_queue, *local)
+            if stopped.drains:
+                fields = {"evicted_ms": self._now_ms, "evicted_reason": stopped.reason}
+                self._change(uid, "evicting", stopped.reason, state, **fields)
+                self._view.sync(uid, self._now_ms)
+
     def _evict_exceeding(self, allowed: Sequence[str]) -> list[Exceeding]:
         stopped = [one for one in self._exceeding() if one.uid in allowed] if allowed else []
         for one in stopped:
@@ -346,6 +369,8 @@ class Decider:
             return True
         if state is None or state.reason != one.requeue_reason or state.retry_ms:
             self._change(uid, "pending", one.requeue_reason)
+            if one.requeue_reason == PREEMPTION_REPEATS and done is not None:
+                self._repeats += [(uid, victim) for victim in one.head.repeated(done.targets)]
         if done is not None and done.pending_flavors:
             return True
         return not self._view.scheduling.waiting[one.head.cluster.queue.name].is_active(uid)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 
 import msgspec
 
@@ -36,6 +36,8 @@ VERSION = 1
 BASE64 = "base64"
 BLOCK = 512
 """Lines read at once."""
+BLOCK_BYTES = 16 << 20
+"""Fewer are read at once if they are long."""
 NULL = msgspec.Raw(b"null")
 REPLAYED = tuple(
     topic.name
@@ -186,7 +188,7 @@ def blocks_of(
     """
     decode = _whole.decode if headers else _unheaded.decode
     expected, begun, number, lines = frozenset(topics), False, 1, iter(lines)
-    while some := list(islice(lines, BLOCK)):
+    while some := _some(lines):
         block, error = _block(some, decode)
         for at, topic in enumerate(block.topics):
             if why := _misplaced(topic, expected, begun=begun):
@@ -201,6 +203,17 @@ def blocks_of(
                 raise TraceError(file, number + 1, "comes after the last line")
             return
     raise TraceError(file, number, "the last line is missing: the file was cut short")
+
+
+def _some(lines: Iterator[bytes]) -> Sequence[bytes]:
+    """Return the next lines, of bounded size together."""
+    some, size_bytes = list[bytes](), 0
+    for line in lines:
+        some.append(line)
+        size_bytes += len(line)
+        if len(some) == BLOCK or size_bytes >= BLOCK_BYTES:
+            break
+    return some
 
 
 def _block(lines: Sequence[bytes], decode: Callable[[bytes], _Line | _Unheaded]) -> tuple[Records, Exception | None]:

@@ -1,4 +1,8 @@
-"""Decides which agent of a node to trust when samples of several boots arrive. Pure: uses append times only.
+"""Decides which agent of a node to trust when samples of several boots arrive. Pure.
+
+Times are append times. A node's own time counts only in this: a lower boot whose samples are much older or newer than
+their append time is no second agent. Otherwise, whoever has recorded one sample of an earlier start, with its proof,
+could repeat it and silence the node.
 
 A higher boot is trusted at once. If a lower boot sends for longer than ``GRACE_MS``, two agents share one name, and
 neither is trusted. When only one of them has sent for ``SILENT_MS``, it is trusted, even if its boot is the lower one.
@@ -15,6 +19,8 @@ GRACE_MS = 2_000
 """Samples of the boot before may arrive for this long: they were in flight at the restart."""
 SILENT_MS = 15_000
 """A boot without samples for this long has ended."""
+NEAR_MS = 10_000
+"""A sample of an agent that runs is observed this near its append time, if the node's clock is right."""
 BOOTS_MAX = 8
 """Lower boots that are remembered at once. A node has one, or two by mistake."""
 
@@ -45,15 +51,17 @@ class Boots:
     """Boots that sent after ``believed`` began."""
     _beaten: tuple[str, int] = ("", 0)
     """The higher boot that went silent while a lower one kept sending, and its last append time."""
+    _far: tuple[str, int] = ("", 0)
+    """The lower boot whose sample was last observed far from its append time, and when it was observed."""
 
-    def see(self, boot_id: str, at_ms: int) -> Standing:
+    def see(self, boot_id: str, at_ms: int, observed_ms: int) -> Standing:
         """Judge a live sample, appended at ``at_ms``. Samples arrive in partition order, some of them repeatedly."""
         if boot_id == self.believed:
             self._since_ms = self._since_ms or at_ms
             self.last_ms = max(self.last_ms, at_ms)
         elif boot_id > self.believed:
             self._higher(boot_id, at_ms)
-        elif at_ms > self._since_ms:
+        elif at_ms > self._since_ms and self._runs(boot_id, at_ms, observed_ms):
             self._lower(boot_id, at_ms)
         if self._others:
             self._expire(at_ms)
@@ -62,10 +70,10 @@ class Boots:
             return "two boots"
         return "believed" if boot_id == self.believed else "older"
 
-    def see_late(self, boot_id: str, at_ms: int) -> Standing:
+    def see_late(self, boot_id: str, at_ms: int, observed_ms: int) -> Standing:
         """Judge a sample that an agent buffered during an outage: an old boot does not mean a second agent."""
         if boot_id > self.believed:
-            return self.see(boot_id, at_ms)
+            return self.see(boot_id, at_ms, observed_ms)
         return "believed" if boot_id == self.believed and not self.two else "older"
 
     def only(self, boot_id: str) -> bool:
@@ -99,6 +107,13 @@ class Boots:
         if self.two:
             self._others[self.believed] = _Sending(self._since_ms, self.last_ms)
         self._believe(boot_id, at_ms)
+
+    def _runs(self, boot_id: str, at_ms: int, observed_ms: int) -> bool:
+        """Check whether an agent of a lower boot runs: its time is near, or wrong and moves on where it is alone."""
+        if abs(at_ms - observed_ms) <= NEAR_MS:
+            return True
+        (before, before_ms), self._far = self._far, (boot_id, observed_ms)
+        return at_ms - self.last_ms >= SILENT_MS and boot_id == before and observed_ms > before_ms
 
     def _lower(self, boot_id: str, at_ms: int) -> None:
         if at_ms - self.last_ms >= SILENT_MS:

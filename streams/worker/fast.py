@@ -8,6 +8,7 @@ for the next turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
@@ -51,6 +52,8 @@ class _Fetch:
         self.counts = {"keep": 0, "set": 0}
         """Of rendered answers, as ``ages_ms``."""
         self.ages_ms: list[int] = []
+        self.repeated: set[int] = set()
+        """Places of samples that are not newer than all before them of their node."""
 
 
 class Fast:
@@ -64,12 +67,16 @@ class Fast:
         """Samples that were taken in and are answered alone, by place."""
 
     def learn(self, each: NamedSample, policy: Policy) -> None:
-        """Adopt the head of a sample that was answered alone, for later samples."""
-        record, node = each.record, each.node
-        value = record.value
-        if value is None or not value.startswith(BEGIN) or not each.newer:
+        """Adopt the head of a sample that was answered alone, for later samples; without one these are, too."""
+        record = each.record
+        if record.value is None or not record.value.startswith(BEGIN) or not each.newer:
             return
         before = self._heads.pop(record.key, None)  # type: ignore[arg-type]
+        with suppress(Exception):  # one node's: the sample is answered already
+            self._learn(each, record.value, before, policy)
+
+    def _learn(self, each: NamedSample, value: bytes, before: Head[Node] | None, policy: Policy) -> None:
+        record, node = each.record, each.node
         if each.facts is None or each.pods is None or not node.boots.only(each.sample.boot_id):
             return
         prefix = value[: head_of(value)]
@@ -136,7 +143,9 @@ class Fast:
             turn, todo = self._split(fetch, todo)
             if turn.places:
                 self._answer(turn, fetch, answered)
-        return RenderedAnswers(COMMAND.name, its.partitions, its.keys, fetch.results, fetch.counts, fetch.ages_ms)
+        return RenderedAnswers(
+            COMMAND.name, its.partitions, its.keys, fetch.results, fetch.counts, fetch.ages_ms, fetch.repeated
+        )
 
     def _split(  # noqa: C901 - a call for each sample would double the cost
         self, fetch: _Fetch, todo: Sequence[int]
@@ -168,7 +177,7 @@ class Fast:
                 begin = len(head.prefix)
                 end = value.find(b"]", begin)
                 text = value[begin:end]
-                rare = b"n" in text or value.startswith(MORE, end + 2)
+                rare = end < 0 or b"n" in text or value.startswith(MORE, end + 2)
                 known = None if rare else head
             else:
                 text = _clean(value)
@@ -202,15 +211,15 @@ class Fast:
         """Take in a sample that names something new; return the node's new head, if arrays can use it."""
         if place in self._named:
             return None
-        seq = alone(text)
-        if seq is None:
+        numbers = alone(text)
+        if numbers is None:
             return None
         node = self._single.node(record)
         if node is not None:
             turn.begun.setdefault(id(node), node.newest)
             if old is not None and old.turn == self._turns:
                 node.newest = max(node.newest, turn.newest(old))
-        each = self._single.meet(record, seq)
+        each = self._single.meet(record, *numbers)
         if each is None:
             return None
         turn.begun.setdefault(id(each.node), ("", -1))
@@ -227,9 +236,11 @@ class Fast:
         if read is None:
             return
         turn, its = read
+        newer = _newer(turn, its, fetch.records.times_ms, self._turns)
+        fetch.repeated.update(place for place, new in zip(turn.places, newer, strict=True) if not new)
         if not fetch.answerer.mute:
             self._write(turn, its, turn.screened(its), fetch)
-        answered(turn.block(its, _newer(turn, its, fetch.records.times_ms, self._turns)))
+        answered(turn.block(its, newer, fetch.records.offsets))
 
     def _read(self, turn: Turn[Node], fetch: _Fetch) -> tuple[Turn[Node], Columns] | None:
         """Decode the numbers; a sample with invalid figures is answered alone, without effect on its node."""
@@ -265,7 +276,8 @@ class Fast:
             boot = head.boot
             line = head.lines.get((case, verdict)) or self._line(head, case, verdict, found.terms[at])
             if line is None:
-                results[place] = self._single.by_rule(records[place], head, answerer, verdict)
+                newer = place not in fetch.repeated
+                results[place] = self._single.by_rule(records[place], head, answerer, verdict, newer=newer)
                 by_rule.append(at)
                 continue
             if case == KEEP:
@@ -339,7 +351,7 @@ def _other_limits(head: Head[Node], value: bytes) -> bool:
         return False
     try:
         limits = _decode_limits(value[begin:end])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     head.prefix = value[: end + len(head.behind_limits)]
     head.quota_us = quota_of(limits)
@@ -385,7 +397,7 @@ def _clean(value: bytes) -> bytes:
         return b""
     end = value.find(b"]", cut)
     text = value[cut:end]
-    return b"" if b"n" in text or value.startswith(MORE, end + 2) else text
+    return b"" if end < 0 or b"n" in text or value.startswith(MORE, end + 2) else text
 
 
 @lru_cache(maxsize=4_096)

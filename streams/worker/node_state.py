@@ -51,27 +51,32 @@ class Revisions(Generic[T]):
         revision, (_, content) = next(reversed(self.kept.items()))
         return revision, content
 
-    def named(self, revision: str, written: msgspec.Raw, *, newer: bool) -> T | None:
-        """Return the content that a sample names or carries; None: unknown.
-
-        What an older sample carries displaces nothing.
+    def carried(self, revision: str, written: msgspec.Raw) -> tuple[int, T] | None:
+        """Decode what a sample carries, and change nothing; None: it carries nothing new.
 
         Raises:
             BadMessageError: it cannot be decoded.
         """
+        had, raw = self.kept.get(revision), bytes(written)
+        if raw in {b"", NULL} or (had is not None and had[0] == hash(raw)):
+            return None
+        return hash(raw), self.read(raw, None if self.newest is None else self.newest[1])
+
+    def named(self, revision: str, carried: tuple[int, T] | None, *, newer: bool) -> T | None:
+        """Return the content that a sample names, or carries as ``carried`` decoded it; None: unknown.
+
+        What an older sample carries displaces nothing.
+        """
+        if carried is not None:
+            return self._keep(revision, carried, newer=newer)
         had = self.kept.get(revision)
-        if written:
-            raw = bytes(written)
-            if raw != NULL and (had is None or had[0] != hash(raw)):
-                before = None if self.newest is None else self.newest[1]
-                return self._carried(revision, (hash(raw), self.read(raw, before)), newer=newer)
         if had is None:
             return None
         if newer and len(self.kept) > 1:
             self.kept[revision] = self.kept.pop(revision)
         return had[1]
 
-    def _carried(self, revision: str, content: tuple[int, T], *, newer: bool) -> T:
+    def _keep(self, revision: str, content: tuple[int, T], *, newer: bool) -> T:
         if newer:
             self.kept.pop(revision, None)
             self.kept[revision] = content
@@ -135,8 +140,10 @@ class Node:
 
     def adopt(self, carried: Carried) -> None:
         """Remember contents older than all known ones. Raises BadMessageError if they cannot be decoded."""
-        self.pods.named(carried.pods_revision, carried.pods, newer=False)
-        self.facts.named(carried.facts_revision, carried.facts, newer=False)
+        pods = self.pods.carried(carried.pods_revision, carried.pods)
+        facts = self.facts.carried(carried.facts_revision, carried.facts)
+        self.pods.named(carried.pods_revision, pods, newer=False)
+        self.facts.named(carried.facts_revision, facts, newer=False)
 
     def in_use(self) -> Carried:
         """Return the facts and pods in use, for the next owner of the node."""
@@ -162,14 +169,16 @@ class Node:
         ``late``: it was buffered during an outage, and does not show which agent sends now.
 
         Raises:
-            BadMessageError: its pods or facts cannot be decoded.
+            BadMessageError: its pods or facts cannot be decoded; nothing has changed.
         """
+        its_pods = self.pods.carried(sample.pods_revision, sample.pods)
+        its_facts = self.facts.carried(sample.facts_revision, sample.facts)
         boots = self.boots
-        standing = (boots.see_late if late else boots.see)(sample.boot_id, record.timestamp_ms)
+        standing = (boots.see_late if late else boots.see)(sample.boot_id, record.timestamp_ms, sample.observed_ms)
         newest = (sample.boot_id, sample.seq)
         newer = standing == "believed" and (sample.boot_id != self.newest[0] or newest > self.newest)
-        pods = self.pods.named(sample.pods_revision, sample.pods, newer=newer)
-        facts = self.facts.named(sample.facts_revision, sample.facts, newer=newer)
+        pods = self.pods.named(sample.pods_revision, its_pods, newer=newer)
+        facts = self.facts.named(sample.facts_revision, its_facts, newer=newer)
         restarted = False
         if newer:
             restarted = (sample.boot_id, sample.clock_epoch) != (self.newest[0], self.clock_epoch)

@@ -20,7 +20,7 @@ from slacktide.streams.columns.node_figures import Candidate, Sampled, allocatab
 from slacktide.streams.columns.segments import Completed, WrittenSegment, completed, segments
 from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, MidForecast
 from slacktide.streams.isolated import isolated
-from slacktide.streams.records import Out, Record, Writer
+from slacktide.streams.records import Out, Record, Writer, text_of
 from slacktide.streams.worker.answering import Shadow
 from slacktide.streams.worker.fast import Fast
 from slacktide.streams.worker.node_state import WAVE, Carried, NamedSample, Node, waves
@@ -124,7 +124,7 @@ class Publishing:
             merged = self._merged_block(merging, taken, outs)
             outs += self._segments([block.heads[at].node for at in merging.over(merged)])
             if merged:
-                gathered += self._gather(merging, merged)
+                gathered += self._gather(merging, merged, outs, now_ms)
             if sum(len(one.places) for one in gathered) >= TOGETHER:
                 outs += self._publish_gathered(block, gathered, now_ms)
                 gathered = []
@@ -140,10 +140,20 @@ class Publishing:
 
         return isolated(merging.merge, taken, failed)
 
-    def _gather(self, merging: Merging[Node], taken: Sequence[int]) -> list[Gathered]:
+    def _gather(self, merging: Merging[Node], taken: Sequence[int], outs: list[Out], now_ms: int) -> list[Gathered]:
         """Gather what is to be published of the merged samples ``taken``."""
         block, republish_ms = merging.block, self._worker.republish_ms
-        found = worth(self._windows, block, taken, self.in_force, republish_ms, self._candidate)
+        spoiled: dict[int, Exception] = {}
+
+        def candidate(block: Block[Node], place: int) -> Candidate | None:
+            try:
+                return self._candidate(block, place)
+            except Exception as exc:  # noqa: BLE001 - one node's figures
+                spoiled[place] = exc
+                return None
+
+        found = worth(self._windows, block, taken, self.in_force, republish_ms, candidate)
+        outs += [self._spoiled(block.record(place), exc, now_ms) for place, exc in spoiled.items()]
         gathered = [gather(self._windows, block, found, self.in_force)] if found.places else []
         if found.places:
             publishing(self._windows, found.of, self.in_force)
@@ -159,6 +169,9 @@ class Publishing:
             if isinstance(one, NodeMetric):
                 outs += self._publish_alone(block, place, candidate, one, now_ms)
                 continue
+            if isinstance(one, Exception):
+                outs.append(self._spoiled(block.record(place), one, now_ms))
+                continue
             head = block.heads[place]
             outs += self._fast.figures(head, candidate.sample, one)
             self._last.put_written(head.partition, head.of.node, one, candidate.facts)
@@ -168,9 +181,12 @@ class Publishing:
     def _publish_alone(
         self, block: Block[Node], place: int, candidate: Candidate, metric: NodeMetric, now_ms: int
     ) -> list[Out]:
-        head = block.heads[place]
-        sample = SoundSample(**fields_of(block.values[place], head.uids_of))
-        record, described = _of_node(head.node), head.node.described
+        head, record = block.heads[place], block.record(place)
+        try:
+            sample = SoundSample(**fields_of(record.value, head.uids_of))
+        except Exception as exc:  # noqa: BLE001 - arrays have read only its head and numbers
+            return [self._spoiled(record, exc, now_ms)]
+        described = head.node.described
         each = NamedSample(record, sample, head.node, head.facts, head.pods, True, False, described, False)
         return self._records_of(each, candidate, metric, now_ms)
 
@@ -197,23 +213,24 @@ class Publishing:
         outs: list[Out] = []
         taken: list[Node] = []
         for each, merged in zip(wave, self.merge(wave, outs), strict=True):
-            node, sample = each.node, each.sample
+            node = each.node
             if not merged:
                 self.late_samples += 1
-                node.too_late(sample.boot_id)
-            elif each.facts is not None and each.pods is not None and self._may_publish(node):
-                sold_by, late = each.sold_by or each.facts, node.late_of(sample.boot_id)
-                forecast = self._forecast(node, sample, sold_by, each.pods)
-                candidates.append(
-                    Candidate(node.window, sample, sold_by, each.pods, each.inventory_revision, late, forecast)
-                )
+                node.too_late(each.sample.boot_id)
+            else:
+                try:
+                    one = self._candidate_alone(each)
+                except Exception as exc:  # noqa: BLE001 - one node's figures
+                    outs.append(self._spoiled(each.record, exc, now_ms))
+                    one = None
+                candidates += [] if one is None else [one]
                 of[node.window.row] = each
             if merged:
                 taken.append(node)
         outs += self._segments(taken)
 
         def failed(one: Candidate, error: Exception) -> list[tuple[Candidate, NodeMetric]]:
-            outs.append(self._writer.failed("figures", of[one.window.row].record, error))
+            outs.append(self._spoiled(of[one.window.row].record, error, now_ms))
             return []
 
         republish_ms = self._worker.republish_ms
@@ -228,6 +245,14 @@ class Publishing:
         held = [one for one in candidates if holds(one, republish_ms)]
         self._covering.sampled((of[one.window.row].node.partition, one.window.node) for one in held)
         return outs
+
+    def _candidate_alone(self, each: NamedSample) -> Candidate | None:
+        node, sample = each.node, each.sample
+        if each.facts is None or each.pods is None or not self._may_publish(node):
+            return None
+        sold_by, late = each.sold_by or each.facts, node.late_of(sample.boot_id)
+        forecast = self._forecast(node, sample, sold_by, each.pods)
+        return Candidate(node.window, sample, sold_by, each.pods, each.inventory_revision, late, forecast)
 
     def _may_publish(self, node: Node) -> bool:
         may = self._held.existing.may_publish(node.partition, node.window.node)
@@ -246,9 +271,13 @@ class Publishing:
             self._last.put(partition, published)
             self._covering.published(partition, metric.node)
         except Exception as exc:  # noqa: BLE001 - as with an answer
-            self._covering.drop(partition, metric.node)
-            return [self._writer.dead(each.record, failure("figures", exc), now_ms)]
+            return [self._spoiled(each.record, exc, now_ms)]
         return outs
+
+    def _spoiled(self, record: Record, error: Exception, now_ms: int) -> Out:
+        """Return the dead letter of a record whose node's figures fail; those published before hold no longer."""
+        self._covering.drop(record.partition, text_of(record.key or b""))
+        return self._writer.dead(record, failure("figures", error), now_ms)
 
     def _segments(self, nodes: Sequence[Node]) -> Sequence[Out]:
         """Write each completed minute of these nodes once."""

@@ -50,6 +50,7 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     of: Of
     seq: int
+    observed_ms: int
     pods: Raw
     facts: Raw
 
@@ -116,8 +117,8 @@ def _decoded(record: Record, pods_of: PodsOf) -> SoundSample:
     return sample
 
 
-def naming_of(record: Record, seq: int) -> Naming:
-    """Decode what a sample in columns names.
+def naming_of(record: Record, seq: int = 0, observed_ms: int = 0) -> Naming:
+    """Decode what a sample in columns names; ``seq`` and ``observed_ms``: its numbers, if they matter.
 
     Raises:
         BadMessageError: it cannot be used. ``sample_of`` returns the reason.
@@ -128,7 +129,7 @@ def naming_of(record: Record, seq: int) -> Naming:
     if why := boot_problem(of.boot_id, record.timestamp_ms):
         raise BadMessageError("NodeSample", why)
     facts, pods = carried(value)
-    return Naming(of=of, seq=seq, pods=pods, facts=facts)
+    return Naming(of=of, seq=seq, observed_ms=observed_ms, pods=pods, facts=facts)
 
 
 def check_key(record: Record, wanted: str, kind: str) -> None:

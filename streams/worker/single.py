@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -77,47 +76,69 @@ class Single:
         """Return the state of a record's node; None: there is none."""
         return self._worker.held.of(record.partition).get(text_of(record.key or b""))
 
-    def meet(self, record: Record, seq: int) -> NamedSample | None:
+    def meet(self, record: Record, seq: int, observed_ms: int) -> NamedSample | None:
         """Take in what a sample in columns names; None: nothing was taken in, and the sample is answered alone."""
         node = self.node(record)
         if node is None:
             return None
         try:
-            naming = naming_of(record, seq)
-        except BadMessageError:
+            each = self.named(record, naming_of(record, seq, observed_ms))
+        except Exception:  # noqa: BLE001 - nothing has changed: the sample is answered alone, with the reason
             return None
-        each = self.named(record, naming)
         return None if isinstance(each, str) else each
 
     def decide(self, each: NamedSample, answerer: Answerer) -> list[Out]:
         """Answer a sample that ``meet`` took in."""
+        return self._isolated(each.record, answerer, lambda: self._decide(each, answerer))
+
+    def by_rule(
+        self, record: Record, head: Head[Node], answerer: Answerer, verdict: Verdict, *, newer: bool
+    ) -> list[Out]:
+        """Answer a sample by the scalar rule; its figures are merged with those of others."""
+        return self._isolated(record, answerer, lambda: self._by_rule(record, head, answerer, verdict, newer=newer))
+
+    def alone(self, record: Record, answerer: Answerer) -> list[Out]:
+        """Answer one sample, and keep it where a window accepts it."""
+        return self._isolated(record, answerer, lambda: self._alone(record, answerer))
+
+    def _isolated(self, record: Record, answerer: Answerer, work: Callable[[], list[Out]]) -> list[Out]:
+        """Answer a sample; an error costs this one: it becomes a dead letter, and its node is answered ``skipped``."""
+        try:
+            return work()
+        except Exception as exc:  # noqa: BLE001 - invalid figures must not stop the next record
+            why = failure("decide", exc)
         if answerer.mute:
-            with suppress(BadMessageError):
-                each.sample = self.read(each.record)
-                self._keep(each)
+            return []
+        try:
+            return self._refused(record, identity_of(record), why, answerer)
+        except Exception:  # noqa: BLE001 - it does not say whom to answer
+            return [self._writer.dead(record, why, answerer.now_ms)]
+
+    def _decide(self, each: NamedSample, answerer: Answerer) -> list[Out]:
+        if answerer.mute:
+            each.sample = self.read(each.record)
+            self._keep(each)
             return []
         record, verdict = each.record, self.verdict(each.record)
         try:
             each.sample = self.read(record)
         except UnlistedError as exc:
-            return [self._answer(record, answerer.decided(record, exc.sample, each.facts, None), verdict)]
+            command = answerer.decided(record, exc.sample, each.facts, None)
+            return [self._answer(record, command, verdict, newer=each.newer)]
         except BadMessageError as exc:
             return self._unread(record, exc, answerer, verdict)
         return self._decided(each, answerer, verdict)
 
-    def by_rule(self, record: Record, head: Head[Node], answerer: Answerer, verdict: Verdict) -> list[Out]:
-        """Answer a sample by the scalar rule; its figures are merged with those of others."""
+    def _by_rule(
+        self, record: Record, head: Head[Node], answerer: Answerer, verdict: Verdict, *, newer: bool
+    ) -> list[Out]:
         try:
             sample = sample_of(record, head.uids_of)
         except BadMessageError as exc:
             return self._unread(record, exc, answerer, verdict)
-        try:
-            return [self._answer(record, answerer.decided(record, sample, head.facts, head.pods), verdict)]
-        except Exception as exc:  # noqa: BLE001 - as in ``alone``
-            return self._refused(record, sample, failure("decide", exc), answerer)
+        return [self._answer(record, answerer.decided(record, sample, head.facts, head.pods), verdict, newer=newer)]
 
-    def alone(self, record: Record, answerer: Answerer) -> list[Out]:
-        """Answer one sample, and keep it where a window accepts it."""
+    def _alone(self, record: Record, answerer: Answerer) -> list[Out]:
         if answerer.mute:
             self._take_in(record)
             return []
@@ -128,10 +149,7 @@ class Single:
             sample = self.read(record)
         except BadMessageError as exc:
             return self._unread(record, exc, answerer, verdict)
-        try:
-            each = self.named(record, sample)
-        except Exception as exc:  # noqa: BLE001 - as with its figures
-            return self._refused(record, sample, failure("decide", exc), answerer)
+        each = self.named(record, sample)
         if isinstance(each, str):
             return self._uncounted(record, sample, each, answerer, verdict)
         outs = self._decided(each, answerer, verdict)
@@ -165,16 +183,14 @@ class Single:
 
     def _decided(self, each: NamedSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
         record, sample = each.record, each.sample
-        try:
-            out = self._answer(record, answerer.decided(record, sample, each.facts, each.pods), verdict)
-        except Exception as exc:  # noqa: BLE001 - invalid figures must not stop the next record
-            return self._refused(record, sample, failure("decide", exc), answerer)
+        command = answerer.decided(record, sample, each.facts, each.pods)
+        out = self._answer(record, command, verdict, newer=each.newer)
         self._keep(each)
         return [out]
 
-    def _answer(self, record: Record, command: NodeCommand, verdict: Verdict) -> Out:
+    def _answer(self, record: Record, command: NodeCommand, verdict: Verdict, *, newer: bool = True) -> Out:
         proven = msgspec.structs.replace(command, proof=verdict) if verdict else command
-        return self._writer.answer(proven, record.partition)
+        return self._writer.answer(proven, record.partition, repeated=not newer)
 
     def _unread(self, record: Record, error: BadMessageError, answerer: Answerer, verdict: Verdict) -> list[Out]:
         """Answer where possible; otherwise write a dead letter."""
@@ -186,13 +202,10 @@ class Single:
 
     def _unlisted(self, record: Record, sample: SoundSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
         """Request a keyframe from the node. The sample is not merged: its figures need the pod list."""
-        try:
-            each = self.named(record, sample)
-        except Exception as exc:  # noqa: BLE001 - as with a sample that is decided
-            return self._refused(record, sample, failure("read", exc), answerer)
+        each = self.named(record, sample)
         if isinstance(each, str):
             return self._uncounted(record, sample, each, answerer, verdict)
-        return [self._answer(record, answerer.decided(record, sample, each.facts, None), verdict)]
+        return [self._answer(record, answerer.decided(record, sample, each.facts, None), verdict, newer=each.newer)]
 
     def _uncounted(
         self, record: Record, sample: SoundSample, why: str, answerer: Answerer, verdict: Verdict
@@ -227,10 +240,7 @@ class Single:
 
     def _take_in(self, record: Record) -> None:
         """Keep a sample that is not answered here; skip bad ones and those of unknown nodes."""
-        try:
-            each = self.named(record, self.read(record))
-        except Exception:  # noqa: BLE001 - one record's
-            return
+        each = self.named(record, self.read(record))
         if not isinstance(each, str):
             self._keep(each)
             self.heads.learn(each, self._worker.in_force)

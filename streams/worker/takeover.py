@@ -192,7 +192,7 @@ class Lists:
         if self._verdict(record) not in PROVEN:
             return None
         columns = (record.value or b"").startswith(BEGIN)
-        named: Naming | SoundSample = naming_of(record, 0) if columns else sample_of(record)
+        named: Naming | SoundSample = naming_of(record) if columns else sample_of(record)
         return Carried(named.node, named.pods_revision, named.pods, named.facts_revision, named.facts)
 
 

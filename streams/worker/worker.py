@@ -302,7 +302,7 @@ class Worker:
             outs.append(self._writer.answer(command, out.partition))
         return outs
 
-    def crashed(self, record: Record, now_ms: int, why: str = "two workers crashed while they answered it") -> Out:
+    def crashed(self, record: Record, now_ms: int, why: str) -> Out:
         """Write a dead letter for a record without reading it."""
         return self._writer.dead(record, why, now_ms)
 

@@ -19,6 +19,6 @@ def test_a_preempted_job_names_its_preemptor_with_queue_priority_reason_and_shar
         assert (eviction.preemptor.uid, eviction.victim.uid) == ("uid-00002", "uid-00001")
         text = text_of(log, "w1")
         assert "by jobs/w2 of b, priority 10: InCohortReclamation" in text
-        assert "share of b 0 to 0, of a 250 to 0" in text
+        assert "a borrowed 25% of its cohort, and then 0%" in text
 
     asyncio.run(run())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from typing import Self
@@ -34,6 +33,7 @@ from slacktide.schemas.topics import (
     POLICY,
     SAMPLE,
 )
+from testbed.background import Background
 from testbed.history.records import History, read_history
 from testbed.parts import SLACKTIDE
 from testbed.samples import FACTS, keyframe
@@ -125,27 +125,21 @@ def a_dead_letter_that_names_the_policy(target: Target) -> Callable[[], None]:
     return nothing_of_it
 
 
-class Fleet:
+class Fleet(Background):
     """Nodes that send a sample a second, from a thread, until each is told to stop."""
 
     def __init__(self, target: Target, count: int) -> None:
+        super().__init__()
         self.names = [f"fleet-{target.dice.randrange(1 << 32):x}-{number}" for number in range(count)]
         self.going = set(self.names)
         self._target = target
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
         target.liars.update(self.names)
 
     def __enter__(self) -> Self:
         facts = {name: msgspec.structs.replace(FACTS, name=name) for name in self.names}
         described = [NodeInventory(node=name, revision=revision_of(one), facts=one) for name, one in facts.items()]
         self._target.system.put(*(of(INVENTORY, one.node, one) for one in described))
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+        return super().__enter__()
 
     def _run(self) -> None:
         seq = 0

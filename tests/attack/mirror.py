@@ -17,7 +17,7 @@ from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, POLICY, Topic
 from slacktide.schemas.units import whole
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.manifests import SYSTEM
-from testbed.history.epochs import falls
+from testbed.history.published import falls
 from testbed.history.records import History, read_history
 from testbed.history.verdict import Verdict, verdict
 from testbed.hosts import Host

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import UnknownError
 
 from attack.listing import attack, now_ms, restart_a_worker
 from attack.target import GROWS_MB_MAX, Target
@@ -178,8 +177,4 @@ def a_bomb_in_one_batch(target: Target) -> None:
         target.dice.choice(SAMPLES),
         target.dice.choice([COMMAND, POLICY, CREDIT, INVENTORY, OUTCOME, BACKFILL]),
     ):
-        smallest_mb = 2 * round(GROWS_MB_MAX)
-        try:
-            bomb(target, topic, target.ghost(), target.dice.randrange(smallest_mb, 400))
-        except UnknownError:  # the broker, which compresses it anew, has no heap for so much
-            bomb(target, topic, target.ghost(), smallest_mb)
+        bomb(target, topic, target.ghost(), target.dice.randrange(2 * round(GROWS_MB_MAX), 400))

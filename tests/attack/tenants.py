@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
+from testbed.background import Background
 from testbed.one_machine import MEM_BYTES, VirtualNode, eventually
 from testbed.spawning import spawn
 
@@ -17,25 +16,19 @@ FILLS = 0.75
 PROCESS = ["sleep", "600"]
 
 
-class Tenants:
+class Tenants(Background):
     """Each node has one such pod, with a real process. When that has ended the pod is gone, and the next one comes."""
 
     def __init__(self, nodes: Sequence[VirtualNode], folder: Path) -> None:
+        super().__init__()
         self.gone = 0
         """Pods whose process was ended."""
         self._nodes, self._log = nodes, folder / "tenants.log"
         self._running: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
         """By node, its pod and the pod's process."""
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tenants", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+        super().__exit__()
         for _, process in self._running.values():
             process.kill()
             process.wait()

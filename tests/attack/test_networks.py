@@ -81,10 +81,19 @@ def broker_and_broker(system: System, cluster: KafkaCluster, dice: random.Random
 
 
 PAIRS = [agent_and_broker, worker_and_broker, governor_and_broker, broker_and_broker]
+CASES = [
+    pytest.param(
+        pairs,
+        fault,
+        id=f"{pairs.__name__}-{fault.__name__}",
+        marks=[pytest.mark.story] if (pairs, fault) == (agent_and_broker, FAULTS[0]) else [],
+    )
+    for pairs in PAIRS
+    for fault in FAULTS
+]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda each: each.__name__)
-@pytest.mark.parametrize("pairs", PAIRS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(("pairs", "fault"), CASES)
 def test_a_link_that_fails_and_heals_breaks_no_invariant(
     lan: Lan, cluster: KafkaCluster, system: System, dice: random.Random,
     pairs: Callable[..., list[Pair]], fault: Callable[..., str], record_property: Callable[[str, str], None],
@@ -102,6 +111,7 @@ def test_a_link_that_fails_and_heals_breaks_no_invariant(
     assert not checks.broken(verdicts), f"{what}\n{checks.report(verdicts)}"
 
 
+@pytest.mark.story
 def test_afterwards_the_whole_history_breaks_no_invariant(
     system: System, record_property: Callable[[str, str], None]
 ) -> None:

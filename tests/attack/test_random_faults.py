@@ -18,9 +18,11 @@ from attack.tenants import Tenants
 from testbed.brokers import KafkaBroker, KafkaCluster
 from testbed.history import checks
 from testbed.history.records import History
+from testbed.rungs import NIGHTLY
 
 pytestmark = [pytest.mark.kafka, pytest.mark.attack]
 PARTITIONS = 4
+SCHEDULES = 5 if NIGHTLY else 1
 LASTS_S, BRIEFLY_S = 25.0, 15.0
 AGENT = [sys.executable, str(Path(__file__).parents[1] / "testbed/plain_groups_agent.py")]
 ABOUT_EVICTIONS = "evictions within credit", "no pod evicted twice"
@@ -66,8 +68,10 @@ def survive(
     return history
 
 
+@pytest.mark.story
+@pytest.mark.parametrize("schedule_number", range(SCHEDULES))
 def test_random_faults_on_one_broker_break_no_invariant(
-    kafka_broker: KafkaBroker, tmp_path: Path, record_property: Callable[..., None]
+    schedule_number: int, kafka_broker: KafkaBroker, tmp_path: Path, record_property: Callable[..., None]
 ) -> None:
     kafka_broker.apply_topics(PARTITIONS)
 
@@ -80,8 +84,9 @@ def test_random_faults_on_one_broker_break_no_invariant(
     assert len(history.samples) > LASTS_S
 
 
+@pytest.mark.parametrize("schedule_number", range(SCHEDULES))
 def test_random_faults_on_three_brokers_break_no_invariant(
-    kafka_cluster: KafkaCluster, tmp_path: Path, record_property: Callable[..., None]
+    schedule_number: int, kafka_cluster: KafkaCluster, tmp_path: Path, record_property: Callable[..., None]
 ) -> None:
     kafka_cluster.apply_topics(PARTITIONS)
     history = survive(tmp_path, kafka_cluster.nodes, BRIEFLY_S, kafka_cluster.start, record_property)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import math
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from slacktide.schemas.outcome import Spent
 from slacktide.schemas.topics import OUTCOME, SAMPLE
 from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out
+from testbed.background import Background
 from testbed.brokers import free_port
 from testbed.chains import evicted
 from testbed.console import HOSTILE, Shown, chromium, console, jobs_and_queue, record
@@ -33,19 +33,20 @@ DAY_S = 20
 FOLLOWED = {topic.name for topic in TOPICS}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Chromium, until the file ends: while it is driven, no other test of the process can run an event loop."""
     with chromium() as opened:
         yield opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     """A service with a day of twenty seconds, batch work, an eviction, a dead letter, Jobs and a queue."""
     folder = tmp_path_factory.mktemp("console")
     with one_machine(folder) as (node, up):
         up.wait_logged(r"first (applied decision .* s after the start, )?(decision )?by the stream", within_s=40)
-        with console(folder, up.bootstrap, store=folder / "history") as url, _days(node):
+        with console(folder, up.bootstrap, store=folder / "history") as url, _Days(node):
             assert eventually(lambda: b'"alpha"' in _cluster(url), 30)
             with concurrent.futures.ThreadPoolExecutor(1) as thread:
                 thread.submit(asyncio.run, _put(up.bootstrap)).result()
@@ -53,7 +54,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
             yield Shown(url=url)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     """What a file holds of nodes with hostile names, with no Kafka."""
     folder = tmp_path_factory.mktemp("recorded")
@@ -63,26 +64,19 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 
 
 def _cluster(url: str) -> bytes:
-    with urllib.request.urlopen(f"{url}/api/cluster", timeout=5) as answer:
+    with urllib.request.urlopen(f"{url}/api/cluster", timeout=60) as answer:
         return bytes(answer.read())
 
 
-class _days:  # noqa: N801 - a context
+class _Days(Background):
     """The service's load goes up and down."""
 
     def __init__(self, node: VirtualNode) -> None:
-        self._node, self._stop = node, threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+        super().__init__()
+        self._node = node
 
     def _run(self) -> None:
-        while not self._stop.wait(0.5):
+        while not self._over.wait(0.5):
             self._node.service.demand_milli = round(2_500 + 2_000 * math.sin(time.monotonic() / DAY_S * 2 * math.pi))
 
 

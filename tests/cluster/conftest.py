@@ -8,7 +8,7 @@ import pytest
 
 from testbed.brokers import EmbeddedBroker, running
 from testbed.cluster.api_server import ApiServer
-from testbed.cluster.bridge_rig import BridgeRig, bridged
+from testbed.cluster.bridge_rig import BridgeRig
 from testbed.cluster.manifests import applied as applied_to
 from testbed.cluster.webhook import COLOCATED, CONFIGURATIONS, PROFILES, Webhook, install, until_asked
 
@@ -67,5 +67,5 @@ def cluster() -> Iterator[ApiServer]:
 async def rig(cluster: ApiServer, embedded_broker: EmbeddedBroker) -> AsyncIterator[BridgeRig]:
     """A bridge on it, with a broker behind."""
     embedded_broker.apply_topics(3)
-    async with bridged(cluster, embedded_broker.bootstrap) as rig:
+    async with BridgeRig(cluster, embedded_broker.bootstrap).streaming() as rig:
         yield rig

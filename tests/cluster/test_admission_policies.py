@@ -229,38 +229,38 @@ def test_policy_and_fence_together_let_an_agent_evict_a_best_effort_pod_of_its_n
 def event(namespace: str, node: str) -> Json:
     """As an agent tells of an eviction."""
     return {
-        "apiVersion": "events.k8s.io/v1",
+        "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"generateName": "victim-", "namespace": namespace},
         "eventTime": "2026-01-01T00:00:00.000000Z",
         "type": "Warning",
         "reason": "BEMemoryEvict",
         "action": "Evict",
-        "note": "62% used, threshold 60%",
-        "reportingController": "slacktide.io/agent",
+        "message": "62% used, threshold 60%",
+        "reportingComponent": "slacktide.io/agent",
         "reportingInstance": node,
-        "regarding": {"kind": "Pod", "namespace": namespace, "name": "victim"},
+        "involvedObject": {"kind": "Pod", "namespace": namespace, "name": "victim"},
     }
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"reportingController": "kubelet"}, id="another part"),
+        pytest.param({"reportingComponent": "kubelet"}, id="another part"),
         pytest.param({"reportingInstance": "node-of-another"}, id="another node"),
-        pytest.param({"regarding": {"kind": "Node", "name": "node-of-another"}}, id="about another node"),
-        pytest.param({"regarding": {"kind": "Deployment", "name": "victim"}}, id="neither of a pod nor of a node"),
+        pytest.param({"involvedObject": {"kind": "Node", "name": "node-of-another"}}, id="about another node"),
+        pytest.param({"involvedObject": {"kind": "Deployment", "name": "victim"}}, id="neither of a pod nor of a node"),
     ],
 )
 def test_an_agents_event_is_of_a_pod_and_its_own(applied: ApiServer, changes: Json) -> None:
     namespace = applied.namespace()
     victim = Victim(applied, namespace)
-    path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    path = f"/api/v1/namespaces/{namespace}/events"
     good = event(namespace, victim.node)
     applied.request("POST", path, good, token=victim.bound.token)
 
     bad = good | changes
-    bad["regarding"] = bad["regarding"] | {"namespace": namespace}
+    bad["involvedObject"] = bad["involvedObject"] | {"namespace": namespace}
     for account, body in ((victim.bound, bad), (victim.unbound, good)):
-        with pytest.raises(RefusedError, match="an agent's Event must be about a pod"):
+        with pytest.raises(RefusedError, match="an agent's Event must be of version v1, about a pod"):
             applied.request("POST", path, body, token=account.token)

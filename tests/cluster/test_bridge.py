@@ -17,19 +17,21 @@ from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources, revision_of
-from slacktide.schemas.policy import DEFAULT, KEY, Policy
+from slacktide.schemas.policy import DEFAULT, KEY, Policy, RefusedFile
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
 from slacktide.schemas.units import whole
 from slacktide.streams.records import Out
 from testbed import stream_rig
 from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.api_server import RefusedError
-from testbed.cluster.bridge_rig import GIB, OPERATORS, BridgeRig, Replica, until
+from testbed.cluster.bridge_rig import OPERATORS, BridgeRig, until
 from testbed.cluster.manifests import SYSTEM
+from testbed.cluster.streaming_rig import GIB, Replica
 from testbed.samples import keyframe
 
 pytestmark = pytest.mark.cluster
 SUPPRESS = {"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 60}}
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/slacktide-bridge"
 
 
@@ -61,7 +63,7 @@ def _works(replica: Replica) -> bool:
 
 async def test_nodes_and_policy_come_into_the_log_and_follow_what_becomes_of_them(rig: BridgeRig) -> None:
     rig.say_policy(threshold=SUPPRESS)
-    annotations = {"node.koordinator.sh/colocation-strategy": "{}", "example.com/other": "x"}
+    annotations = {"node.koordinator.sh/colocation-strategy": "[", "example.com/other": "x"}
     node = rig.cluster.node(labels={"pool": "mixed"}, annotations=annotations)
     replica = rig.replica()
     await until(lambda: _works(replica))
@@ -69,13 +71,19 @@ async def test_nodes_and_policy_come_into_the_log_and_follow_what_becomes_of_the
     assert told is not None
     assert (told.facts.labels, told.facts.annotations) == (
         {"pool": "mixed"},
-        {"node.koordinator.sh/colocation-strategy": "{}"},
+        {"node.koordinator.sh/colocation-strategy": "["},
     )
     assert (told.facts.capacity.cpu_milli, told.facts.capacity.mem_bytes) == (8_000, 16 * GIB)
     [policy] = await _policies(rig)
     assert policy.resource_threshold.cpu_suppress_threshold_pct == 60
     assert policy.writer_epoch == told.writer_epoch == _leads(rig) > 0
     assert policy.installation == told.installation != ""
+
+    await until(lambda: [one for one in rig.cluster.get(EVENTS)["items"] if one["regarding"]["name"] == node])
+    [event] = [one for one in rig.cluster.get(EVENTS)["items"] if one["regarding"]["name"] == node]
+    assert (event["reason"], event["note"]) == (
+        "FieldIgnored", "annotation node.koordinator.sh/colocation-strategy: ignored: it is not a JSON object"
+    )  # fmt: skip
 
     said = len(await _told(rig, node))
     rig.cluster.patch(f"/api/v1/nodes/{node}/status", {"status": {"conditions": [
@@ -84,7 +92,7 @@ async def test_nodes_and_policy_come_into_the_log_and_follow_what_becomes_of_the
     rig.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"pool": "batch"}}})
     rig.say_policy(threshold={"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 50}})
     rig.cluster.delete(f"/api/v1/nodes/{node}")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await _told(rig, node))[-1] is not None or len(await _policies(rig)) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     changes = [one and one.facts.labels for one in (await _told(rig, node))[said:]]
@@ -174,7 +182,7 @@ async def test_a_replica_takes_over_from_one_that_stops_or_dies_with_a_higher_ep
     assert _holder(rig) == "two"
     await until(lambda: _holder(rig) == "three" and _leads(rig) and _works(three))
     assert first < second < _leads(rig)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await _policies(rig))[-1].writer_epoch != _leads(rig):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     said = await _policies(rig)
@@ -236,12 +244,36 @@ async def test_what_happened_while_no_bridge_ran_is_made_up_for(rig: BridgeRig) 
     rig.cluster.delete(f"/api/v1/nodes/{node}")
     rig.say_policy(threshold={"clusterStrategy": {"cpuSuppressThresholdPercent": 600}})
     two = rig.replica("two")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while (await _told(rig, node))[-1] is not None or (await _policies(rig))[-1].writer_epoch == good.writer_epoch:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     last = (await _policies(rig))[-1]
     assert (last.version, last.writer_epoch) == (good.version, good.writer_epoch + 1), "the last good one stays"
-    await until(lambda: "cpuSuppressThresholdPercent" in two.health.not_fresh)
+    wrong = (
+        'data["resource-threshold-config"].clusterStrategy.cpuSuppressThresholdPercent: 600: accepted: '
+        "a whole number from 0 to 100"
+    )
+    assert last.refused == RefusedFile(since_ms=last.refused.since_ms, findings=[wrong])
+    assert good.published_ms < last.refused.since_ms <= last.published_ms
+    await until(lambda: metrics.POLICY_REFUSED.collect()[0].samples[0].value)
+    events = rig.cluster.get(f"/apis/events.k8s.io/v1/namespaces/{OPERATORS}/events")["items"]
+    [event] = [one for one in events if one["reason"] == "PolicyRefused"]
+    assert event["regarding"]["kind"] == "ConfigMap"
+    assert event["note"] == f"policy refused: {wrong}; version {good.version} is in force"
+    assert event["note"] in two.health.not_fresh
+    # Another replica says the same, of the same time.
+    await two.stop()
+    three = rig.replica("three")
+    await until(lambda: event["note"] in three.health.not_fresh)
+    async with asyncio.timeout(60):
+        while (again := (await _policies(rig))[-1]).writer_epoch == last.writer_epoch:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert again.refused == last.refused
+    rig.say_policy(threshold=SUPPRESS)
+    await until(lambda: not metrics.POLICY_REFUSED.collect()[0].samples[0].value)
+    async with asyncio.timeout(60):
+        while (await _policies(rig))[-1].refused is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
 
 async def test_a_record_that_cannot_be_used_stops_nothing_and_is_laid_aside(rig: BridgeRig) -> None:
@@ -253,7 +285,7 @@ async def test_a_record_that_cannot_be_used_stops_nothing_and_is_laid_aside(rig:
     await until(lambda: rig.resources(node)["capacity"] == {})
     rig.say(node, cpu=1_500, mem=GIB)
     await until(lambda: rig.resources(node)["capacity"])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (letters := await rig.records(DEAD_LETTER.name, node)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     letter = decode(letters[0].value, DeadLetter)
@@ -269,7 +301,7 @@ async def test_a_node_never_shows_more_than_its_own_capacity(rig: BridgeRig) -> 
     own = {"kubernetes.io/batch-cpu": "8k", "kubernetes.io/batch-memory": str(16 * GIB),
            "kubernetes.io/mid-cpu": "8k", "kubernetes.io/mid-memory": str(16 * GIB)}  # fmt: skip
     await until(lambda: rig.resources(node) == {"capacity": own, "allocatable": own})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (letters := await rig.records(DEAD_LETTER.name, node)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     await asyncio.sleep(2)
@@ -298,7 +330,7 @@ async def test_a_forged_sample_sells_no_more_than_the_node_has(rig: BridgeRig) -
         )
         await rig.put(Out(topic=SAMPLE.name, key=name.encode(), value=encode(forged)))
 
-    async with stream_rig.Rig(rig.bootstrap).worker("plain"):
+    async with stream_rig.Rig(rig.bootstrap).worker():
         for seq in range(1, 5):
             await send(seq, node)
             await send(seq, "invented")
@@ -322,7 +354,7 @@ async def test_without_a_config_map_everything_is_off_after_a_while(
     replica = rig.replica()
     await until(lambda: _works(replica))
     rig.withdraw_policy()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await _policies(rig))[-1].version != DEFAULT.version:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     await until(lambda: f"ConfigMap {OPERATORS}/slo-controller-config does not exist" in replica.health.not_fresh)
@@ -372,7 +404,7 @@ async def test_the_command_says_that_it_is_ready_and_gives_the_lease_back(rig: B
         await until(lambda: _holder(rig) == "by-hand" and _answers(port, "/ready"))
         told = _answers(port, "/metrics")
         process.terminate()
-        assert await asyncio.to_thread(process.wait, 10) == 0
+        assert await asyncio.to_thread(process.wait, 60) == 0
     assert "slacktide_bridge_leading 1.0" in told
     assert _holder(rig) == ""
 

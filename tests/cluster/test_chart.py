@@ -19,11 +19,12 @@ from slacktide.deploy.cli.main import cli
 from slacktide.schemas.units import cpu_milli
 from testbed.brokers import EmbeddedBroker, running
 from testbed.cluster.api_server import ApiServer, Json
-from testbed.cluster.bridge_rig import GIB, BridgeRig, bridged, until
+from testbed.cluster.bridge_rig import BridgeRig, until
 from testbed.cluster.helm import RELEASE, HelmError, helm, rendered
 from testbed.cluster.manifests import SYSTEM
+from testbed.cluster.streaming_rig import GIB
 from testbed.prometheus import promtool
-from testbed.rungs import cluster_program
+from testbed.rungs import built_program
 
 pytestmark = pytest.mark.cluster
 KAFKA = {"bootstrap": "kafka.kafka.svc:9093", "secured": False}
@@ -49,17 +50,19 @@ EACH: dict[str, tuple[Json, list[str]]] = {
     "cert-manager": ({"webhook": {"certManager": True}}, ["cert-manager"]),
     "client certificates": ({"webhook": {"clientCertificates": True}}, ["webhook-clients"]),
     "evictions by load": ({"descheduler": {"evict": True}}, ["evict-by-load"]),
+    "no pod without the webhook": ({"webhook": {"failClosed": True}}, ["webhook-required"]),
     "no burstable batch": ({"webhook": {"refuseBurstableBatch": True}}, ["refuse-burstable-batch"]),
     "network policies": ({"networkPolicies": True}, ["network-policy"]),
     "zones": ({"agent": {"zones": True}}, ["zones"]),
+    "no SYS_RESOURCE": ({"agent": {"sysResource": False}}, ["without-sys-resource"]),
     "Kafka in plain text": ({"kafka": KAFKA}, ["plain-kafka"]),
 }
 ALL: Json = {
     "kubelet": {"insecure": True, "access": "proxy"},
-    "webhook": {"certManager": True, "clientCertificates": True, "refuseBurstableBatch": True},
+    "webhook": {"certManager": True, "clientCertificates": True, "failClosed": True, "refuseBurstableBatch": True},
     "descheduler": {"evict": True},
     "networkPolicies": True,
-    "agent": {"zones": True},
+    "agent": {"zones": True, "sysResource": False},
     "console": {"enabled": True, "tls": True},
     "queue": {"enabled": True},
     "kafka": KAFKA,
@@ -69,14 +72,15 @@ EACH["all of them"] = ALL, list(dict.fromkeys(name for _, components in EACH.val
 
 
 def kubectl() -> str:
-    return str(cluster_program("kubectl"))
+    return str(built_program("kubectl"))
 
 
 def by_key(objects: list[Json]) -> dict[Any, Json]:
     """Without hooks and tests, and with images as kustomize has them."""
     kept = {}
     for each in objects:
-        if "helm.sh/hook" not in each["metadata"].get("annotations", {}):
+        of_tests = each["metadata"]["name"] == "slacktide-test"
+        if not of_tests and "helm.sh/hook" not in each["metadata"].get("annotations", {}):
             for container in containers(each):
                 container["image"] = container["image"].replace("kube-scheduler:v1.34.0", "kube-scheduler")
             kept[key_of(each)] = each
@@ -181,6 +185,7 @@ def test_it_goes_into_the_namespace_that_its_policies_name_and_no_other() -> Non
         rendered({"kafka": KAFKA}, "--namespace", "other")
 
 
+@pytest.mark.prometheus
 def test_its_alerts_are_such_as_prometheus_takes(tmp_path: Path) -> None:
     monitoring = {"podMonitor": True, "prometheusRule": True, "dashboards": True}
     made = by_key(rendered({"kafka": KAFKA, "monitoring": monitoring}))
@@ -276,6 +281,7 @@ def test_the_hooks_are_such_as_an_api_server_takes(api_server: ApiServer) -> Non
         "serviceaccount/slacktide-preflight",
         "clusterrole.rbac.authorization.k8s.io/slacktide-preflight",
         "clusterrolebinding.rbac.authorization.k8s.io/slacktide-preflight",
+        "pod/slacktide-test-cluster",
         "pod/slacktide-test-topics",
         "job.batch/slacktide-preflight",
         "job.batch/slacktide-topics-plan",
@@ -341,7 +347,18 @@ def test_every_part_and_hook_names_the_embedded_kafka_and_none_waits_for_it_befo
     }
 
     assert addresses == {"SLACKTIDE_BOOTSTRAP": "slacktide-kafka.slacktide-system.svc:9092"}, "in plain text"
-    assert named == {"slacktide-preflight": False, "slacktide-test-topics": True}
+    assert named == {"slacktide-preflight": False, "slacktide-test-cluster": True, "slacktide-test-topics": True}
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+def test_only_an_evaluation_is_upgraded_without_pods_beside_those_that_they_replace(*, embedded: bool) -> None:
+    values = EMBEDDED if embedded else PLAIN
+    given = [each for each in by_key(rendered(CONSOLE | values)).values() if each["kind"] == "Deployment"]
+    strategies = {each["metadata"]["name"]: each["spec"].get("strategy") for each in given}
+
+    assert strategies.pop("slacktide-console") == {"type": "Recreate"}
+    surge = {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}} if embedded else None
+    assert set(map(str, strategies.values())) == {str(surge)}
 
 
 def test_a_user_reads_that_an_embedded_kafka_is_for_evaluation(server: ApiServer) -> None:
@@ -365,7 +382,7 @@ def test_where_the_preflight_does_not_succeed_nothing_of_the_release_is_there(se
 @pytest.fixture
 async def selling(installed: ApiServer, embedded_broker: EmbeddedBroker) -> AsyncIterator[BridgeRig]:
     embedded_broker.apply_topics(3)
-    async with bridged(installed, embedded_broker.bootstrap) as rig:
+    async with BridgeRig(installed, embedded_broker.bootstrap).streaming() as rig:
         yield rig
 
 
@@ -376,8 +393,8 @@ async def test_uninstalled_while_a_bridge_sells_it_leaves_what_the_namespace_tak
     await until(lambda: selling.resources(node)["allocatable"])
     assert FINALIZER in str(server.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/slacktide-bridge"))
     helm("uninstall", RELEASE, server=server)
-    await until(lambda: selling.resources(node) == {"capacity": {}, "allocatable": {}}, 20)
-    await until(lambda: left(server) == ["lease.coordination.k8s.io/slacktide-bridge"], 20)
+    await until(lambda: selling.resources(node) == {"capacity": {}, "allocatable": {}}, 60)
+    await until(lambda: left(server) == ["lease.coordination.k8s.io/slacktide-bridge"], 60)
 
 
 def left(server: ApiServer) -> list[str]:

@@ -1,4 +1,4 @@
-"""What `make bench-cluster` measures at a thousand nodes, at a hundred: that it holds, not how fast it is."""
+"""The bench of a cluster (`--only cluster`) at a hundred nodes instead of a thousand: it holds, however fast it is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bench import thousand
 from bench.rig import Rig
 from bench.rows import Row
 
-pytestmark = [pytest.mark.cluster, pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.cluster, pytest.mark.kafka, pytest.mark.timeout(600)]
 NODES = 100
 
 

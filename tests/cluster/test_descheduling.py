@@ -24,9 +24,10 @@ from slacktide.streams.governor.governor import Governor
 from slacktide.streams.kafka import read_topic
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer
-from testbed.cluster.bridge_rig import GIB, BridgeRig, until
+from testbed.cluster.bridge_rig import BridgeRig, until
 from testbed.cluster.evicting import events_on
 from testbed.cluster.manifests import evict_by_load
+from testbed.cluster.streaming_rig import GIB
 from testbed.cluster.webhook import PROFILES, Webhook, until_asked
 from testbed.descheduled import OWNER, metric
 
@@ -37,7 +38,7 @@ WANTED = {
     "anomalyCondition": {"consecutiveAbnormalities": 1},
     "intervalSeconds": 1,
 }
-BEST_EFFORT = {"koordinator.sh/qosClass": "BE"}
+BEST_EFFORT = {"koordinator.sh/qosClass": "BE", "koordinator.sh/priority-class": "koord-batch"}
 
 
 @pytest.fixture
@@ -270,6 +271,13 @@ async def test_a_disruption_budget_keeps_its_pods_and_that_costs_no_credit(rig: 
     await until(lambda: not replica.health.not_fresh)
 
 
+async def hang_up(door: socket.socket) -> None:
+    """On all who come."""
+    while True:
+        one, _ = await asyncio.get_running_loop().sock_accept(door)
+        one.close()
+
+
 @pytest.mark.parametrize("ended_by", ["policy", "stop"])
 @pytest.mark.usefixtures("granted", "governor")
 async def test_an_eviction_that_is_cut_short_is_told_of_all_the_same(rig: BridgeRig, ended_by: str) -> None:
@@ -277,17 +285,19 @@ async def test_an_eviction_that_is_cut_short_is_told_of_all_the_same(rig: Bridge
     load = await asyncio.to_thread(Load, rig)
     budget = {"leaseSeconds": 3}
     service = rig.cluster.get("/api/v1/namespaces/slacktide-system/services/slacktide-webhook")["spec"]
+    rig.say_policy(descheduling=WANTED | {"dryRun": False, "intervalSeconds": 5}, budget=budget)
     with socket.create_server((service["clusterIP"], service["ports"][0]["port"])) as fence:
         fence.setblocking(False)
-        rig.say_policy(descheduling=WANTED | {"dryRun": False, "intervalSeconds": 5}, budget=budget)
         replica = rig.replica()
         async with asyncio.timeout(30):
             asked, _ = await asyncio.get_running_loop().sock_accept(fence)
         with asked:
+            others = asyncio.create_task(hang_up(fence))  # it is asked about the policy, too, which would wait for it
             if ended_by == "policy":
-                rig.say_policy(budget=budget)
+                await asyncio.to_thread(rig.say_policy, budget=budget)
             else:
                 await replica.stop()
             told = await load.last_outcome(lambda one: one.reason != NO_CREDIT)
+            others.cancel()
 
     assert (told.result, told.pod.namespace, told.spent.evictions) == ("failed", load.namespace, 1)

@@ -63,7 +63,7 @@ def test_each_right_that_is_missing_is_named_with_the_rule_that_grants_it(
     }
     assert told["api.right-to-evict"]["found"] == "may not create pods/eviction"
     assert 'apiGroups [""], resources [pods/eviction], verbs [create]' in told["api.right-to-evict"]["advice"]
-    assert "apiGroups [events.k8s.io], resources [events], verbs [create]" in told["api.right-to-tell"]["advice"]
+    assert 'apiGroups [""], resources [events], verbs [create]' in told["api.right-to-tell"]["advice"]
 
 
 def test_a_token_that_is_none_of_the_clusters_is_told(api_server: ApiServer, tmp_path: Path) -> None:

@@ -106,6 +106,49 @@ def bridge_account(server: ApiServer) -> None:
     server.post(f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": "slacktide-bridge"}})
 
 
+def test_nodes_without_a_ready_agent_are_named_with_the_reason(server: ApiServer) -> None:
+    server.post("/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
+    labels = {"app.kubernetes.io/name": "slacktide", "app.kubernetes.io/component": "agent"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "agent", "image": "none"}]}}
+    sets = f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets"
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    server.post(sets, {"metadata": {"name": "slacktide-agent"}, "spec": spec})
+    counts = {"currentNumberScheduled": 3, "desiredNumberScheduled": 4, "numberMisscheduled": 0, "numberReady": 1}
+    server.patch(f"{sets}/slacktide-agent/status", {"status": counts})
+    for node in "abcd":
+        server.node(node)
+    for node in "ab":
+        server.pod(SYSTEM, f"agent-{node}", node=node, labels=labels)
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["c"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    server.pod(SYSTEM, "agent-c", labels=labels, spec=template["spec"] | {"affinity": {"nodeAffinity": required}})
+    again = {"name": "agent", "image": "none", "imageID": "", "ready": False, "restartCount": 5}
+    again |= {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}}
+    full = {"type": "PodScheduled", "status": "False", "message": "0/4 nodes are available: 1 Insufficient cpu."}
+    crashed = {"conditions": [{"type": "Ready", "status": "False"}], "containerStatuses": [again]}
+    for pod, status in (("agent-b", crashed), ("agent-c", {"conditions": [full]})):
+        server.patch(f"/api/v1/namespaces/{SYSTEM}/pods/{pod}/status", {"status": status})
+    told = doctor(server.kubeconfig)["agents"]
+
+    assert (told["verdict"], told["found"].split(", ", 1)[0]) == ("failed", "b: CrashLoopBackOff")
+    assert "c: not scheduled: 0/4 nodes are available: 1 Insufficient cpu." in told["found"]
+    assert "d: no pod" in told["found"]
+    assert "agents" not in doctor(server.kubeconfig, "--preflight"), "an upgrade may repair it"
+
+
+def test_an_invalid_policy_is_named_with_its_field_value_and_range(server: ApiServer) -> None:
+    server.post("/api/v1/namespaces", {"metadata": {"name": "koordinator-system"}})
+    data = {"resource-threshold-config": json.dumps({"clusterStrategy": {"memoryEvictThresholdPercent": 170}})}
+    body = {"metadata": {"name": "slo-controller-config"}, "data": data}
+    server.post("/api/v1/namespaces/koordinator-system/configmaps", body)
+    told = doctor(server.kubeconfig)["policy"]
+
+    assert told["verdict"] == "failed"
+    assert told["found"].startswith("policy refused since 20")
+    assert "memoryEvictThresholdPercent: 170: accepted: a whole number from 0 to 100" in told["found"]
+    assert told["found"].endswith("; the last valid version stays in force")
+
+
 def test_where_critical_classes_need_a_quota_an_installation_without_it_fails(limited: ApiServer) -> None:
     before = doctor(limited.kubeconfig)["critical-quota"]
     bridge_account(limited)
@@ -245,7 +288,7 @@ def test_how_much_a_node_sells_is_compared_with_what_the_example_requests(server
     assert small["verdict"] == "ok"
     assert (busier["verdict"], busier["found"]) == ("warning", f"small can offer up to 1200m, and 390m{requests}")
     assert "cpuReclaimThresholdPercent" in busier["advice"]
-    assert (policed["verdict"], policed["found"].split()[5]) == ("ok", "12000m,")
+    assert (policed["verdict"], policed["found"].split()[5]) == ("ok", "2000m,")
 
 
 LIMITED_BY = {

@@ -72,7 +72,7 @@ def test_an_event_on_the_pod_says_rule_threshold_observed_value_and_command(node
     uid = node.run("job")
     node.start()
     node.tick(replies=True)
-    assert eventually(lambda: events_on(node.server, node.namespace, uid), 10)
+    assert eventually(lambda: events_on(node.server, node.namespace, uid), 60)
     (event,) = events_on(node.server, node.namespace, uid)
     (begin,) = node.outcomes(uid)
 
@@ -281,9 +281,10 @@ def test_whom_the_fence_refuses_stays_and_the_next_one_goes(
     with contextlib.closing(EvictingNode(admitting, batch, tmp_path, account=partial(agent_on, admitting))) as node:
         service = admitting.pod(batch, "web", node=node.name, labels={"koordinator.sh/qosClass": "LS"})
         node.lists("web", service["metadata"]["uid"], priority=5_000)
-        admitting.pod(batch, "anew", node=node.name, labels={"koordinator.sh/qosClass": "BE"})
+        classed = {"koordinator.sh/qosClass": "BE", "koordinator.sh/priority-class": "koord-batch"}
+        admitting.pod(batch, "anew", node=node.name, labels=classed)
         node.lists("anew", "00000000-0000-0000-0000-000000000000", priority=5_001)
-        elsewhere = admitting.pod(batch, "elsewhere", node=admitting.node(), labels={"koordinator.sh/qosClass": "BE"})
+        elsewhere = admitting.pod(batch, "elsewhere", node=admitting.node(), labels=classed)
         node.lists("elsewhere", elsewhere["metadata"]["uid"], priority=5_002)
         job = node.run("job", priority=5_003, mem_bytes=0)
         node.start()
@@ -319,7 +320,7 @@ def fence_is_away(node: EvictingNode) -> None:
     path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     node.server.post(path, {"metadata": {"name": node.account.name}, "webhooks": [webhook]})
     uid = node.pods[-1].uid
-    assert eventually(lambda: reply_to(node, "job", uid).verdict == "fenced", 20)
+    assert eventually(lambda: reply_to(node, "job", uid).verdict == "fenced", 60)
 
 
 def test_a_token_that_was_replaced_is_used_at_once(node) -> None:
@@ -381,7 +382,7 @@ def test_while_the_server_is_away_victims_are_held_back_and_go_when_it_is_back(n
 
 
 def test_a_server_that_never_answers_holds_nobody_up_and_what_it_may_have_heard_is_paid_for(node, monkeypatch) -> None:
-    monkeypatch.setattr(http, "TIMEOUT_S", 1.5)
+    monkeypatch.setattr(http, "TIMEOUT_S", 6.0)
     uid = node.run("job")
     with socket.create_server(("127.0.0.1", 0)) as mute:
         node.url = f"https://127.0.0.1:{mute.getsockname()[1]}"
@@ -391,9 +392,9 @@ def test_a_server_that_never_answers_holds_nobody_up_and_what_it_may_have_heard_
         node.tick()
         took_s = time.monotonic() - began_s
         meanwhile, throttled = node.outcomes(uid), node.agent.evicting.throttled
-        assert eventually(lambda: node.agent.replied() or len(node.outcomes(uid)) > len(meanwhile), 10)
+        assert eventually(lambda: node.agent.replied() or len(node.outcomes(uid)) > len(meanwhile), 60)
 
-    assert took_s < 1, "the agent waits for no reply"
+    assert took_s < 5, "the agent waits for no reply"
     assert [(one.result, one.reason) for one in meanwhile] == [
         ("refused", "the API server has not answered yet")
     ]  # fmt: skip
@@ -401,7 +402,7 @@ def test_a_server_that_never_answers_holds_nobody_up_and_what_it_may_have_heard_
     failed = node.outcomes(uid)[-1]
     assert (failed.result, failed.reason) == (
         "failed",
-        "the API server cannot be reached: incomplete answer after 1.5 s",
+        "the API server cannot be reached: incomplete answer after 6 s",
     )
     assert node.agent.credit_account.spent == failed.spent.evictions == 1
 
@@ -429,17 +430,17 @@ def test_while_the_server_is_away_a_pod_is_killed_where_the_policy_allows_it_and
     assert alive[-1] is False
     assert [one.bound for one in applied] == ["formula", "ended"]
     assert "SIGTERM, and SIGKILL after 30000 ms" in applied[0].reason
-    assert eventually(lambda: events_on(node.server, node.namespace, uid), 15), "told when the server is back"
+    assert eventually(lambda: events_on(node.server, node.namespace, uid), 60), "told when the server is back"
 
 
 def test_an_agent_that_stops_between_asking_and_hearing_asks_again_and_tells_of_the_eviction_once(node) -> None:
     uid = node.run("job")
     node.start()
     node.tick()
-    assert eventually(lambda: "deletionTimestamp" in pod_of(node, "job")["metadata"], 10)
+    assert eventually(lambda: "deletionTimestamp" in pod_of(node, "job")["metadata"], 60)
     node.crash()
     node.start()
-    assert eventually(lambda: node.agent.replied() or node.outcomes(uid), 10)
+    assert eventually(lambda: node.agent.replied() or node.outcomes(uid), 60)
     node.kubelet()
     node.tick()
     node.tick()

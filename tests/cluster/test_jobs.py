@@ -35,9 +35,7 @@ def controlled(cluster: ApiServer) -> Iterator[ApiServer]:
 
 @pytest.fixture
 def worker(rig: BridgeRig, tmp_path: Path) -> Iterator[Part]:
-    part = Part(
-        "stream", tmp_path, ["stream", "--bootstrap", rig.bootstrap, "--shell", "plain", "--session-timeout", "2"]
-    )
+    part = Part("stream", tmp_path, ["stream", "--bootstrap", rig.bootstrap, "--session-timeout", "2"])
     part.start()
     yield part
     part.stop()
@@ -74,8 +72,8 @@ def by_fold(status: JobStatus) -> dict:
     }
 
 
-async def settled(rig: BridgeRig, job: Batch) -> JobStatus:
-    """Its status once the fold's is the controller's."""
+async def settled(rig: BridgeRig, job: Batch, *, seen: bool = False) -> JobStatus:
+    """Its status once the fold's is the controller's, and has no pod from the controller alone if all are ``seen``."""
 
     async def both() -> tuple[JobStatus | None, dict]:
         return await status_of(rig, job), await asyncio.to_thread(lambda: job.status)
@@ -84,7 +82,12 @@ async def settled(rig: BridgeRig, job: Batch) -> JobStatus:
         both,
         f"{job.key} is finished, and the fold has it so",
         30,
-        enough=lambda both: both[0] and _finished(both[1]) and by_fold(both[0]) == by_controller(both[1]),
+        enough=lambda both: (
+            both[0]
+            and _finished(both[1])
+            and by_fold(both[0]) == by_controller(both[1])
+            and not (seen and (both[0].unseen_succeeded or both[0].unseen_failed))
+        ),
     )
     assert found is not None
     return found
@@ -123,7 +126,7 @@ async def test_a_thousand_indexes_come_to_what_the_job_controller_counts(control
         worker.kill()
         worker.start()
     await asyncio.to_thread(job.run, ends, lambda _: False)
-    status = await settled(rig, job)
+    status = await settled(rig, job, seen=True)
     assert (status.succeeded, len(status.failed_indexes.split(","))) == (980, 20)
     assert by_rule(status) == {"rule 0: FailIndex": 20, "exit code 3": 10}
     assert (status.unseen_succeeded, status.unseen_failed) == (0, 0), "all by the pods' events alone"

@@ -14,8 +14,9 @@ from slacktide.agents.cluster.bridge.removal import FINALIZER
 from slacktide.deploy.cli.main import cli
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer, RefusedError
-from testbed.cluster.bridge_rig import GIB, BridgeRig, bridged, until
+from testbed.cluster.bridge_rig import BridgeRig, until
 from testbed.cluster.manifests import MANIFESTS, SYSTEM, applied
+from testbed.cluster.streaming_rig import GIB
 
 pytestmark = pytest.mark.cluster
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -39,7 +40,7 @@ def server() -> Iterator[ApiServer]:
 @pytest.fixture
 async def own(server: ApiServer, embedded_broker: EmbeddedBroker) -> AsyncIterator[BridgeRig]:
     embedded_broker.apply_topics(3)
-    async with bridged(server, embedded_broker.bootstrap) as rig:
+    async with BridgeRig(server, embedded_broker.bootstrap).streaming() as rig:
         rig.say_policy(colocation={"enable": True})
         yield rig
 
@@ -77,7 +78,7 @@ def delete_all(server: ApiServer) -> None:
 
 
 async def gone(server: ApiServer) -> None:
-    await until(lambda: not any(server.exists(path) for path in RIGHTS), 20)
+    await until(lambda: not any(server.exists(path) for path in RIGHTS), 60)
 
 
 async def test_all_deleted_at_once_nodes_lose_what_the_bridge_wrote(own: BridgeRig) -> None:
@@ -88,7 +89,7 @@ async def test_all_deleted_at_once_nodes_lose_what_the_bridge_wrote(own: BridgeR
     server.patch(f"/api/v1/nodes/{others}/status", theirs)
     assert held(server) == [True, True, True]
     delete_all(server)
-    await until(lambda: own.resources(node) == NOTHING, 20)
+    await until(lambda: own.resources(node) == NOTHING, 60)
     await gone(server)
     await asyncio.sleep(1)
 
@@ -118,6 +119,20 @@ async def test_a_bridge_that_ends_between_two_deletions_of_helm_removes_them(own
 
     assert own.resources(node) == NOTHING
     await gone(own.cluster)
+
+
+async def test_rights_that_helm_deletes_while_the_bridge_lets_them_go_are_not_held(own: BridgeRig) -> None:
+    """The headers of its patches go out a second before their bodies."""
+    node = await sold(own)
+    own.cluster.kubectl("delete", "deployment", "slacktide-bridge", "-n", SYSTEM, "--wait=false")
+    ending = asyncio.create_task(own.end())
+    await until(lambda: own.resources(node) == NOTHING)
+    await asyncio.sleep(0.4)
+    for path in RIGHTS:
+        own.cluster.delete(path)
+    await ending
+
+    assert not any(own.cluster.exists(path) for path in RIGHTS)
 
 
 async def test_a_replica_that_waits_does_it_where_the_leader_was_killed(own: BridgeRig) -> None:
@@ -155,7 +170,7 @@ async def test_a_namespace_that_is_deleted_alone_holds_nothing_and_nodes_lose_wh
     node = await sold(own)
     own.replica("waits", deployment=DEPLOYMENT)
     own.cluster.kubectl("delete", "namespace", SYSTEM, "--wait=false")
-    await until(lambda: own.resources(node) == NOTHING, 20)
+    await until(lambda: own.resources(node) == NOTHING, 60)
     await own.end()
 
     assert own.resources(node) == NOTHING, "nobody wrote it again"

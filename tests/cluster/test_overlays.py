@@ -90,7 +90,7 @@ def test_with_cert_manager_the_webhook_reads_its_certificate_and_needs_no_right_
     assert ("Role", "slacktide-webhook") not in changed
     rules = changed["ClusterRole", "slacktide-webhook"]["rules"]
     beyond = [rule for rule in rules if not {"get", "list", "watch"}.issuperset(rule["verbs"])]
-    assert beyond == [{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}]
+    assert beyond == [{"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}]
 
 
 def test_network_policies_are_such_as_an_api_server_takes(api_server: ApiServer, tmp_path: Path) -> None:

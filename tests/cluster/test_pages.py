@@ -71,7 +71,7 @@ def test_beside_koordinator(empty: ApiServer, root: Path) -> None:
 
 def test_what_needs_a_node_is_marked() -> None:
     marked = [command.text for command in commands("kubernetes.md") if command.needs_a_node]
-    looks = tuple(f"kubectl {verb} " for verb in ("rollout", "wait", "get", "exec"))
+    looks = tuple(f"kubectl {verb} " for verb in ("rollout", "wait", "get", "slacktide"))
 
     assert len(marked) >= 10
     assert all(text.startswith((*looks, "cpus=")) for text in marked)

@@ -173,7 +173,7 @@ async def test_whatever_is_killed_no_job_runs_without_quota_and_none_is_lost(que
             await kill()
     assert kubelets.most == 4, "half a CPU each, of two"
     assert len(kubelets.seen) == len(jobs), "each ran once"
-    topics = {name: await rig.every(name) for name in NAMES}
+    topics = {name: await rig.records(name) for name in NAMES}
     decisions = [decode(one.value, QueueDecision) for one in topics[QUEUE_DECISION.name]]
     assert list(complaints(topics, decisions)) == []
 
@@ -298,7 +298,7 @@ async def test_a_bridge_that_dies_at_every_write_starts_no_job_twice_and_loses_n
     assert died >= 5, "of all Jobs, and of the victim's stop"
     assert kubelets.most <= 2
     assert len(kubelets.seen) == len(jobs), "the victim ran again, all others once"
-    topics = {name: await rig.every(name) for name in NAMES}
+    topics = {name: await rig.records(name) for name in NAMES}
     decisions = [decode(one.value, QueueDecision) for one in topics[QUEUE_DECISION.name]]
     assert list(complaints(topics, decisions)) == []
     answered = [decode(one.value, QueueOutcome) for one in topics[QUEUE_OUTCOME.name]]

@@ -36,6 +36,7 @@ def run(node: RealNode, namespace: str, name: str, image: str, *command: str) ->
     node.wait(lambda: node.get(path)["status"]["phase"] in {"Running", "Succeeded"}, f"{name} runs")
 
 
+@pytest.mark.story
 def test_a_pod_runs_where_the_kubelet_puts_it(real_node: RealNode, here: str) -> None:
     run(real_node, here, "sleeps", images.BUSYBOX, "sleep", "3600")
     (pod,) = real_node.pods(here)

@@ -82,7 +82,7 @@ class Node:
 
     async def end(self) -> None:
         self.stop.set()
-        await asyncio.wait_for(self.task, 10)
+        await asyncio.wait_for(self.task, 60)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ NEEDED = {
     "slacktide-agent": [
         Act(verb="get", resource="nodes/pods", name="node-1"),
         Act(verb="create", resource="pods/eviction", namespace="batch"),
-        Act(verb="create", resource="events.events.k8s.io", namespace="batch"),
+        Act(verb="create", resource="events", namespace="batch"),
         Act(verb="get", resource="daemonsets.apps", namespace=SYSTEM, name="slacktide-agent"),
         Act(verb="get", resource="namespaces", namespace=SYSTEM, name=SYSTEM),
         Act(verb="watch", resource="nodes", name="node-1"),
@@ -61,7 +61,7 @@ NEEDED = {
     "slacktide-bridge": [
         *(Act(verb=verb, resource="nodes") for verb in ("get", "list", "watch")),
         *(Act(verb=verb, resource="pods") for verb in ("list", "watch")),
-        Act(verb="create", resource="events.events.k8s.io", namespace="batch"),
+        Act(verb="create", resource="events", namespace="batch"),
         Act(verb="patch", resource="nodes/status", name="node-1"),
         Act(verb="create", resource=METRICS),
         Act(verb="patch", resource="nodemetrics.slo.koordinator.sh/status", name="node-1"),
@@ -77,7 +77,7 @@ NEEDED = {
         *(Act(verb=verb, resource="namespaces") for verb in ("get", "list", "watch")),
         *(Act(verb=verb, resource="priorityclasses.scheduling.k8s.io") for verb in ("list", "watch")),
         *(Act(verb=verb, resource="pods", namespace="batch") for verb in ("get", "list")),
-        Act(verb="create", resource="events.events.k8s.io", namespace="batch"),
+        Act(verb="create", resource="events", namespace="batch"),
         Act(verb="create", resource=SECRETS, namespace=SYSTEM),
         *(
             Act(verb=verb, resource=SECRETS, namespace=SYSTEM, name="slacktide-webhook-tls")
@@ -116,7 +116,7 @@ BEYOND = [
     Act(verb="create", resource="pods/eviction", namespace="batch"),
     Act(verb="create", resource="pods/exec", namespace=SYSTEM),
     Act(verb="create", resource="serviceaccounts/token", namespace=SYSTEM),
-    Act(verb="create", resource="events.events.k8s.io", namespace="batch"),
+    Act(verb="create", resource="events", namespace="batch"),
     Act(verb="list", resource="namespaces"),
     *(Act(verb=verb, resource="namespaces", namespace=SYSTEM, name=SYSTEM) for verb in ("patch", "delete")),
     *(
@@ -137,20 +137,20 @@ OF_THESE = {
         "watch nodes",
         "get nodes/pods",
         "create pods/eviction batch",
-        "create events.events.k8s.io batch",
+        "create events batch",
     },
     "slacktide-bridge": {
         *(f"{verb} nodes" for verb in ("get", "list", "watch")),
         *(f"{verb} pods {SYSTEM}" for verb in ("list", "watch")),
         "patch nodes/status",
         f"create {METRICS}",
-        "create events.events.k8s.io batch",
+        "create events batch",
     },
     "slacktide-webhook": {
         *(f"{verb} pods {SYSTEM}" for verb in ("get", "list")),
         *(f"{verb} {PROFILES}" for verb in ("list", "watch")),
         "list namespaces",
-        "create events.events.k8s.io batch",
+        "create events batch",
     },
     "slacktide-stream": set(),
 }

@@ -16,11 +16,12 @@ import pytest
 
 from slacktide.agents.cluster.scheduler import metrics, notices
 from slacktide.agents.cluster.scheduler.notices import ANNOTATION as WOKEN
-from slacktide.agents.cluster.scheduler.pod import ANNOTATION
+from slacktide.streams.decisions.load.own_thresholds import ANNOTATION
 from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.api_server import Json
 from testbed.cluster.programs import Program
-from testbed.cluster.scheduler_rig import SAID_S, SchedulerRig, Scheduling, rigged, scheduling
+from testbed.cluster.scheduler_rig import SchedulerRig, Scheduling, scheduling
+from testbed.cluster.streaming_rig import SAID_S
 from testbed.cluster.virtual_zones import VirtualZones
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]:
 @pytest.fixture
 async def rig(at: Scheduling, embedded_broker: EmbeddedBroker) -> AsyncIterator[SchedulerRig]:
     embedded_broker.apply_topics(3)
-    async with rigged(at, embedded_broker.bootstrap) as rig:
+    async with SchedulerRig(at, embedded_broker.bootstrap).streaming() as rig:
         yield rig
 
 
@@ -181,10 +182,11 @@ async def test_pods_of_another_scheduler_are_told_by_name(rig: SchedulerRig) -> 
     asks = {"requests": {"kubernetes.io/batch-cpu": "1"}, "limits": {"kubernetes.io/batch-cpu": "1"}}
     spec = {"nodeName": node, "containers": [{"name": "main", "image": "none", "resources": asks}]}
     labels = {"koordinator.sh/qosClass": "BE"}
-    await asyncio.to_thread(rig.cluster.pod, rig.namespace, longest, spec=spec, labels=labels)
+    unread = {"scheduling.koordinator.sh/resource-status": "[" * 1_000}
+    await asyncio.to_thread(rig.cluster.pod, rig.namespace, longest, spec=spec, labels=labels, annotations=unread)
     await rig.pods(3, schedulerName="default-scheduler", nodeName=node)
     names = sorted(pod["metadata"]["name"] for pod in rig.listed())
-    assert await _events(rig, 4) == [("NotScheduledByLoad", name) for name in names]
+    assert await _events(rig, 5) == [("FieldIgnored", longest), *(("NotScheduledByLoad", name) for name in names)]
 
 
 async def test_a_restart_in_the_middle_of_a_burst_forgets_no_pod(rig: SchedulerRig) -> None:
@@ -292,18 +294,18 @@ async def test_the_command_answers_over_http_and_tells_how_it_is(rig: SchedulerR
         asked = json.dumps({"Pod": pod, "NodeNames": [node]}).encode()
 
         def ask() -> dict[str, object]:
-            with urllib.request.urlopen(f"{rig.url}/filter", data=asked, timeout=5) as answer:
+            with urllib.request.urlopen(f"{rig.url}/filter", data=asked, timeout=60) as answer:
                 return dict(json.load(answer))
 
         # Its figures are heard within the second in which they are said.
         async with asyncio.timeout(60):
             while (await asyncio.to_thread(ask))["NodeNames"] != [node]:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        with await asyncio.to_thread(urllib.request.urlopen, f"{url}/metrics", timeout=5) as answer:
+        with await asyncio.to_thread(urllib.request.urlopen, f"{url}/metrics", timeout=60) as answer:
             told = answer.read().decode()
         assert 'slacktide_scheduler_answers_total{result="answered",verb="filter"}' in told
         with pytest.raises(urllib.error.HTTPError, match="400") as refused:
-            await asyncio.to_thread(urllib.request.urlopen, f"{rig.url}/filter", b"{}", 5)
+            await asyncio.to_thread(urllib.request.urlopen, f"{rig.url}/filter", b"{}", 60)
         refused.value.close()
         program.stop()
         assert not program.running

@@ -66,7 +66,7 @@ class Node:
 
     async def end(self) -> None:
         self.stop.set()
-        await asyncio.wait_for(self.task, 10)
+        await asyncio.wait_for(self.task, 60)
         await asyncio.to_thread(self.eviction_client.close)
 
     @property

@@ -34,6 +34,7 @@ from testbed.one_machine import eventually
 
 pytestmark = pytest.mark.cluster
 
+MEANWHILE_S = 1.5
 JOB = """\
 metadata:
   labels:
@@ -309,7 +310,7 @@ def test_told_to_stop_it_answers_until_everybody_has_heard_of_it(admitting: ApiS
     namespace = admitting.namespace()
     ended = threading.Thread(target=webhook.stop)
     ended.start()
-    until_s = time.monotonic() + 1.5
+    until_s = time.monotonic() + MEANWHILE_S
     changed = []
     while time.monotonic() < until_s:
         changed.append("probed" in create(admitting, namespace, JOB, **{"app-type": "probe"})["metadata"]["labels"])

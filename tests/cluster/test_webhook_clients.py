@@ -17,6 +17,7 @@ from testbed.cluster.webhook import COLOCATED, NAME, NAMESPACE, PROFILES, Webhoo
 
 pytestmark = pytest.mark.cluster
 
+BATCH = {"koordinator.sh/qosClass": "BE", "koordinator.sh/priority-class": "koord-batch"}
 SERVICE = f"{NAME}.{NAMESPACE}.svc"
 
 
@@ -65,7 +66,7 @@ def posted(webhook: Webhook, path: str, body: Json, certificate: tuple[Path, Pat
         context.load_cert_chain(*certificate)
     request = urllib.request.Request(webhook.url + path, data=json.dumps(body).encode())
     try:
-        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()
@@ -94,7 +95,7 @@ def test_the_api_server_is_answered(asking: ApiServer, guarded: Webhook) -> None
 
 @pytest.mark.parametrize("path", ["/mutate-pods", "/validate-evictions"])
 def test_nobody_else_is_answered(asking: ApiServer, guarded: Webhook, path: str) -> None:
-    pod = asking.pod(asking.namespace(), "job", labels={"koordinator.sh/qosClass": "BE"})
+    pod = asking.pod(asking.namespace(), "job", labels=BATCH)
     asked = review(pod, pod["metadata"]["uid"])
     kubelet = asking.pki.certificate("kubelet", "/O=system:nodes/CN=system:node:a")
     own = asking.pki.certificate("webhooks.kubeconfig", "")
@@ -107,7 +108,7 @@ def test_nobody_else_is_answered(asking: ApiServer, guarded: Webhook, path: str)
 
 def test_one_that_asks_for_no_certificate_tells_nothing_of_a_pod(admitting: ApiServer, webhook: Webhook) -> None:
     namespace, node = admitting.namespace(), admitting.node()
-    pod = admitting.pod(namespace, "job", node=node, labels={"koordinator.sh/qosClass": "BE"})
+    pod = admitting.pod(namespace, "job", node=node, labels=BATCH)
     absent = {"metadata": {"name": "absent", "namespace": namespace}}
 
     status, there = posted(webhook, "/validate-evictions", review(pod, "guess"), None)

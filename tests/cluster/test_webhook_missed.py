@@ -76,7 +76,7 @@ async def test_the_list_names_each_pod_that_came_past_and_no_other(
         "the webhook was unavailable when the pod was created, so profile batch-workload-profile was not applied: "
         "metadata.labels[koordinator.sh/mutated] is absent, not true; "
     )
-    assert event["note"].endswith("Delete the pod, so that its controller recreates it")
+    assert event["note"].endswith("create it anew: no controller is known that creates a deleted pod again")
 
     assert count == len(records), "those of other tests among them"
     [told_of] = [one for one in records if one.namespace in {batch, elsewhere}]

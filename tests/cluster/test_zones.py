@@ -13,8 +13,9 @@ from slacktide.schemas.topics import ZONES
 from slacktide.schemas.zones import NodeZones, Zone, ZoneResources
 from slacktide.streams.records import Out
 from testbed.cluster.api_server import RefusedError
-from testbed.cluster.bridge_rig import GIB, BridgeRig, until
+from testbed.cluster.bridge_rig import BridgeRig, until
 from testbed.cluster.manifests import MANIFESTS
+from testbed.cluster.streaming_rig import GIB
 
 pytestmark = pytest.mark.cluster
 GROUP, PLURAL = "topology.node.k8s.io", "noderesourcetopologies"

@@ -20,7 +20,7 @@ MOUNT = Path("/sys/fs/cgroup")
 SERVICE = PodGroup(uid="5e", tier="burstable", request_milli=1500)
 BATCH = PodGroup(uid="ba", tier="besteffort")
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.demo, pytest.mark.kernel]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def left_behind() -> list[Path]:
     return [folder / OWN for folder in MOUNT.iterdir() if (folder / OWN).exists()]
 
 
-def eventually(true: Callable[[], bool], within_s: float = 5.0) -> bool:
+def eventually(true: Callable[[], bool], within_s: float = 60.0) -> bool:
     until_s = time.monotonic() + within_s
     while not true() and time.monotonic() < until_s:
         time.sleep(0.02)
@@ -89,7 +89,7 @@ def test_pods_that_are_not_wanted_any_more_are_ended_and_removed(groups):
 
     groups.make([SERVICE], 2000)
 
-    assert (kept.poll(), ended.wait(5)) == (None, -signal.SIGKILL)
+    assert (kept.poll(), ended.wait(60)) == (None, -signal.SIGKILL)
     assert not (MOUNT / "cpu" / BATCH.path).exists()
     kept.kill()
     kept.wait()
@@ -104,7 +104,7 @@ def test_nothing_is_left_after_close(groups):
     groups.close()
 
     assert left_behind() == []
-    assert process.wait(5) == -signal.SIGKILL
+    assert process.wait(60) == -signal.SIGKILL
 
 
 def test_two_demos_do_not_meet(groups):
@@ -144,7 +144,7 @@ def test_what_a_crashed_run_left_is_gone_at_the_next_start():
     groups = Groups(MOUNT)
     try:
         assert groups.open(2000) == 1
-        assert stray.wait(5) == -signal.SIGKILL
+        assert stray.wait(60) == -signal.SIGKILL
         assert not (MOUNT / "cpu" / BATCH.path).exists()
         assert alive(os.getpid())
     finally:

@@ -16,6 +16,8 @@ from click.testing import CliRunner
 from slacktide.deploy.cli.main import cli
 from testbed.one_machine import Up, eventually
 
+pytestmark = pytest.mark.demo
+
 READY_S = 60.0
 """With room for the sample's calibration on a busy machine."""
 NOT_ROOT = ("unshare", "--user") if os.geteuid() == 0 else ()

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +22,9 @@ RUNNERS = {"uml": HERE / "cgroup2-vm", "qemu": HERE / "cgroup2-qemu"}
 """By mark."""
 INSIDE = "CGROUP2_VM" in os.environ
 REPORT = "CGROUP2_VM_REPORT"
-VM_S_MAX = 300
-"""How long all tests of a kernel may take (QEMU: 40 s); then it is booted once more, and the account tells of it.
+STILL_S, VM_S_MAX = 240, 1_800
+"""How long a kernel may tell and print nothing: then it is booted once more, and the account tells of it. And how long
+all its tests may take (QEMU: 40 s), however busy the machine is.
 
 QEMU has stood still once in some hundred runs: whoever waits for it any longer learns nothing more.
 """
@@ -70,7 +72,7 @@ class InVm(pytest.Item):
             inside = [item for item in self.session.items if isinstance(item, InVm) and item.vm == self.vm]
             results[self.vm], stood_still = _run(RUNNERS[self.vm], [item.nodeid for item in inside])
             if stood_still:
-                told = f"{self.vm} stood still for {VM_S_MAX} s and was booted anew; it had said:\n{stood_still}"
+                told = f"{self.vm} stood still for {STILL_S} s and was booted anew; it had said:\n{stood_still}"
                 self.user_properties.append((FIGURES, told))
         if why := results[self.vm][self.nodeid]:
             raise InVmError(why)
@@ -95,7 +97,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if marker is not None and marker.kwargs.get("inside", True):
                 assert item.parent is not None
                 items[index] = InVm.from_parent(item.parent, name=item.name, mark=mark)
-                items[index].own_markers = [*item.own_markers, pytest.mark.timeout(3 * VM_S_MAX).mark]
+                longest = pytest.mark.timeout(2 * VM_S_MAX + STILL_S)
+                items[index].own_markers = [*item.own_markers, longest.mark, pytest.mark.alone.mark]
 
 
 def _run(runner: Path, nodeids: list[str]) -> tuple[dict[str, str], str]:
@@ -109,27 +112,41 @@ def _run(runner: Path, nodeids: list[str]) -> tuple[dict[str, str], str]:
 def _booted(runner: Path, nodeids: list[str]) -> tuple[bool, dict[str, str], str]:
     """Whether the kernel came to an end, how each test ended, and all that was printed."""
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report")
+        report, output = Path(folder, "report"), Path(folder, "output")
         report.touch()
-        with subprocess.Popen(
-            [sys.executable, runner, *PYTEST, f"--confcutdir={HERE}", f"--basetemp={folder}/tmp", *nodeids],
-            env=os.environ | {REPORT: str(report)},
-            cwd=HERE.parents[1],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        ) as process:
-            try:
-                said, ended = process.communicate(timeout=VM_S_MAX)[0], True
-            except subprocess.TimeoutExpired:
+        with (
+            output.open("wb") as out,
+            subprocess.Popen(
+                [sys.executable, runner, *PYTEST, f"--confcutdir={HERE}", f"--basetemp={folder}/tmp", *nodeids],
+                env=os.environ | {REPORT: str(report)},
+                cwd=HERE.parents[1],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            ) as process,
+        ):
+            ended = _ended(process, [report, output])
+            if not ended:
                 process.terminate()
-                said, ended = process.communicate()[0], False
         told = [json.loads(line) for line in report.read_text().splitlines()]
-    printed = said.decode(errors="replace")
+        printed = output.read_text(errors="replace")
     unfinished = f"did not end inside; all that was printed:\n{printed}"
     results = dict.fromkeys(nodeids, unfinished)
     for nodeid, why in told:
         results[nodeid] = why if results[nodeid] == unfinished else "\n".join(filter(None, [results[nodeid], why]))
     return ended, results, printed
+
+
+def _ended(process: subprocess.Popen[bytes], files: list[Path]) -> bool:
+    """Whether it comes to an end, for as long as these files grow."""
+    begun_s = grown_s = time.monotonic()
+    sizes: list[int] = []
+    while process.poll() is None:
+        now_s, before, sizes = time.monotonic(), sizes, [file.stat().st_size for file in files]
+        grown_s = grown_s if sizes == before else now_s
+        if now_s > min(grown_s + STILL_S, begun_s + VM_S_MAX):
+            return False
+        time.sleep(0.2)
+    return True
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -9,8 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+from testbed.reaching import needs
 
 V1 = pytest.param(1, marks=pytest.mark.kernel, id="v1")
 V2 = pytest.param(2, marks=pytest.mark.uml, id="v2")
@@ -31,6 +34,14 @@ def on(*kernels: object) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("groups", kernels, indirect=True)
 
 
+class Throttling(NamedTuple):
+    """The kernel's own counters, which count no time in which others have the machine."""
+
+    periods: int
+    throttled: int
+
+
+@needs("kernel", "uml", "qemu")
 class Groups:
     """``kubepods`` with its tiers; relative paths begin below it."""
 
@@ -44,6 +55,8 @@ class Groups:
         self._processes: list[subprocess.Popen] = []
         for group in ("besteffort", "burstable"):
             self.make(group)
+        # Other work on this machine is not what is measured.
+        self.weigh("262144" if version == 1 else "10000")
 
     def make(self, group: str, *, enabled: bool = True) -> None:
         """Make a group and all above it, with controllers handed on to it (v2)."""
@@ -56,6 +69,10 @@ class Groups:
                     (above / "cgroup.subtree_control").write_text(control)
                 above /= part
                 above.mkdir(exist_ok=True)
+
+    def weigh(self, weight: str) -> None:
+        """Against all else that runs on the machine."""
+        (self.cpu.parent / ("cpu.shares" if self.version == 1 else "cpu.weight")).write_text(weight)
 
     def add_pod(self, tier: str, uid: str) -> str:
         """A pod with one container; returns its group."""
@@ -87,6 +104,12 @@ class Groups:
         if text is not None:
             file.write_text(text)
         return file.read_text().strip()
+
+    def throttling(self, group: str) -> Throttling:
+        """What the kernel has counted by now."""
+        text = (self.cpu / group / "cpu.stat").read_text()
+        told = {name: int(count) for name, count in (line.split() for line in text.splitlines())}
+        return Throttling(told["nr_periods"], told["nr_throttled"])
 
     def freezer(self, group: str) -> Path:
         """The file that freezes a group."""
@@ -133,6 +156,12 @@ class Groups:
                     stream.close()
         for root in {*self.roots, self.cpuset_root}:
             _remove((root / self.kubepods).parent)
+
+
+def used_ticks(process: subprocess.Popen) -> int:
+    """CPU time of a process."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def _roots(version: int) -> list[Path]:

@@ -23,6 +23,8 @@ from testbed.exporter import ExportedPod, Exporter
 from testbed.one_machine import SLACKTIDE, Up, policy
 from testbed.recorded_cluster import prometheus
 
+pytestmark = [pytest.mark.alone, pytest.mark.prometheus]
+
 CPUS = 64
 """What the node is described with: there is always something left to sell."""
 SERVICE_MILLI = 400
@@ -34,7 +36,6 @@ SOLD_CORES, USED_CORES = 0.5, 0.05
 @on(V1)
 @pytest.mark.timeout(180)
 def test_it_reports_what_slacktide_published(groups: Groups, tmp_path: Path) -> None:
-    (groups.cpu.parent / "cpu.shares").write_text("262144")  # other work on this machine is not what is measured
     groups.start(groups.add_pod("burstable", SERVICE), DUTY.format(milli=SERVICE_MILLI))
     groups.start(groups.add_pod("besteffort", BATCH), BUSY_LONG)
     amounts = {"cpu": str(CPUS), "memory": str(psutil.virtual_memory().total)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.groups import BUSY, CONTAINER, Groups
+from kernel.groups import BUSY, CONTAINER, Groups, used_ticks
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.cgroup.best_effort import CgroupBestEffort
 from slacktide.schemas.errors import CgroupError
@@ -46,12 +46,6 @@ def ready(process):
     return process
 
 
-def used_ticks(process) -> int:
-    """CPU time of a process."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
-
-
 def stands_still(process) -> bool:
     before = used_ticks(process)
     time.sleep(0.15)
@@ -60,7 +54,7 @@ def stands_still(process) -> bool:
 
 def goes_on(process) -> bool:
     before = used_ticks(process)
-    return eventually(lambda: used_ticks(process) > before, 5)
+    return eventually(lambda: used_ticks(process) > before, 30)
 
 
 def test_a_pod_ends_when_it_is_asked_to(groups, pods, pod) -> None:
@@ -68,7 +62,7 @@ def test_a_pod_ends_when_it_is_asked_to(groups, pods, pod) -> None:
     before = pods.processes(UID)
     pods.terminate(UID)
 
-    assert [process.wait(5) for process in processes] == [-signal.SIGTERM] * 3
+    assert [process.wait(30) for process in processes] == [-signal.SIGTERM] * 3
     assert (before, pods.processes(UID)) == (3, 0)
 
 
@@ -79,16 +73,15 @@ def test_one_that_does_not_listen_is_killed(groups, pods, pod) -> None:
     assert process.poll() is None
     pods.kill(UID)
 
-    assert process.wait(5) == -signal.SIGKILL
+    assert process.wait(30) == -signal.SIGKILL
 
 
 def test_one_that_forks_all_the_time_is_killed_with_all_that_it_starts(groups, pods, pod) -> None:
     ready(groups.start(pod, BREEDING))
-    time.sleep(0.05)
-    assert pods.processes(UID) > 0
+    assert eventually(lambda: pods.processes(UID) > 0, 30)
     pods.kill(UID)
 
-    assert eventually(lambda: pods.processes(UID) == 0, 2)
+    assert eventually(lambda: pods.processes(UID) == 0, 60)
     assert pods.frozen() == frozenset()
 
 
@@ -108,12 +101,12 @@ def test_a_frozen_pod_can_be_ended(groups, pods, pod) -> None:
     listening = groups.start(pod)
     pods.freeze(UID)
     pods.terminate(UID)
-    assert listening.wait(5) == -signal.SIGTERM
+    assert listening.wait(30) == -signal.SIGTERM
 
     deaf = ready(groups.start(pod, DEAF))
     pods.freeze(UID)
     pods.kill(UID)
-    assert deaf.wait(5) == -signal.SIGKILL
+    assert deaf.wait(30) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("tier", ["burstable", "."], ids=["burstable", "guaranteed"])

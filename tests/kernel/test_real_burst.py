@@ -93,7 +93,7 @@ class Node:
         for _ in range(count):
             self.look()
 
-    def look_until(self, done: Callable[[ContainerBurst], bool], within_s: float = 20) -> None:
+    def look_until(self, done: Callable[[ContainerBurst], bool], within_s: float = 60) -> None:
         end = time.monotonic() + within_s
         time.sleep(LOOK_S)
         while not any(map(done, self.look())):

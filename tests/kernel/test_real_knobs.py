@@ -21,6 +21,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.resource_qos import CpuQos, MemoryQos, QosClass, QosPolicies, ResourceQos
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst
 from slacktide.schemas.sample import Limits
+from testbed.one_machine import eventually
 
 MIB = 1 << 20
 AMOUNTS = Resources(cpu_milli=64_000, mem_bytes=64 << 30)
@@ -110,19 +111,23 @@ def test_who_bought_more_gets_more_of_a_cpu_that_both_want(groups: Groups, kerne
     node = Node(groups, kernel, little, much)
     for pod in (little, much):
         os.sched_setaffinity(groups.start(node.groups[pod.uid]).pid, {0})
-    time.sleep(0.2)
-    used = used_milli(kernel, 1.5)
+    used: dict[str, int] = {}
 
-    assert 2 < used["2-much"] / max(1, used["1-little"]) < 8
+    def shared() -> bool:
+        """In some second: one that others cut short says little."""
+        used.update(used_milli(kernel, 1.5))
+        return 2 < used["2-much"] / max(1, used["1-little"]) < 8
+
+    assert eventually(shared, 60), used
 
 
 def test_a_pod_is_held_to_the_cpu_that_it_bought(groups: Groups, kernel: CgroupKernel) -> None:
     node = Node(groups, kernel, pod_of("1-be", "BestEffort", Resources(batch_cpu_milli=100)))
     groups.start(node.groups["1-be"])
-    time.sleep(0.2)
 
+    assert eventually(lambda: groups.throttling(node.groups["1-be"]).throttled >= 5, 60)
     # A guest whose host is busy counts what it waited for, too; without a quota it is a whole CPU.
-    assert used_milli(kernel, 1)["1-be"] < 450
+    assert eventually(lambda: 0 < used_milli(kernel, 1)["1-be"] < 450, 60)
     assert node.held("pod/1-be", "cfs_quota_us") == [10_000]
     assert all(one.result == "applied" for one in node.outcomes())
 
@@ -141,9 +146,12 @@ def test_free_pods_get_what_a_mid_pod_leaves_and_the_mid_pod_its_limit(groups: G
     kernel.hold(Limits(be_cfs_quota_us=10_000))
     for pod in (mid, free):
         os.sched_setaffinity(groups.start(node.groups[pod.uid]).pid, {0})
-    time.sleep(0.2)
-    used = used_milli(kernel, 1.5)
-    assert used["1-mid"] > 2 * max(1, used["2-free"])
+
+    def yields() -> bool:
+        used = used_milli(kernel, 1.5)
+        return used["1-mid"] > 2 * max(1, used["2-free"])
+
+    assert eventually(yields, 60)
     assert kernel.limits().be_cfs_quota_us == 10_000
     assert groups.quota("besteffort").split()[0] in {"-1", "max"}
 
@@ -152,7 +160,7 @@ def test_a_pod_that_takes_more_memory_than_it_bought_is_killed(groups: Groups, k
     node = Node(groups, kernel, pod_of("1-be", "BestEffort", Resources(batch_mem_bytes=32 * MIB)))
     process = groups.start(node.groups["1-be"], TAKES_64_MIB)
 
-    assert process.wait(timeout=20) == -signal.SIGKILL
+    assert process.wait(timeout=60) == -signal.SIGKILL
     assert node.held("pod/1-be", "mem_limit_bytes") == node.held("pod/1-be/main", "mem_limit_bytes") == [32 * MIB]
 
 
@@ -213,13 +221,17 @@ def test_an_idle_pod_yields_to_its_siblings_and_gets_its_weight_back(groups: Gro
     idled = [node.held(f"pod/{uid}", "cpu_idle") for uid in ("1-be", "2-proxy")]
     for pod in (batch, critical):
         os.sched_setaffinity(groups.start(node.groups[pod.uid]).pid, {0})
-    time.sleep(0.2)
-    used = used_milli(kernel, 1.5)
+    used: dict[str, int] = {}
+
+    def yields() -> bool:
+        used.update(used_milli(kernel, 1.5))
+        return used["2-proxy"] > 20 * max(1, used["1-be"])
+
+    assert eventually(yields, 60), used
     weight = ("cpu.shares", "2") if groups.version == 1 else ("cpu.weight", "1")
     (groups.cpu / "besteffort" / weight[0]).write_text(weight[1])  # as the kubelet does each minute
 
     assert idled == [[1], [0]]
-    assert used["2-proxy"] > 20 * max(1, used["1-be"])
     assert {one.result for one in node.outcomes()} == {"applied"}
     node.agent.policy(msgspec.structs.replace(ON, version="on"))
     node.pass_s(30)
@@ -267,7 +279,7 @@ def test_somebody_who_writes_a_knob_all_the_time_is_told_of_and_left_alone(
     try:
         for _ in range(50):
             written.clear()
-            written.wait(5)
+            written.wait(60)
             node.pass_s(1)
     finally:
         stop.set()

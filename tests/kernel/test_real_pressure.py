@@ -33,6 +33,8 @@ from slacktide.streams.decisions.suppress.cpu_pressure import fold
 from slacktide.streams.decisions.suppress.cpu_suppress import UNLIMITED
 from testbed.rungs import machine_cannot
 
+pytestmark = pytest.mark.alone
+
 PROC = Path("/proc")
 MOUNT = Path("/sys/fs/cgroup")
 CAP_SYS_RESOURCE = 24
@@ -114,6 +116,7 @@ async def test_a_plain_file_is_not_written(tmp_path: Path) -> None:
 
 
 @on(V1, V2_WHOLE)
+@pytest.mark.story
 async def test_the_groups_of_latency_sensitive_pods_are_waited_on_and_no_other(groups: Groups) -> None:
     root = unified_of(groups)
     groups.add_pod("besteffort", "be")
@@ -208,7 +211,6 @@ async def test_stall_beside_a_best_effort_pod_stops_it_and_the_proof_gives_it_ba
     groups: Groups, tmp_path: Path
 ) -> None:
     """A service and two best-effort processes want one CPU: the service waits because of them."""
-    (groups.cpu.parent / "cpu.shares").write_text("262144")  # other work on this machine is not what is measured
     unified_of(groups)
     cpu = min(os.sched_getaffinity(0))
     for pod in (groups.add_pod("burstable", "ls"), groups.add_pod("besteffort", "be")):

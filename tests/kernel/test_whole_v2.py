@@ -77,7 +77,7 @@ def test_memory_high_slows_a_pod_that_takes_more_and_does_not_end_it(
     group = groups.cpu / pods[1]
     kernel.put(key, 16 * MIB)
     process = groups.start(pods[1], TAKES_48_MIB)
-    assert eventually(lambda: figures(group / "memory.events")["high"], 20)
+    assert eventually(lambda: figures(group / "memory.events")["high"], 60)
     time.sleep(1)
     held_bytes = int((group / "memory.current").read_text())
     waited_us = int((group / "memory.pressure").read_text().split()[-1].removeprefix("total="))
@@ -89,6 +89,7 @@ def test_memory_high_slows_a_pod_that_takes_more_and_does_not_end_it(
     assert figures(group / "memory.events")["oom_kill"] == 0
 
 
+@pytest.mark.story
 def test_idle_best_effort_pods_run_only_where_nobody_else_wants_to(
     groups: Groups, kernel: CgroupKernel, pods: tuple[str, str]
 ) -> None:
@@ -103,13 +104,11 @@ def test_idle_best_effort_pods_run_only_where_nobody_else_wants_to(
         return own / (own + others)
 
     key = KnobKey(BEST_EFFORT_TIER, "cpu_idle")
-    fair = share_of_best_effort()
+    assert eventually(lambda: share_of_best_effort() > 0.3, 60), "both run"
     kernel.put(key, 1)
-    idle = share_of_best_effort()
+    assert eventually(lambda: share_of_best_effort() < 0.1, 60), "it runs in what is left"
     kernel.put(key, 0)
 
-    assert fair == pytest.approx(0.5, abs=0.2)
-    assert idle < 0.1
     assert (groups.cpu / "besteffort/cpu.weight").read_text() == "1\n"
 
 
@@ -124,4 +123,4 @@ def test_nothing_is_missing_in_a_reading_and_it_tells_of_pressure(
         assert reading.missing == []
         return reading.use.pressure.cpu_some_pct
 
-    assert eventually(pressed_pct, 20, every_s=0.5) > 0
+    assert eventually(pressed_pct, 60, every_s=0.5) > 0

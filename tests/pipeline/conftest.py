@@ -1,4 +1,4 @@
-"""What tests of stream workers share: both engines in turn, and on each broker topics with a policy in force."""
+"""What tests of stream workers share: on each broker topics with a policy in force."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ import pytest
 
 from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.samples import SUPPRESS
-from testbed.stream_rig import PARTITIONS, Rig, Shell
-
-
-@pytest.fixture(params=["plain", "faust"])
-def shell(request: pytest.FixtureRequest) -> Shell:
-    named: Shell = request.param
-    return named
+from testbed.stream_rig import PARTITIONS, Rig
 
 
 @pytest.fixture

@@ -255,15 +255,14 @@ async def test_the_loop_closes_with_each_part_under_its_own_name(granted: Guarde
     assert "uthorization" not in logged()
 
 
-@pytest.mark.parametrize("shell", ["faust", "plain"])
 async def test_a_worker_that_may_not_join_its_group_names_the_right_and_joins_once_it_may(
-    granted: GuardedKafka, tmp_path: Path, shell: str
+    granted: GuardedKafka, tmp_path: Path
 ) -> None:
     """The client stops all work for the group until somebody takes its error."""
     granted.forget()
     applied(granted)
     door = granted.doors["stream"]
-    where = ["--bootstrap", str(door), "--kafka-config", door.security.file, "--shell", shell]
+    where = ["--bootstrap", str(door), "--kafka-config", door.security.file]
     with running_part(tmp_path, "stream", *where) as worker:
         async with granted.group_denied("User:slacktide-stream", STREAM_GROUP):
             await asyncio.to_thread(worker.wait, lambda: "serving" in worker.log_text, "endpoints")

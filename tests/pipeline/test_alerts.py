@@ -14,6 +14,7 @@ from slacktide.agents import metrics as of_agents
 from slacktide.agents.cluster.bridge import metrics as of_bridges
 from slacktide.agents.cluster.scheduler import metrics as of_schedulers
 from slacktide.schemas.topics import TOPICS
+from slacktide.streams.explain.facts import alert_severity
 from testbed.prometheus import promtool, served
 
 ROOT = Path(__file__).parents[2]
@@ -48,8 +49,15 @@ def test_the_first_record_that_is_refused_is_an_increase(refused: Counter, role:
 
 @pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in RULES])
 def test_each_says_how_bad_it_is_what_it_means_and_what_to_do(rule: dict[str, Any]) -> None:
-    assert rule["labels"]["severity"] in {"info", "warning", "critical"}
-    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+    said = rule["annotations"]
+    assert said.keys() == {"summary", "fact", "nodes", "description", "runbook_url"}
+    assert said["nodes"] in {"some", "all"}
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in RULES])
+def test_each_is_as_severe_as_its_fact_in_explain_and_the_console(rule: dict[str, Any]) -> None:
+    said = rule["annotations"]
+    assert rule["labels"]["severity"] == alert_severity(said["fact"], some_nodes=said["nodes"] == "some")
 
 
 @pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in RULES])
@@ -60,6 +68,8 @@ def test_each_has_a_runbook_of_its_name(rule: dict[str, Any]) -> None:
     assert re.findall(r"^## .*", runbook.read_text(), re.MULTILINE) == ["## Diagnose", "## Fix"]
 
 
+@pytest.mark.story
+@pytest.mark.prometheus
 def test_promtool_takes_them() -> None:
     code, said = promtool("check", "rules", ALERTS)
 
@@ -75,7 +85,8 @@ def cases() -> list[dict[str, Any]]:
         written = re.sub(
             r"{{ \$labels\.(\w+) }}", lambda label, labels=labels: labels[label[1]], annotations[name]["description"]
         )
-        fired["exp_annotations"] |= {"description": written, "runbook_url": annotations[name]["runbook_url"]}
+        kept = {key: annotations[name][key] for key in ("fact", "nodes", "runbook_url")}
+        fired["exp_annotations"] |= {"description": written, **kept}
     return found
 
 
@@ -86,6 +97,8 @@ def _fired(case: dict[str, Any]) -> list[dict[str, Any]]:
     return fired
 
 
+@pytest.mark.story
+@pytest.mark.prometheus
 def test_each_fires_when_it_shall_and_only_then(tmp_path: Path) -> None:
     file = tmp_path / "tests.yaml"
     file.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "5s", "tests": cases()}))
@@ -98,6 +111,8 @@ def test_each_fires_when_it_shall_and_only_then(tmp_path: Path) -> None:
     assert fired == silent == {rule["alert"] for rule in RULES}
 
 
+@pytest.mark.story
+@pytest.mark.prometheus
 def test_a_rule_that_is_broken_is_noticed(tmp_path: Path) -> None:
     """The test above would tell: here every threshold is out of reach."""
     broken = tmp_path / "alerts.yaml"

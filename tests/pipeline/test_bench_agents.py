@@ -8,7 +8,7 @@ from bench.rig import Rig
 
 from testbed.brokers import KafkaCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.timeout(300)]
 AGENTS = 12
 
 

@@ -25,7 +25,7 @@ from testbed.brokers import DATED_BY_CLIENTS, KafkaBroker
 from testbed.feed import Workers
 from testbed.one_machine import NODE, VirtualNode
 from testbed.samples import SUPPRESS, keyframe, sample
-from testbed.stream_rig import PARTITIONS, Rig, Shell, partition_of, until
+from testbed.stream_rig import PARTITIONS, Rig, partition_of, until
 
 AS_BEFORE = DATED_BY_CLIENTS | {"message.timestamp.after.max.ms": str(2**63 - 1)}
 """Older installations: records carry the times of their producers, and Kafka before 3.6 took any."""
@@ -41,19 +41,19 @@ async def put_at(rig: Rig, one: NodeSample, time_ms: int) -> None:
     await append(rig.bootstrap, SAMPLE.name, partition_of(one.node), made)
 
 
-async def test_records_of_any_time_stop_no_worker(kafka_broker: KafkaBroker, shell: Shell) -> None:
+async def test_records_of_any_time_stop_no_worker(kafka_broker: KafkaBroker) -> None:
     """Each is the first that a worker finds when it starts: from there it reads back."""
     kafka_broker.apply_topics(PARTITIONS, AS_BEFORE)
     node, other = "node-1", "node-2"
     async with Rig(kafka_broker.bootstrap) as rig:
         await rig.publish(SUPPRESS)
-        async with rig.worker(shell):
+        async with rig.worker():
             await rig.answered([one for each in (node, other) for one in await sent(rig, [keyframe(1, each)])])
         for seq, time_ms in enumerate(ODD_TIMES_MS, start=2):
             odd = sample(seq, node)
             await put_at(rig, odd, time_ms)
             good = await sent(rig, [keyframe(seq, "node-5"), sample(seq, other)])
-            async with rig.worker(shell):
+            async with rig.worker():
                 await rig.answered([odd, *good])
 
 
@@ -122,7 +122,7 @@ async def test_an_agent_whose_clock_is_wrong_is_answered(
     kafka_broker.apply_topics(PARTITIONS)
     async with Rig(kafka_broker.bootstrap) as rig, Workers(rig) as workers:
         await rig.publish(SUPPRESS)
-        workers.start("faust", "worker")
+        workers.start("worker")
         true_ns = time.time_ns
         monkeypatch.setattr(time, "time", lambda: true_ns() / 10**9 + wrong_by_s)
         monkeypatch.setattr(time, "time_ns", lambda: true_ns() + wrong_by_s * 10**9)

@@ -21,7 +21,7 @@ from testbed.batches import Stored, append, bomb
 from testbed.brokers import KafkaBroker
 from testbed.feed import Workers
 from testbed.samples import SUPPRESS, keyframe, sample
-from testbed.stream_rig import PARTITIONS, Rig, Shell, partition_of
+from testbed.stream_rig import PARTITIONS, Rig, partition_of
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 NODE = "node-1"
@@ -57,9 +57,9 @@ async def letters(rig: Rig, count: int) -> list[DeadLetter]:
     return found
 
 
-async def test_each_codec_is_read(rig: Rig, shell: Shell) -> None:
+async def test_each_codec_is_read(rig: Rig) -> None:
     """Whether a producer compresses, or the topic's ``compression.type`` has the broker do so."""
-    async with rig.worker(shell):
+    async with rig.worker():
         for number, codec in enumerate(CODECS):
             await rig.answered(await send(rig, codec, 1 + 100 * number))
         for number, codec in enumerate(CODECS, start=len(CODECS)):
@@ -68,10 +68,10 @@ async def test_each_codec_is_read(rig: Rig, shell: Shell) -> None:
     assert not await rig.read(DEAD_LETTER.name)
 
 
-async def test_a_batch_that_inflates_without_end_costs_itself_only(rig: Rig, shell: Shell) -> None:
+async def test_a_batch_that_inflates_without_end_costs_itself_only(rig: Rig) -> None:
     bombs: dict[str, Stored] = {codec: bomb(codec, size_bytes) for codec, size_bytes in BOMBS.items()}
     async with Workers(rig) as workers:
-        pid = workers.start(shell, "worker")
+        pid = workers.start("worker")
         await rig.answered(await send(rig, None, 1))
         before_bytes = most_bytes(pid)
         offsets = []

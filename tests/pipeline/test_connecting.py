@@ -21,7 +21,7 @@ from testbed.guarded import GuardedKafka
 from testbed.one_machine import NODE, SLACKTIDE, VirtualNode, eventually
 
 pytestmark = [pytest.mark.kafka]
-TOLD_S = 10.0
+TOLD_S = 25.0
 Lines = dict[str, str]
 
 

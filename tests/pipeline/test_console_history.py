@@ -72,7 +72,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 async def _recorded(path: Path, node: VirtualNode, up: Up) -> Recorded:
     counts = {topic.name: 0 for topic in TOPICS}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not all(counts.values()):
             await asyncio.sleep(0.2)
             counts = await partition_counts(up.cluster, list(counts))

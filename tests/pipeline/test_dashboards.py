@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from slacktide.schemas.connection import Cluster
@@ -52,6 +53,8 @@ def test_there_are_a_node_and_the_cluster_and_no_panel_is_empty() -> None:
         assert all(panel["targets"] and panel["title"] for panel in dashboard["panels"])
 
 
+@pytest.mark.story
+@pytest.mark.prometheus
 def test_every_query_parses(tmp_path: Path) -> None:
     rules = [{"record": f"query_{number}", "expr": query} for number, query in enumerate(queries())]
     file = tmp_path / "rules.yaml"
@@ -86,7 +89,7 @@ def answer(prometheus: str, query: str) -> list[Any]:
     """What it has for a query."""
     url = f"{prometheus}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
     try:
-        with urllib.request.urlopen(url, timeout=10) as response:
+        with urllib.request.urlopen(url, timeout=60) as response:
             told = json.load(response)
     except OSError:  # not up yet
         return []
@@ -101,6 +104,8 @@ async def put(bootstrap: str, *records: Out) -> None:
     await sender.close()
 
 
+@pytest.mark.story
+@pytest.mark.prometheus
 async def test_a_running_stack_has_data_for_every_query(tmp_path: Path) -> None:
     """A limit, an eviction that is wanted, and records that nobody can use, as an operator would see them."""
     (tmp_path / "node").mkdir()

@@ -56,7 +56,7 @@ def process(command: list[str], folder: Path, until: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("part", "topic"),
-    [("plain", SAMPLE), ("faust", SAMPLE), ("governor", OUTCOME), ("agent", COMMAND), ("bridge", ALLOCATABLE)],
+    [("worker", SAMPLE), ("governor", OUTCOME), ("agent", COMMAND), ("bridge", ALLOCATABLE)],
 )
 def test_no_part_creates_a_topic_that_was_deleted(
     creating_broker: KafkaBroker, tmp_path: Path, part: str, topic: Topic
@@ -66,8 +66,7 @@ def test_no_part_creates_a_topic_that_was_deleted(
     where = creating_broker.bootstrap
     with VirtualNode(tmp_path) as node:
         command, until = {
-            "plain": ([*STREAM, "--shell", "plain", "--bootstrap", where], "partitions assigned"),
-            "faust": ([*STREAM, "--shell", "faust", "--bootstrap", where], "partitions assigned"),
+            "worker": ([*STREAM, "--bootstrap", where], "partitions assigned"),
             "governor": ([*STREAM, "--bootstrap", where], "elected as the eviction governor"),
             "agent": (
                 [*AGENT, "--bootstrap", where, *node.arguments, "--state-folder", str(tmp_path / "state")],

@@ -26,7 +26,7 @@ from testbed.history.acts import done_twice
 from testbed.one_machine import NODE, VirtualNode
 from testbed.sampled import sampled
 from testbed.samples import SUPPRESS, keyframe
-from testbed.stream_rig import PARTITIONS, Rig, Shell, until
+from testbed.stream_rig import PARTITIONS, Rig, until
 
 pytestmark = pytest.mark.kafka
 
@@ -57,13 +57,13 @@ def answerers(rig: Rig, since_ms: int) -> list[str]:
 
 
 async def test_one_of_three_brokers_killed_under_load_costs_no_answer_and_repeats_no_act(
-    kafka_cluster: KafkaCluster, shell: Shell, tmp_path: Path
+    kafka_cluster: KafkaCluster, tmp_path: Path
 ) -> None:
     """Also the one that leads the nodes' partition; it comes back as a follower."""
     kafka_cluster.apply_topics(PARTITIONS)
     async with Rig(kafka_cluster.bootstrap) as rig, Workers(rig) as workers:
         await rig.publish(SUPPRESS)
-        workers.start(shell, "worker")
+        workers.start("worker")
         with VirtualNode(tmp_path) as node:
             async with agent_of(node, kafka_cluster.bootstrap, tmp_path):
                 feed = Feed(rig)
@@ -83,11 +83,11 @@ async def test_one_of_three_brokers_killed_under_load_costs_no_answer_and_repeat
 
 
 async def test_a_broker_that_stands_still_for_longer_than_a_write_may_take_costs_no_answer(
-    rig: Rig, kafka_broker: KafkaBroker, shell: Shell
+    rig: Rig, kafka_broker: KafkaBroker
 ) -> None:
     """The write fails while its samples are at hand: the session ends with them, and the next one answers them."""
     async with Workers(rig) as workers:
-        workers.start(shell, "worker")
+        workers.start("worker")
         feed = Feed(rig)
         await workers.answering("worker")
         os.kill(kafka_broker.pid, signal.SIGSTOP)
@@ -101,11 +101,11 @@ async def test_a_broker_that_stands_still_for_longer_than_a_write_may_take_costs
 
 
 async def test_a_worker_killed_beside_another_is_covered_by_the_guard_and_nothing_is_lost_or_done_twice(
-    rig: Rig, shell: Shell, tmp_path: Path
+    rig: Rig, tmp_path: Path
 ) -> None:
     async with Workers(rig) as workers:
         for name in ("first", "second"):
-            workers.start(shell, name)
+            workers.start(name)
         with VirtualNode(tmp_path) as node:
             async with agent_of(node, rig.bootstrap, tmp_path):
                 feed = Feed(rig)
@@ -131,15 +131,13 @@ async def test_a_worker_killed_beside_another_is_covered_by_the_guard_and_nothin
     assert gap, "the guard acted while nobody answered"
 
 
-async def test_a_worker_that_stood_still_for_longer_than_its_session_says_nothing_of_what_it_missed(
-    rig: Rig, shell: Shell
-) -> None:
+async def test_a_worker_that_stood_still_for_longer_than_its_session_says_nothing_of_what_it_missed(rig: Rig) -> None:
     """It neither answers what it had fetched nor takes back what another has committed; it works on as a new member."""
     async with Workers(rig) as workers:
-        workers.start(shell, "sleeper")
+        workers.start("sleeper")
         feed = Feed(rig)
         await workers.answering("sleeper")
-        workers.start(shell, "heir")
+        workers.start("heir")
         await workers.answering("sleeper", "heir")
         workers.tell("sleeper", signal.SIGSTOP)
         await workers.answering("heir", last=200)
@@ -169,10 +167,10 @@ def _key(one: NodeSample) -> tuple[str, str, int]:
 
 
 async def test_a_worker_says_that_its_topic_is_gone_and_goes_on_when_it_is_there_again(
-    rig: Rig, kafka_broker: KafkaBroker, shell: Shell
+    rig: Rig, kafka_broker: KafkaBroker
 ) -> None:
     """The one topic alone: else a worker without partitions would take others for their owners."""
-    async with rig.worker(shell) as worker:
+    async with rig.worker() as worker:
         await rig.send(before := [keyframe(1, "node-1")])
         await rig.answered(before)
         admin = AIOKafkaAdminClient(bootstrap_servers=rig.bootstrap)
@@ -188,12 +186,11 @@ async def test_a_worker_says_that_its_topic_is_gone_and_goes_on_when_it_is_there
     assert answer.answer == "set"
 
 
-@pytest.mark.parametrize("shell", ["faust"])  # the other one may take longer than anybody would wait
 async def test_topics_deleted_and_made_anew_cost_worker_and_agent_no_restart(
-    rig: Rig, kafka_broker: KafkaBroker, shell: Shell, tmp_path: Path
+    rig: Rig, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     """All offsets begin at 0 again; samples of the new topics are answered, and the answers reach the agent."""
-    worker = rig.start(shell)
+    worker = rig.start()
     try:
         await worker.ready()
         with VirtualNode(tmp_path) as node:

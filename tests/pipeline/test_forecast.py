@@ -54,7 +54,7 @@ async def test_mid_is_sold_by_what_production_pods_were_seen_to_use_and_not_befo
 
     where = embedded_broker.bootstrap
     with VirtualNode(tmp_path) as node:
-        async with rig.worker("plain"):
+        async with rig.worker():
             async with agent_of(node, where, tmp_path, train_every_ms=TRAIN_EVERY_MS):
                 found = await soon(figures, "mid resources", enough=sold)
                 metrics = [decode(one.value, NodeMetric) for one in await rig.read(METRIC.name) if one.value]

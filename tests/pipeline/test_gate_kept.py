@@ -46,7 +46,7 @@ def agent(node: VirtualNode, broker: EmbeddedBroker, state: Path) -> Iterator[tu
 
 async def learned(state: Path) -> int:
     """The baseline in the state folder, once there is one."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (gate := State(state).gate()) is None:  # noqa: ASYNC110 - what is asked is a file
             await asyncio.sleep(0.02)
     return gate.base_permille

@@ -25,6 +25,8 @@ from testbed.figure_readers import FigureReaders
 from testbed.samples import FACTS, SUPPRESS, keyframe
 from testbed.stream_rig import PARTITIONS, Rig, partition_of
 
+pytestmark = pytest.mark.nightly  # on Apache Kafka
+
 UNCOVERED_S = UNCOVERED_MS / 1_000
 NODES = [f"node-{number}" for number in range(24)]
 """Six in each partition: so many that fall silent together freeze."""
@@ -90,18 +92,18 @@ async def test_figures_hold_between_two_publications_until_their_worker_stops_an
     """A reader that comes later finds the same at once."""
     nodes = {"node-1", "node-2"}
     async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers:
-        async with rig.worker("faust"):
-            await soon(lambda: readers.fresh() == nodes, 15, readers.fresh)
+        async with rig.worker():
+            await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
             await all_the_while(lambda: readers.fresh() == nodes, UNCOVERED_S + SLACK_S, readers.fresh)
             count = await times_published(rig, "node-1")
             async with FigureReaders(rig.bootstrap) as late:
-                took_s = await soon(lambda: late.fresh() == nodes, 10, late.fresh)
+                took_s = await soon(lambda: late.fresh() == nodes, 60, late.fresh)
                 laid_aside = late.laid_aside
         assert readers.fresh() == nodes, "a restart may take a moment"
         froze_s = await soon(lambda: readers.frozen() == nodes, UNCOVERED_S + SLACK_S, readers.frozen)
 
     assert count <= 3, "while its window grew, and no more"
-    assert took_s < 6
+    assert took_s < LONG_MS / 2_000
     assert froze_s > UNCOVERED_S - SLACK_S
     assert [*laid_aside, *readers.laid_aside] == []
 
@@ -114,14 +116,14 @@ async def test_of_a_partition_that_stops_only_its_nodes_freeze(embedded_broker: 
         async with (
             agents(rig, set(NODES)) as working,
             FigureReaders(rig.bootstrap) as readers,
-            rig.worker("plain") as running,
+            rig.worker() as running,
         ):
-            await soon(lambda: readers.fresh() == set(NODES), 15, readers.fresh)
+            await soon(lambda: readers.fresh() == set(NODES), 60, readers.fresh)
             working.alive -= stopped
             await soon(lambda: readers.frozen() == stopped, 2 * UNCOVERED_S, readers.frozen)
             alarm, fresh = running.health.not_fresh, readers.fresh()
             working.alive |= stopped
-            await soon(lambda: readers.fresh() == set(NODES), 15, readers.fresh)
+            await soon(lambda: readers.fresh() == set(NODES), 60, readers.fresh)
 
     assert fresh == set(NODES) - stopped
     assert "6 of 24 nodes fell silent together" in alarm
@@ -133,8 +135,8 @@ async def test_without_heartbeats_figures_hold_for_15_s_after_each_publication(e
     nodes = {"node-1"}
     async with Rig(embedded_broker.bootstrap) as rig:
         await rig.publish(SUPPRESS)
-        async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers, rig.worker("plain") as running:
-            await soon(lambda: readers.fresh() == nodes, 15, readers.fresh)
+        async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers, rig.worker() as running:
+            await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
             await asyncio.sleep(2)
             worker: Any = running.worker
             worker.heartbeats = lambda *_, **__: []
@@ -144,7 +146,7 @@ async def test_without_heartbeats_figures_hold_for_15_s_after_each_publication(e
             await soon(lambda: readers.frozen() == nodes, UNCOVERED_S + SLACK_S + 5, readers.frozen)
             after = len(await rig.beats(METRIC.name))
             del worker.heartbeats
-            await soon(lambda: readers.fresh() == nodes, 5, readers.fresh)
+            await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
 
     assert beaten > 0
     assert after <= beaten + PARTITIONS, "one was on its way"
@@ -158,13 +160,13 @@ async def test_when_another_owner_takes_over_the_old_ones_late_heartbeats_do_not
     nodes = {"node-1", "node-2", "node-3"}
     async with Rig(broker.bootstrap, republish_ms=LONG_MS) as rig:
         await rig.publish(SUPPRESS)
-        old = rig.process("plain", "old")
+        old = rig.process("old")
         try:
             async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers:
                 await soon(lambda: readers.fresh() == nodes, 30, readers.fresh)
                 last = await beat_of(rig, "old")
                 old.send_signal(signal.SIGSTOP)
-                async with rig.worker("plain", "new"):
+                async with rig.worker("new"):
                     next_ = await beat_of(rig, "new")
                     old.send_signal(signal.SIGCONT)
                     await pretend(rig, last)
@@ -180,7 +182,7 @@ async def test_when_another_owner_takes_over_the_old_ones_late_heartbeats_do_not
 
 async def beat_of(rig: Rig, worker: str) -> Heartbeat:
     """Its last heartbeat of partition 1; waited for until it covers node-1."""
-    until_s = time.monotonic() + 15
+    until_s = time.monotonic() + 60
     while True:
         read = [heartbeat_of(one.headers) for one in await rig.beats(METRIC.name) if one.partition == 1]
         found = [beat for beat in read if beat.worker == worker]
@@ -219,20 +221,20 @@ async def test_a_node_that_fell_silent_long_after_its_last_publication_is_called
         inventory = [NodeInventory(node=node, revision=revision_of(one), facts=one) for node, one in facts.items()]
         await rig.put(INVENTORY.name, [(one.node.encode(), encode(one), partition_of(one.node)) for one in inventory])
         async with agents(rig, nodes) as working, FigureReaders(rig.bootstrap) as readers:
-            async with rig.worker("plain", "first"):
-                await soon(lambda: readers.fresh() == nodes, 15, readers.fresh)
+            async with rig.worker("first"):
+                await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
                 await asyncio.sleep(25)
                 working.alive.remove("node-3")
-            async with rig.worker("plain", "second"):
+            async with rig.worker("second"):
                 await soon(lambda: readers.stale() == {"node-3"}, 30, lambda: (readers.stale(), readers.frozen()))
-                await soon(lambda: readers.fresh() == nodes - {"node-3"}, 5, readers.fresh)
+                await soon(lambda: readers.fresh() == nodes - {"node-3"}, 60, readers.fresh)
                 await all_the_while(lambda: readers.stale() == {"node-3"}, UNCOVERED_S + SLACK_S, readers.stale)
 
 
 async def test_a_compacted_heartbeat_names_no_node(rig: Rig) -> None:
     """Its value is null: a reader that does not know heartbeats takes it for the removal of an unknown node."""
-    async with agents(rig, {"node-1"}), rig.worker("plain"):
-        until_s = time.monotonic() + 15
+    async with agents(rig, {"node-1"}), rig.worker():
+        until_s = time.monotonic() + 60
         while not (beats := await rig.beats(SCORE.name)):
             assert time.monotonic() < until_s
             await asyncio.sleep(0.2)

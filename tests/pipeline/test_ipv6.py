@@ -43,7 +43,7 @@ def test_a_sample_is_answered_and_both_parts_are_ready(broker: KafkaBroker, tmp_
         try:
             assert eventually(lambda: records(broker.bootstrap, COMMAND, NodeCommand, NODE), START_S)
             for port in ports:
-                with urllib.request.urlopen(f"http://[::1]:{port}/live", timeout=5) as answer:
+                with urllib.request.urlopen(f"http://[::1]:{port}/live", timeout=60) as answer:
                     assert answer.status == 200
         finally:
             for part in running_parts:

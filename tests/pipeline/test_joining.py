@@ -15,35 +15,37 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLES
-from slacktide.streams.engine.session import Session, ShellSettings
+from slacktide.streams.engine.session import Session, WorkerSettings
 from slacktide.streams.kafka.group import Group
 from slacktide.streams.records import Place
 from slacktide.streams.worker import Worker
 from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.waiting import soon
 
+SESSION_S = 0.4
+
 
 async def test_a_session_ends_where_the_group_assigns_nothing(embedded_broker: EmbeddedBroker) -> None:
     """It fails after five session timeouts, so that the next one joins anew."""
     embedded_broker.apply_topics(1)
-    settings = ShellSettings(bootstrap=Cluster(embedded_broker.bootstrap), session_timeout_ms=400)
+    settings = WorkerSettings(bootstrap=Cluster(embedded_broker.bootstrap), session_timeout_ms=round(SESSION_S * 1_000))
     stop = asyncio.Event()
     async with Session(Worker("w"), settings, stop, Health(), SystemClock().wall_ms) as session:
         await session.until(stop, session.connect())
         with pytest.raises(LogError, match="the group assigned no partitions within 2 s"):
-            await asyncio.wait_for(session.until(stop), 20)
+            await asyncio.wait_for(session.until(stop), 60)
 
 
 async def test_a_session_goes_on_where_the_group_assigns_none_of_them(embedded_broker: EmbeddedBroker) -> None:
     """Other workers may have them all."""
     embedded_broker.apply_topics(1)
-    settings = ShellSettings(bootstrap=Cluster(embedded_broker.bootstrap), session_timeout_ms=400)
+    settings = WorkerSettings(bootstrap=Cluster(embedded_broker.bootstrap), session_timeout_ms=round(SESSION_S * 1_000))
     stop = asyncio.Event()
     async with Session(Worker("w"), settings, stop, Health(), SystemClock().wall_ms) as session:
         await session.until(stop, session.connect())
         session.assigned(frozenset(), 1)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(session.until(stop), 4)
+            await asyncio.wait_for(session.until(stop), 10 * SESSION_S)
 
 
 @pytest.mark.kafka
@@ -51,7 +53,7 @@ async def test_members_that_join_one_after_the_other_get_their_partitions(kafka_
     """Also where one is slow: a member whose second request begins a rebalance keeps all others from their end."""
     kafka_broker.apply_topics(2)
     shares: dict[str, set[int]] = {}
-    async with _member(kafka_broker, "slow", shares) as slow, asyncio.timeout(20):
+    async with _member(kafka_broker, "slow", shares) as slow, asyncio.timeout(60):
         coordinator = slow._consumer._coordinator
         send = coordinator._send_req
 
@@ -61,12 +63,12 @@ async def test_members_that_join_one_after_the_other_get_their_partitions(kafka_
             return await send(request)
 
         coordinator._send_req = send_late
-        before = slow.generation
+        before = coordinator.generation
         coordinator.request_rejoin()
         await asyncio.sleep(0.45)  # a second request would be on its way now
         async with _member(kafka_broker, "quick", shares):
-            await soon(lambda: asyncio.sleep(0, dict(shares)), "a partition for each", 15, enough=shared)
-        assert slow.generation <= before + 3, "joined anew by the first, by the second, and at most once more"
+            await soon(lambda: asyncio.sleep(0, dict(shares)), "a partition for each", 60, enough=shared)
+        assert coordinator.generation <= before + 3, "joined anew by the first, by the second, and at most once more"
 
 
 def shared(partitions: Mapping[str, set[int]]) -> bool:

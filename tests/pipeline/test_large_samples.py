@@ -45,7 +45,10 @@ from testbed.parts import running_part
 from testbed.sampled import sampled
 from testbed.waiting import soon
 
-pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"),
+]
 """A client that is cancelled as it connects anew, as after a refusal, leaves its socket to the collector."""
 
 
@@ -207,6 +210,7 @@ async def test_a_list_beyond_all_limits_is_left_out_and_named(
     assert [len(sample.pods) for sample in last if sample.pods is not None][-1] == 10
 
 
+@pytest.mark.story
 @pytest.mark.kafka
 async def test_a_worker_decides_by_a_compressed_list(
     kafka_broker: KafkaBroker, server: KubeletServer, kubelet: Kubelet, tmp_path: Path
@@ -228,6 +232,7 @@ async def test_a_worker_decides_by_a_compressed_list(
     assert max(len(sample.pods or ()) for sample in found) == 2_500
 
 
+@pytest.mark.story
 @pytest.mark.kafka
 async def test_what_a_topic_refuses_costs_only_itself(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     """An operator has set max.message.bytes: a sample goes without its pods, an outcome becomes a dead letter."""
@@ -260,6 +265,7 @@ async def test_what_a_topic_refuses_costs_only_itself(kafka_broker: KafkaBroker,
     assert "MessageSizeTooLargeError; see max.message.bytes of the topic" in letters[0].reason
 
 
+@pytest.mark.story
 @pytest.mark.kafka
 @pytest.mark.parametrize("compress", [False, True], ids=["plain", "compressed"])
 async def test_of_many_records_each_is_written_or_refused(kafka_broker: KafkaBroker, compress: bool) -> None:  # noqa: FBT001

@@ -35,7 +35,7 @@ async def test_a_worker_names_each_topic_that_lacks_partitions_and_answers_once_
 ) -> None:
     monkeypatch.setattr("slacktide.streams.kafka.group.METADATA_MS", 1_000)
     kafka_broker.apply_topics(PARTITIONS)
-    async with Rig(kafka_broker.bootstrap) as rig, rig.worker("plain") as running:
+    async with Rig(kafka_broker.bootstrap) as rig, rig.worker() as running:
         await alter(rig.bootstrap, {SAMPLE.name: MORE})
         await until(lambda: "kafka-topics" in running.health.not_ready, "the worker reports it")
         commands = ALTER.findall(running.health.not_ready)

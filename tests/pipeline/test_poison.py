@@ -50,7 +50,7 @@ async def test_100000_records_that_nobody_can_use_stop_nothing(rig: Rig) -> None
     bad = flood()
     good = [keyframe(seq, "node-5") for seq in range(1, BAD // CHUNK + 2)]
     async with Workers(rig) as workers:
-        process = psutil.Process(workers.start("faust", "worker"))
+        process = psutil.Process(workers.start("worker"))
         await rig.send(good[:1])
         await rig.answered(good[:1])
         before_bytes = process.memory_info().rss

@@ -7,11 +7,15 @@ import json
 import signal
 import sys
 
+import pytest
+
 from slacktide.streams.worker.answering import Shadow
 from testbed.policies import policy_from
 from testbed.samples import SUPPRESS, keyframe
 from testbed.stream_rig import Rig
 from testbed.waiting import soon
+
+pytestmark = pytest.mark.nightly  # on Apache Kafka
 
 NODES = [f"node-{number}" for number in range(6)]
 TIGHT = policy_from(
@@ -36,7 +40,7 @@ async def compare(rig: Rig, *arguments: str) -> tuple[int, str, str]:
 
 
 async def test_it_follows_a_shadow_live_and_looks_up_what_was_said(rig: Rig) -> None:
-    async with rig.worker("plain", shadow=Shadow("w", TIGHT)):
+    async with rig.worker(shadow=Shadow("w", TIGHT)):
         following = asyncio.create_task(compare(rig, "--for", "5s", "--output", "json"))
         for seq in range(1, 25):
             await rig.send([keyframe(seq, node) for node in NODES])
@@ -61,7 +65,7 @@ async def test_it_follows_a_shadow_live_and_looks_up_what_was_said(rig: Rig) -> 
 
 
 async def test_ctrl_c_ends_it_with_what_was_compared_until_then(rig: Rig) -> None:
-    async with rig.worker("plain", shadow=Shadow("w", TIGHT)):
+    async with rig.worker(shadow=Shadow("w", TIGHT)):
         process = await begun(rig, "--for", "1h", "--output", "json")
         for seq in range(1, 25):
             await rig.send([keyframe(seq, node) for node in NODES])
@@ -74,7 +78,7 @@ async def test_ctrl_c_ends_it_with_what_was_compared_until_then(rig: Rig) -> Non
 
 
 async def test_a_node_that_no_shadow_answers_for_is_told_with_those_that_are_near(rig: Rig) -> None:
-    async with rig.worker("plain", shadow=Shadow("w", TIGHT)):
+    async with rig.worker(shadow=Shadow("w", TIGHT)):
         await rig.send([keyframe(1, node) for node in NODES])
         code, out, err = await compare(rig, "--for", "4s", "--since", "1h", "--node", "node-33")
 
@@ -83,7 +87,7 @@ async def test_a_node_that_no_shadow_answers_for_is_told_with_those_that_are_nea
 
 
 async def test_it_says_how_to_start_a_shadow_where_there_is_none(rig: Rig) -> None:
-    async with rig.worker("plain"):
+    async with rig.worker():
         await rig.send([keyframe(1, node) for node in NODES])
         await rig.answered([keyframe(1, node) for node in NODES])
         code, out, err = await compare(rig, "--since", "1h")

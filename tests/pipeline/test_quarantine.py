@@ -6,22 +6,22 @@ import asyncio
 import contextlib
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
+import msgspec
 import pytest
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.dead_letter import DeadLetter
-from slacktide.schemas.topics import DEAD_LETTER
+from slacktide.schemas.inventory import Resources, revision_of
+from slacktide.schemas.sample_columns_codec import encoded
+from slacktide.schemas.topics import DEAD_LETTER, METRIC, SAMPLE_COLUMNS
 from testbed.brokers import KafkaBroker
-from testbed.crashing_worker import POISON
-from testbed.samples import SUPPRESS, keyframe
-from testbed.stream_rig import PARTITIONS, SESSION_MS, Rig, Shell
+from testbed.samples import BATCH, PODS, SERVICE, SUPPRESS, keyframe
+from testbed.stream_rig import PARTITIONS, Rig
+from testbed.worker_process import POISON, RAISES
 
 PARTITION = 1
-TESTS = Path(__file__).resolve().parent.parent
 CRASH_S = 90
 
 
@@ -34,10 +34,9 @@ async def rig(kafka_broker: KafkaBroker) -> AsyncIterator[Rig]:
 
 
 @contextlib.contextmanager
-def worker(rig: Rig, shell: Shell, name: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker(rig: Rig, name: str) -> Iterator[subprocess.Popen[bytes]]:
     """A worker that each sample of the node ``poison`` kills."""
-    arguments = [sys.executable, "-m", "testbed.crashing_worker", shell, name, rig.bootstrap, rig.group]
-    process = subprocess.Popen([*arguments, str(SESSION_MS)], stdin=subprocess.DEVNULL, cwd=TESTS)
+    process = rig.process(name)
     try:
         yield process
     finally:
@@ -45,19 +44,19 @@ def worker(rig: Rig, shell: Shell, name: str) -> Iterator[subprocess.Popen[bytes
         process.wait()
 
 
-async def killed_by_the_poison(rig: Rig, shell: Shell, name: str) -> None:
-    with worker(rig, shell, name) as process:
+async def killed_by_the_poison(rig: Rig, name: str) -> None:
+    with worker(rig, name) as process:
         assert await asyncio.to_thread(process.wait, CRASH_S) == -signal.SIGKILL
 
 
 @pytest.mark.kafka
-async def test_what_kills_two_workers_is_quarantined_and_the_third_goes_on(rig: Rig, shell: Shell) -> None:
+async def test_what_kills_two_workers_is_quarantined_and_the_third_goes_on(rig: Rig) -> None:
     """The samples around it are answered, those of its own node that come later, too: each cost one more life."""
     before, after = keyframe(1, "node-a"), keyframe(1, "node-b")
     await rig.send([before, keyframe(1, POISON), after], lambda _: PARTITION)
-    await killed_by_the_poison(rig, shell, "first")
-    await killed_by_the_poison(rig, shell, "second")
-    with worker(rig, shell, "third") as third:
+    await killed_by_the_poison(rig, "first")
+    await killed_by_the_poison(rig, "second")
+    with worker(rig, "third") as third:
         answers = await rig.answered([before, after])
         later = keyframe(2, "node-a")
         await rig.send([later], lambda _: PARTITION)
@@ -68,3 +67,44 @@ async def test_what_kills_two_workers_is_quarantined_and_the_third_goes_on(rig: 
     [letter] = [decode(record.value, DeadLetter) for record in await rig.read(DEAD_LETTER.name)]
     assert (letter.partition, letter.offset, letter.key) == (PARTITION, 1, POISON)
     assert "two workers crashed" in letter.reason
+
+
+@pytest.mark.kafka
+async def test_an_error_that_nothing_isolates_ends_one_worker_and_the_next_goes_on(rig: Rig) -> None:
+    """It ends the first one without a clean handover; the second finds the record in a fork, and lays it aside."""
+    others = [keyframe(1, "node-a"), keyframe(1, "node-b")]
+    await rig.send([others[0], keyframe(1, RAISES), others[1]], lambda _: PARTITION)
+    with worker(rig, "first") as process:
+        assert await asyncio.to_thread(process.wait, CRASH_S) == 1
+    with worker(rig, "second") as second:
+        answers = await rig.answered(others)
+        [letter] = await rig.dead_letters()
+        later = keyframe(2, "node-a")
+        await rig.send([later], lambda _: PARTITION)
+        answers += await rig.answered([later])
+        assert second.poll() is None
+
+    assert {answer.answer for answer in answers} == {"set"}
+    assert (letter.partition, letter.offset, letter.key) == (PARTITION, 1, RAISES)
+    assert "not isolated" in letter.reason
+
+
+@pytest.mark.kafka
+async def test_invalid_text_behind_sound_numbers_ends_no_worker(rig: Rig) -> None:
+    """Its node's figures are computed by the rules, which read all of the sample; each comes to a dead letter."""
+    pods = [SERVICE, msgspec.structs.replace(BATCH, requests=Resources(free_cpu_milli=100))]
+    good = [keyframe(seq, node) for seq in range(1, 9) for node in ("node-1", "node-5")]
+    bad = [encoded(keyframe(seq, "bad", pods=pods, pods_revision=revision_of(pods)), pods) for seq in range(1, 9)]
+    records = [(b"bad", value if seq < 3 else value[:-1] + b',"psi":"x"}', PARTITION) for seq, value in enumerate(bad)]
+    with worker(rig, "only") as only:
+        for at, record in enumerate(records):
+            await rig.put(SAMPLE_COLUMNS.name, [record])
+            its = good[2 * at : 2 * at + 2]
+            await rig.send_columns(its, PODS)
+            answers = await rig.answered(its)
+            assert {answer.answer for answer in answers} == {"set"}
+        letters = await rig.dead_letters()
+        assert only.poll() is None
+
+    assert all("$.psi" in letter.reason for letter in letters)
+    assert {record.key for record in await rig.read(METRIC.name)} == {b"node-1", b"node-5", b"bad"}

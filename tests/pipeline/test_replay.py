@@ -34,7 +34,7 @@ async def answered(broker, *forged: NodeCommand) -> None:
     broker.apply_topics(PARTITIONS)
     async with Rig(broker.bootstrap) as rig:
         await rig.publish(SUPPRESS)
-        async with rig.worker("plain"):
+        async with rig.worker():
             await rig.send(SAMPLES)
             await until(lambda: len(rig.answers) == len(SAMPLES), "all are answered")
         await rig.put(COMMAND.name, [(one.node.encode(), encode(one), partition_of(one.node)) for one in forged])

@@ -94,7 +94,8 @@ async def test_the_policy_in_force_sets_the_thresholds(embedded_broker: Embedded
         await until(lambda: not health.not_ready)
         assert await refusal() == (
             "slacktide: usage_exceeds_threshold:cpu: over placement-config usageThresholds.cpu 65 percent: "
-            "node uses 25 percent, pod counts 1700m (estimatedScalingFactors.cpu 85 percent of 2000m)"
+            "node uses 25 percent "
+            "with the pods assigned to it, pod counts 1700m (estimatedScalingFactors.cpu 85 percent of 2000m)"
         )
         looser = policy_from(placement={"usageThresholds": {"cpu": 0}})
         await sender.send([Out(topic=POLICY.name, key=KEY.encode(), value=encode(looser))])

@@ -23,10 +23,13 @@ from testbed.brokers import EmbeddedBroker
 from testbed.samples import BATCH, GIB, SERVICE, SUPPRESS, keyframe
 from testbed.stream_rig import PARTITIONS, Rig, until
 
+pytestmark = pytest.mark.nightly  # on Apache Kafka
+
 NODES = [f"node-{number}" for number in range(10)]
 PODS = [SERVICE, msgspec.structs.replace(BATCH, requests=Resources(batch_cpu_milli=700, batch_mem_bytes=GIB))]
 EVERY_S = 0.5
-STALE_S = 10.0
+STALE_S, LATE_S = 10.0, 6.0
+"""When a node is stale, and by how much later that is told on a busy machine."""
 
 
 class Agents:
@@ -80,7 +83,7 @@ async def stale_nodes(rig: Rig) -> set[str]:
 
 async def when(rig: Rig, node: str, *, stale: bool) -> tuple[NodeMetric, NodeAllocatable, NodeScore]:
     """Wait until it is said of the node that it is stale, or not."""
-    until_s = time.monotonic() + 20
+    until_s = time.monotonic() + 60
     while (said := await last(rig, node)) is None or {bool(one.stale_ms) for one in said} != {stale}:
         assert time.monotonic() < until_s, f"{node}: {said}"
         await asyncio.sleep(0.1)
@@ -91,7 +94,7 @@ async def test_an_agent_that_stops_makes_its_node_stale_and_one_that_comes_back_
     rig: Rig, agents: Agents
 ) -> None:
     """Within 10 s nothing new is placed there; what runs there keeps what it has asked for."""
-    async with rig.worker("faust"):
+    async with rig.worker():
         before = await when(rig, "node-3", stale=False)
         agents.alive.remove("node-3")
         metric, allocatable, score = await when(rig, "node-3", stale=True)
@@ -104,7 +107,7 @@ async def test_an_agent_that_stops_makes_its_node_stale_and_one_that_comes_back_
     assert (score.batch_left.cpu_milli, score.batch_left.mem_bytes) == (0, 0)
     assert metric.node_use == before[0].node_use
     assert metric.stale_ms <= took_s * 1_000
-    assert took_s < STALE_S + 2
+    assert took_s < STALE_S + LATE_S
     assert (after[1].batch_cpu_milli or 0) > 700
     assert await stale_nodes(rig) == {"node-3"}
 
@@ -117,7 +120,7 @@ async def test_where_six_of_ten_fall_silent_at_once_their_figures_stay_and_an_al
         await rig.publish(SUPPRESS)
         agents = Agents(rig)
         working = asyncio.create_task(agents.run())
-        async with rig.worker("plain") as running:
+        async with rig.worker() as running:
             await when(rig, NODES[-1], stale=False)
             agents.alive -= set(NODES[:6])
             await until(lambda: "6 of 10 nodes fell silent together" in running.health.not_fresh, "the alarm")
@@ -139,7 +142,7 @@ async def test_a_worker_that_stood_still_says_of_nobody_that_it_is_stale(embedde
         await rig.publish(SUPPRESS)
         agents = Agents(rig)
         working = asyncio.create_task(agents.run())
-        process = rig.process("plain", "w")
+        process = rig.process("w")
         try:
             await when(rig, NODES[-1], stale=False)
             await said_at_end(rig)

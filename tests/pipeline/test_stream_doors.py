@@ -20,10 +20,11 @@ from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import COMMAND, INVENTORY, POLICY, SAMPLE
 from slacktide.streams.kafka import WHOLE, History, Sender, Tail, last_of_each_key, partition_counts, places_of
+from slacktide.streams.kafka.connecting import silent
 from slacktide.streams.records import Out
 from slacktide.streams.worker import Worker
 from testbed.bad_headers import MARKER, put_bad_header
-from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
+from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker, free_port
 from testbed.samples import START_MS, SUPPRESS, keyframe, policy_record, record_of, sample
 from testbed.stream_rig import PARTITIONS, Rig
 
@@ -66,7 +67,7 @@ async def test_a_broker_that_takes_a_connection_and_never_answers_is_given_up_an
     with socket.create_server(("127.0.0.1", 0)) as mute:
         bootstrap = f"127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(LogError, match=f"{bootstrap}: no answer; check that the broker runs"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await partition_counts(Cluster(bootstrap), (SAMPLE.name,))
 
 
@@ -95,6 +96,7 @@ async def test_a_read_back_ends_at_the_position_and_begins_in_time(rig: Rig) -> 
     ]
 
 
+@pytest.mark.kafka
 async def test_a_read_back_of_many_nodes_begins_in_time_too(kafka_broker: KafkaBroker) -> None:
     """Where the broker finds a record by its time, however many stand behind it."""
     kafka_broker.apply_topics(PARTITIONS, DATED_BY_CLIENTS)
@@ -127,7 +129,7 @@ async def test_a_header_name_that_is_no_text_stops_nothing(rig: Rig) -> None:
     headers = ("before", MARKER, "behind")
     said = [(b"node-1", encode(each), name) for each, name in zip(samples, headers, strict=True)]
     await put_bad_header(rig.bootstrap, SAMPLE.name, 1, said)
-    async with rig.worker("faust"), Tail(rig.cluster, WAIT_MS) as reader:
+    async with rig.worker(), Tail(rig.cluster, WAIT_MS) as reader:
         answers = await rig.answered(samples)
         *_, record = (await reader.read({(SAMPLE.name, number): WHOLE for number in range(PARTITIONS)})).records
 
@@ -156,7 +158,7 @@ async def test_an_answer_that_the_log_refuses_becomes_a_dead_letter_and_the_node
     async with Rig(wordless_broker.bootstrap) as rig:
         await rig.publish(SUPPRESS)
         await rig.send([wordy, lean])
-        async with rig.worker("plain"):
+        async with rig.worker():
             answers = await rig.answered([wordy, lean])
             letters = await rig.dead_letters()
             await rig.send([after := sample(2, "node-4", limits=Limits(be_cfs_quota_us=160_000))])
@@ -181,3 +183,13 @@ async def _configure_commands(bootstrap: str, configs: dict[str, str]) -> None:
     await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, COMMAND.name, configs=configs)])
     await asyncio.sleep(0.5)  # the broker takes its own time to heed it
     await admin.close()
+
+
+async def test_an_address_that_failed_is_not_named_once_the_cluster_answers(embedded_broker: EmbeddedBroker) -> None:
+    """The broker may have moved: nobody tries there again."""
+    gone = Cluster(f"127.0.0.1:{free_port()}")
+    with pytest.raises(LogError):
+        await partition_counts(gone, (POLICY.name,))
+    assert str(gone) in silent(3)
+    await partition_counts(embedded_broker.cluster, (POLICY.name,))
+    assert silent(3) == "no answer within 3 s"

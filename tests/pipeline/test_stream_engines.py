@@ -13,23 +13,23 @@ from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, POLICY, SAM
 from slacktide.streams.engine import on_faust
 from slacktide.streams.kafka import POLL_RECORDS_MAX
 from testbed.samples import SUPPRESS, keyframe, sample
-from testbed.stream_rig import PARTITIONS, Rig, Shell, until
+from testbed.stream_rig import PARTITIONS, Rig, until
 from testbed.waiting import soon
 
 NODES = [f"node-{number}" for number in range(6)]
 
 
-async def test_every_sample_is_answered_in_its_partition_and_only_then_committed(rig: Rig, shell: Shell) -> None:
+async def test_every_sample_is_answered_in_its_partition_and_only_then_committed(rig: Rig) -> None:
     """Across a clean stop and a start nothing is answered twice, and what was said before is known again."""
     first = [keyframe(1, node) for node in NODES] + [sample(seq, node) for seq in range(2, 5) for node in NODES]
     await rig.send(first)
-    async with rig.worker(shell) as running:
+    async with rig.worker() as running:
         answers = await rig.answered(first)
         await running.stopped()
     committed = await rig.committed()
     second = [sample(seq, node) for seq in range(5, 8) for node in NODES]
     await rig.send(second)
-    async with rig.worker(shell):
+    async with rig.worker():
         answers += await rig.answered(second)
         # Nothing is published of a partition until its windows are whole; then with the next sample.
         for seq in range(8, 60):
@@ -51,10 +51,10 @@ async def test_every_sample_is_answered_in_its_partition_and_only_then_committed
         assert {record.key: record.partition for record in records} == said
 
 
-async def test_what_operators_say_takes_effect_while_the_worker_runs(rig: Rig, shell: Shell) -> None:
+async def test_what_operators_say_takes_effect_while_the_worker_runs(rig: Rig) -> None:
     """A policy, a bad policy, and the end of a node."""
     off = policy_of(SUPPRESS.colocation, msgspec.structs.replace(SUPPRESS.resource_threshold, enable=False))
-    async with rig.worker(shell) as running:
+    async with rig.worker() as running:
         await rig.send([keyframe(1, "node-1")])
         [first] = await rig.answered([keyframe(1, "node-1")])
         await rig.put(POLICY.name, [(b"policy", b"{", 0)])
@@ -85,14 +85,14 @@ async def test_no_partition_waits_for_the_others_where_a_worker_falls_behind(
     monkeypatch.setattr(on_faust._Consumer, "on_buffer_full", lambda _, place: paused.append(place))
     backlog = [sample(seq, node) for seq in range(1, 2 * POLL_RECORDS_MAX) for node in NODES]
     await rig.send(backlog)
-    async with rig.worker("faust"):
+    async with rig.worker():
         await rig.answered(backlog)
 
     assert paused == []
 
 
 async def test_health_says_when_the_worker_can_work_and_when_it_has(rig: Rig) -> None:
-    running = rig.start("faust")
+    running = rig.start()
     before = running.health.not_ready
     await running.ready()
     joined = running.health.not_fresh

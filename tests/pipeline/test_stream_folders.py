@@ -10,7 +10,7 @@ import pytest
 
 from testbed.parts import Part, running_part
 from testbed.samples import keyframe
-from testbed.stream_rig import Rig, Shell
+from testbed.stream_rig import Rig
 
 READ_ONLY = "for each in /tmp /var/tmp; do mount --rbind $each $each; done; "
 READ_ONLY += "for each in / /tmp /var/tmp; do mount -o remount,bind,ro $each || exit; done; "
@@ -28,15 +28,15 @@ def folders(tmp_path: Path) -> Iterator[dict[str, Path]]:
 
 
 @contextlib.contextmanager
-def worker(rig: Rig, shell: Shell, folders: dict[str, Path], *wrapped: str) -> Iterator[Part]:
-    options = ["--bootstrap", rig.bootstrap, "--group", rig.group, "--shell", shell]
+def worker(rig: Rig, folders: dict[str, Path], *wrapped: str) -> Iterator[Part]:
+    options = ["--bootstrap", rig.bootstrap, "--group", rig.group]
     place = ["env", "-C", str(folders["work"]), f"TMPDIR={folders['temporary']}", f"HOME={folders['home']}"]
     with running_part(folders["work"].parent, "stream", *options, prefix=[*place, *wrapped]) as part:
         yield part
 
 
-async def test_a_killed_worker_leaves_no_folder(rig: Rig, shell: Shell, folders: dict[str, Path]) -> None:
-    with worker(rig, shell, folders) as part:
+async def test_a_killed_worker_leaves_no_folder(rig: Rig, folders: dict[str, Path]) -> None:
+    with worker(rig, folders) as part:
         await rig.send(sent := [keyframe(1, "node-1")])
         [answer] = await rig.answered(sent, part)
         during = [path for folder in folders.values() for path in folder.rglob("*")]
@@ -47,9 +47,9 @@ async def test_a_killed_worker_leaves_no_folder(rig: Rig, shell: Shell, folders:
     assert [path for folder in folders.values() for path in folder.rglob("*")] == []
 
 
-async def test_a_worker_runs_where_nothing_can_be_written(rig: Rig, shell: Shell, folders: dict[str, Path]) -> None:
+async def test_a_worker_runs_where_nothing_can_be_written(rig: Rig, folders: dict[str, Path]) -> None:
     wrapped = ("unshare", "--map-root-user", "--mount", "sh", "-c", READ_ONLY, "sh")
-    with worker(rig, shell, folders, *wrapped) as part:
+    with worker(rig, folders, *wrapped) as part:
         await rig.send(sent := [keyframe(1, "node-1")])
         [answer] = await rig.answered(sent, part)
         ended = part.stop()

@@ -16,7 +16,7 @@ from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
 from testbed.samples import BATCH, PODS, SERVICE, SUPPRESS, keyframe, policy_record, record_of, sample
-from testbed.stream_rig import PARTITIONS, Rig, Shell, partition_of
+from testbed.stream_rig import PARTITIONS, Rig, partition_of
 
 OTHERS = [BATCH, SERVICE]
 LISTS: dict[str, Sequence[Pod]] = {revision_of(PODS): PODS, revision_of(OTHERS): OTHERS}
@@ -58,9 +58,7 @@ def without_lists(segment: bytes) -> bytes:
     return msgspec.json.encode(fields)
 
 
-async def test_the_first_samples_after_a_takeover_are_answered_although_no_keyframe_was_read(
-    rig: Rig, shell: Shell
-) -> None:
+async def test_the_first_samples_after_a_takeover_are_answered_although_no_keyframe_was_read(rig: Rig) -> None:
     before, nodes = Worker("before"), [STAYS, CHANGES, OLD]
     before.policy(policy_record())
     now_ms = time.time_ns() // 1_000_000
@@ -76,7 +74,7 @@ async def test_the_first_samples_after_a_takeover_are_answered_although_no_keyfr
     await rig.commit(dict.fromkeys(map(partition_of, nodes), PAST_S), SAMPLE_COLUMNS.name)
     coming = [said(PAST_S + 1, node) for node in nodes]
     await rig.put(SAMPLE_COLUMNS.name, [(each.node.encode(), body(each), partition_of(each.node)) for each in coming])
-    async with rig.worker(shell, "after"):
+    async with rig.worker("after"):
         answers = {answer.node: (answer.answer, answer.reason) for answer in await rig.answered(coming)}
 
     assert answers == {STAYS: ("set", ""), CHANGES: ("set", ""), OLD: ("skipped", "no pods")}

@@ -14,51 +14,36 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.columns.batches import taken
 from slacktide.streams.engine import on_faust
-from slacktide.streams.kafka import WholeGroup, read_topic, record_of
+from slacktide.streams.kafka import read_topic, record_of
+from slacktide.streams.kafka.fetched import at_once
 from slacktide.streams.records import Place, Record
 from slacktide.streams.taken import Taken
 from testbed.batches import append, batch
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
 from testbed.samples import keyframe, sample
-from testbed.stream_rig import Rig, Shell
+from testbed.stream_rig import Rig
 
 BEGIN_MS = round(SystemClock().wall_ms()) - 60_000
 BATCH_MS = BEGIN_MS + 1_000
 CODECS = (None, "gzip", "snappy", None, "lz4", "zstd")
 
 
-class Member(WholeGroup):
-    """A member of a group of its own."""
-
-    def __init__(self, bootstrap: str, group: str) -> None:
-        super().__init__(
-            Cluster(bootstrap), [SAMPLE.name], group, session_timeout_ms=6_000, fetch_wait_ms=100,
-            assigned=self.receive, revoked=self.receive,
-        )  # fmt: skip
-
-    async def receive(self, _: frozenset[Place]) -> None:
-        """Whatever it has, it reads."""
-
-
-class OneByOne(Member):
-    """Has the client make a record of each, as its public interface does."""
-
-    _deserializer = None
-
-
-async def fetched(member: Member, count: int) -> list[Record]:
-    """So many records, by partition and offset."""
+async def fetched(bootstrap: str, count: int, *, whole: bool = True) -> list[Record]:
+    """So many records, by partition and offset; not whole: as the client's public interface makes a record of each."""
     found: dict[Place, Taken] = {}
-    await member.join()
-    try:
-        async with asyncio.timeout(30):
-            while sum(map(len, found.values())) < count:
-                by_place, ends = await member.fetch_whole()
-                for place, more in zip(by_place, taken(list(by_place.values())), strict=True):
-                    found.setdefault(place, Taken()).extend(more)
-                    assert (ends[place] or 0) > more.offsets[-1]
-    finally:
-        await member.leave()
+    consumer = AIOKafkaConsumer(
+        SAMPLE.name,
+        bootstrap_servers=bootstrap,
+        auto_offset_reset="earliest",
+        max_partition_fetch_bytes=on_faust.WHOLE_BYTES_MAX,
+        value_deserializer=at_once if whole else None,
+    )
+    async with consumer, asyncio.timeout(30):
+        while sum(map(len, found.values())) < count:
+            by_place = await consumer.getmany(timeout_ms=300)
+            for place, more in zip(by_place, taken(list(by_place.values())), strict=True):
+                found.setdefault(Place(*place), Taken()).extend(more)
+                assert (consumer.highwater(place) or 0) > more.offsets[-1]
     return [record for place, one in sorted(found.items()) for record in one.records(*place)]
 
 
@@ -93,10 +78,10 @@ async def test_batches_of_every_codec_on_one_partition_are_read_as_by_every_othe
     await append(bootstrap, SAMPLE.name, 0, batch(0, [b"x" * 400_000], key=b"node-1", timestamp_ms=BATCH_MS))
 
     others = await as_others_read(bootstrap)
-    found = await fetched(Member(bootstrap, "whole"), len(others))
+    found = await fetched(bootstrap, len(others))
 
     assert found == others
-    assert await fetched(OneByOne(bootstrap, "one-by-one"), len(others)) == others
+    assert await fetched(bootstrap, len(others), whole=False) == others
     fixed = {record.timestamp_ms for record in found} <= set(range(BEGIN_MS, BEGIN_MS + 100)) | {BATCH_MS}
     assert fixed == (dated_by == "clients")
 
@@ -107,17 +92,16 @@ async def test_so_they_are_on_the_embedded_broker(embedded_broker: EmbeddedBroke
         await write(embedded_broker.bootstrap, None, [b"%d/%d" % (number, at) for at in range(number % 3 + 1)])
 
     others = await as_others_read(embedded_broker.bootstrap)
-    assert await fetched(Member(embedded_broker.bootstrap, "whole"), len(others)) == others
+    assert await fetched(embedded_broker.bootstrap, len(others)) == others
 
 
 async def test_a_worker_answers_as_well_by_the_clients_public_interface(
-    rig: Rig, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WholeGroup, "_deserializer", None)
     monkeypatch.setattr(on_faust, "at_once", None)
     samples = [keyframe(1), *(sample(seq) for seq in range(2, 600))]
     await rig.send(samples)
-    async with rig.worker(shell):
+    async with rig.worker():
         await rig.answered(samples)
 
     assert all(len(each) == 1 for each in rig.answers.values()), "answered once"
@@ -126,7 +110,7 @@ async def test_a_worker_answers_as_well_by_the_clients_public_interface(
 async def test_other_consumers_of_the_process_read_records(rig: Rig) -> None:
     """Whole fetches are one consumer's choice."""
     samples = [keyframe(1), sample(2)]
-    async with rig.worker("faust"):
+    async with rig.worker():
         await rig.send(samples)
         await rig.answered(samples)
         async with AIOKafkaConsumer(

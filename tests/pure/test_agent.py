@@ -1,14 +1,15 @@
 """The agent's core: which answers act, when the guard does, and what each act reports."""
 
 import itertools
+import json
 from dataclasses import dataclass, field
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
-from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.deploy.virtual.machine import Machine
@@ -20,10 +21,9 @@ from slacktide.schemas.policy import DEFAULT, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, decide, looser
+from testbed.stories import SteppedClock, agent_of, each_story, story
 from testbed.virtual.best_effort import VirtualBestEffort
 
-BOOT = "000000000007-0badcafe"
-SECOND_NS = 1_000_000_000
 ON = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota"))
 CAPACITY = Resources(cpu_milli=4_000, mem_bytes=8 << 30)
 FACTS = NodeFacts(name="node-1", capacity=CAPACITY, allocatable=CAPACITY)
@@ -31,19 +31,6 @@ PODS = [
     Pod(uid="ls", namespace="shop", name="web", qos_label="LS", kube_qos="Burstable"),
     Pod(uid="be", namespace="batch", name="job", qos_label="BE", kube_qos="BestEffort"),
 ]
-
-
-@dataclass
-class SteppedClock:
-    """Time that moves when told."""
-
-    now_ns: int = 10 * SECOND_NS
-
-    def mono_ns(self) -> int:
-        return self.now_ns
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.now_ns // 1_000_000
 
 
 @dataclass
@@ -91,29 +78,90 @@ class MemoryKernel:
 class Bench:
     """An agent on a bench: its kernel, clock and spool within reach."""
 
-    def __init__(self, spool: MemorySpool | None = None, kernel: MemoryKernel | None = None, **settings) -> None:
+    def __init__(
+        self,
+        spool: MemorySpool | None = None,
+        kernel: MemoryKernel | None = None,
+        *,
+        held_us: int | None = None,
+        **settings,
+    ) -> None:
         self.clock = SteppedClock()
-        self.kernel = kernel or MemoryKernel()
+        self.kernel = kernel or MemoryKernel(held=Limits(be_cfs_quota_us=held_us))
         self.spool = spool or MemorySpool()
-        self.agent = NodeAgent(
-            node="node-1",
-            boot_id=BOOT,
-            kernel=self.kernel,
-            spool=self.spool,
-            clock=self.clock,
-            policy=ON,
-            facts=FACTS,
-            pods=PODS,
-            settings=AgentSettings(**settings),
-        )
-        self.agent.start()
+        self.agent = agent_of(self.kernel, self.clock, FACTS, spool=self.spool, policy=ON, pods=PODS, settings=settings)
+        self.samples: list[NodeSample] = []
 
     def pass_ms(self, ms: int) -> None:
-        self.clock.now_ns += ms * 1_000_000
+        self.clock.pass_ms(ms)
 
     def tick(self) -> NodeSample:
         self.pass_ms(1_000)
-        return self.agent.take()
+        return self.take()
+
+    def take(self) -> NodeSample:
+        self.samples.append(self.agent.take())
+        return self.samples[-1]
+
+    def answer(self, which: str = "honest", times: int = 1) -> None:
+        """To the newest sample, as one of ``ANSWERS``."""
+        for _ in range(times):
+            self.agent.answered(answer_to(self.samples[-1], **ANSWERS[which]))
+
+    def answer_older(self, quota_us: int | None = None) -> None:
+        """To the sample before the newest."""
+        self.agent.answered(answer_to(self.samples[-2], quota_us))
+
+    def hold(self, **changes: object) -> None:
+        """An answer whose hold is an honest one's but for this."""
+        sample = self.samples[-1]
+        hold = [msgspec.structs.replace(one, **changes) for one in answer_to(sample).hold]
+        self.agent.answered(answer_to(sample, hold=hold))
+
+    def name_itself(self, act: str) -> None:
+        self.hold(id=act)
+
+    def aim(self, target: str) -> None:
+        self.hold(target=target)
+
+    def quota(self, quota_us: int | str, period_us: int = 100_000) -> None:
+        limits = Limits(be_cfs_quota_us=int(quota_us), be_cfs_period_us=period_us)
+        self.agent.answered(answer_to(self.samples[-1], 1, hold=[hold_of(self.samples[-1], limits)]))
+
+    def bind(self, cpus: str) -> None:
+        """To CPUs as in ``[0,1]``; ``null``: it does not name any."""
+        self.agent.answered(bound_to(self.samples[-1], json.loads(cpus)))
+
+    def load(self, ls_milli: int) -> None:
+        self.kernel.ls_milli = ls_milli
+
+    def use_unknown(self) -> None:
+        self.kernel.cpu_known = False
+
+    def refuse(self, *why: str) -> None:
+        self.kernel.refuses = " ".join(why)
+
+    def suspend(self, *why: str) -> None:
+        self.agent.suspend(" ".join(why))
+
+    def concerns(self, outcome: NodeOutcome) -> bool:
+        return True
+
+    def state(self) -> dict[str, object]:
+        found = {
+            "held": (self.kernel.held.be_cfs_quota_us, self.kernel.held.be_cpuset),
+            "writes": len(self.kernel.holds),
+            "in charge": self.agent.in_charge,
+            "deadline": self.agent.deadline_ns(),
+            "keyframe wanted": self.agent.keyframe_wanted,
+        }
+        if self.samples:
+            newest = self.samples[-1]
+            carried = [name for name in ("pods", "facts") if getattr(newest, name) is not None]
+            found |= {"the sample carries": carried, "its interval": newest.interval_ms}
+            acts = {hold_of(newest, UNLIMITED).id: "its limit", answer_to(newest).id: "the answer"}
+            found |= {"the last act is named by": acts.get(self.last().command_id) if self.outcomes() else None}
+        return found
 
     def outcomes(self) -> list[NodeOutcome]:
         return [outcome for _, outcome in self.spool.pending(1_000)]
@@ -122,18 +170,17 @@ class Bench:
         return self.outcomes()[-1]
 
 
+def hold_of(sample: NodeSample, limits: Limits, policy: Policy = ON, bound: str = "") -> Hold:
+    id_ = command_id("node-1", sample.boot_id, sample.seq, RULE, TARGET, policy.version)
+    return Hold(id=id_, rule=RULE, target=TARGET, limits=limits, bound=bound)
+
+
 def answer_to(sample: NodeSample, quota_us: int | None = None, *, policy: Policy = ON, **more) -> NodeCommand:
     """What an honest worker answers; with a quota, what another one might."""
     decision = decide(sample, FACTS, PODS, policy)
     limits = decision.limits if quota_us is None else Limits(be_cfs_quota_us=quota_us)
     answer = decision.answer if quota_us is None else "set"
-    hold = Hold(
-        id=command_id("node-1", sample.boot_id, sample.seq, RULE, TARGET, policy.version),
-        rule=RULE,
-        target=TARGET,
-        limits=limits or Limits(be_cfs_quota_us=None),
-        bound=decision.bound,
-    )
+    hold = hold_of(sample, limits or UNLIMITED, policy, decision.bound)
     command = NodeCommand(
         id=command_id("node-1", sample.boot_id, sample.seq, "answer", "node-1", policy.version),
         node="node-1",
@@ -150,81 +197,25 @@ def answer_to(sample: NodeSample, quota_us: int | None = None, *, policy: Policy
     return msgspec.structs.replace(command, **more)
 
 
+NO_PODS: dict = {"answer": "skipped", "reason": "no pods", "hold": []}
+ANSWERS: dict[str, dict] = {
+    "honest": {},
+    "no_pods": NO_PODS,
+    "other_policy": {"policy_version": DEFAULT.version},
+    "without_limit": {"hold": []},
+    "other_boot": {"boot_id": "000000000006-0badcafe"},
+    "foreign": {"node": "node-2"},
+    "unknown": {"seq": 99},
+}
 ALLOWED = Limits(be_cfs_quota_us=(2_600 - 500 - 250) * 100)
 
 
-def test_an_answer_in_time_is_applied_and_reported_with_its_age() -> None:
-    bench = Bench()
-    sample = bench.tick()
-    bench.pass_ms(20)
-    bench.agent.answered(answer_to(sample))
+@each_story("agent")
+def test_what_becomes_of_the_limit(given: dict, steps: str, snapshot: SnapshotAssertion) -> None:
+    make = with_cpus if given.get("cpus") else Bench
+    bench = make(**{name: value for name, value in given.items() if name != "cpus"})
 
-    assert bench.kernel.held == ALLOWED
-    outcome = bench.last()
-    assert (outcome.result, outcome.origin, outcome.age_ms) == ("applied", "stream", 20)
-    assert (outcome.before, outcome.after) == (Limits(be_cfs_quota_us=None), ALLOWED)
-
-
-def test_keep_changes_nothing_and_says_so() -> None:
-    bench = Bench(kernel=MemoryKernel(held=ALLOWED))
-    sample = bench.tick()
-    answer = answer_to(sample)
-    bench.agent.answered(answer)
-
-    assert answer.answer == "keep"
-    assert bench.kernel.holds == []
-    assert (bench.last().result, bench.last().command_id) == ("unchanged", answer.id)
-
-
-def test_a_tighter_answer_is_taken_and_a_looser_one_is_not() -> None:
-    bench = Bench()
-    bench.agent.answered(answer_to(bench.tick(), quota_us=10_000))
-    assert bench.kernel.held == Limits(be_cfs_quota_us=10_000)
-
-    bench.agent.answered(answer_to(bench.tick(), quota_us=300_000))
-    assert bench.kernel.held == Limits(be_cfs_quota_us=50_000), "the agent's own: one step of a tenth of the node"
-    assert (bench.last().origin, bench.last().reason) == ("guard", "disagrees")
-
-
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        pytest.param({"answer": "skipped", "reason": "no pods", "hold": []}, "skipped: no pods", id="skipped"),
-        pytest.param({"policy_version": DEFAULT.version}, "other policy", id="other policy"),
-        pytest.param({"hold": []}, "disagrees", id="a set without a limit"),
-    ],
-)
-def test_an_answer_that_may_not_act_is_replaced_by_the_agents_own(more: dict, reason: str) -> None:
-    bench = Bench()
-    bench.agent.answered(answer_to(bench.tick(), **more))
-
-    assert bench.kernel.held == ALLOWED
-    assert (bench.last().result, bench.last().origin, bench.last().reason) == ("applied", "guard", reason)
-
-
-def test_only_the_best_effort_target_of_a_known_rule_is_ever_held() -> None:
-    bench = Bench()
-    sample = bench.tick()
-    honest = answer_to(sample).hold[0]
-    bench.agent.answered(answer_to(sample, hold=[msgspec.structs.replace(honest, target="burstable")]))
-
-    assert bench.last().origin == "guard"
-    assert bench.kernel.holds == [ALLOWED]
-
-
-@pytest.mark.parametrize(
-    ("quota_us", "period_us"),
-    [(10_000, 0), (10_000, 2_000_000), (500, 100_000), (0, 100_000), (-7, 100_000)],
-)
-def test_limits_that_no_kernel_holds_are_not_tried(quota_us: int, period_us: int) -> None:
-    bench = Bench()
-    sample = bench.tick()
-    odd = Limits(be_cfs_quota_us=quota_us, be_cfs_period_us=period_us)
-    hold = msgspec.structs.replace(answer_to(sample).hold[0], limits=odd)
-    bench.agent.answered(answer_to(sample, hold=[hold]))
-
-    assert bench.kernel.holds == [ALLOWED]
-    assert bench.last().reason == "disagrees"
+    assert story(bench, steps) == snapshot
 
 
 def with_cpus(**settings) -> Bench:
@@ -247,106 +238,6 @@ def test_a_sample_says_where_the_nodes_cpus_are() -> None:
     assert sample.facts is not None
     assert sample.facts.processors == bench.kernel.cpus
     assert sample.facts_revision == revision_of(sample.facts)
-
-
-@pytest.mark.parametrize(
-    "cpuset",
-    [[], [0, 7], [-1], [1, 0], [0, 0], None],
-    ids=["none", "an unknown one", "no CPU", "not ascending", "one twice", "not said"],
-)
-def test_cpus_that_the_node_has_not_are_not_tried(cpuset: list[int] | None) -> None:
-    bench = with_cpus()
-    bench.agent.answered(bound_to(bench.tick(), cpuset))
-
-    assert bench.kernel.holds == [msgspec.structs.replace(ALLOWED, be_cpuset=[0, 1, 2, 3])]
-    assert bench.last().reason == "disagrees"
-
-
-def test_fewer_cpus_are_taken_and_given_back_on_exit() -> None:
-    bench = with_cpus(restore_on_exit=True)
-    bench.agent.answered(bound_to(bench.tick(), [1, 2]))
-    held = bench.kernel.held.be_cpuset
-    bench.agent.close()
-
-    assert (held, bench.outcomes()[0].origin) == ([1, 2], "stream")
-    assert bench.kernel.held == Limits(be_cfs_quota_us=None, be_cpuset=[0, 1, 2, 3])
-
-
-def test_an_answer_does_not_name_its_own_act() -> None:
-    bench = Bench()
-    sample = bench.tick()
-    claimed = msgspec.structs.replace(answer_to(sample).hold[0], id="made up")
-    bench.agent.answered(answer_to(sample, hold=[claimed]))
-
-    assert bench.last().command_id == answer_to(sample).hold[0].id
-
-
-def test_a_skipped_answer_and_the_agent_skip_for_one_reason_said_once() -> None:
-    bench = Bench()
-    bench.kernel.cpu_known = False
-    bench.agent.answered(answer_to(bench.tick()))
-
-    assert (bench.last().result, bench.last().reason) == ("unchanged", "skipped: the node's CPU use is unknown")
-
-
-def test_silence_past_the_deadline_puts_the_guard_in_charge() -> None:
-    bench = Bench()
-    bench.tick()
-    bench.pass_ms(999)
-    bench.agent.overdue()
-    assert bench.kernel.holds == []
-
-    bench.pass_ms(1)
-    bench.agent.overdue()
-    assert bench.kernel.held == ALLOWED
-    assert (bench.last().origin, bench.last().reason) == ("guard", "no answer within 1000 ms")
-    assert bench.agent.deadline_ns() is None
-
-
-def test_the_guard_decides_on_taking_until_two_successive_answers_came_in_time() -> None:
-    bench = Bench()
-    bench.tick()
-    bench.pass_ms(1_000)
-    bench.agent.overdue()
-
-    bench.kernel.ls_milli = 1_500
-    first = bench.tick()
-    assert bench.kernel.held == Limits(be_cfs_quota_us=85_000), "cut on taking, no answer awaited"
-    bench.agent.answered(answer_to(first))
-    assert bench.agent.in_charge == "guard"
-    bench.agent.answered(answer_to(bench.tick()))
-    assert bench.agent.in_charge == "stream"
-
-    held = bench.kernel.held
-    bench.kernel.ls_milli = 2_000
-    sample = bench.tick()
-    assert bench.kernel.held == held, "the stream's again: an answer is awaited"
-    bench.agent.answered(answer_to(sample))
-    assert bench.kernel.held == Limits(be_cfs_quota_us=35_000)
-
-
-def test_a_gap_between_answers_starts_the_count_anew() -> None:
-    bench = Bench()
-    bench.tick()
-    bench.pass_ms(1_000)
-    bench.agent.overdue()
-    bench.agent.answered(answer_to(bench.tick()))
-    bench.tick()
-    bench.agent.answered(answer_to(bench.tick()))
-
-    assert bench.agent.in_charge == "guard"
-
-
-def test_fast_sampling_does_not_hide_a_silent_stream() -> None:
-    """The deadline counts from the oldest unanswered sample, not from the newest."""
-    bench = Bench()
-    for _ in range(4):
-        bench.pass_ms(250)
-        bench.agent.take()
-    bench.pass_ms(250)
-    bench.agent.overdue()
-
-    assert bench.agent.in_charge == "guard"
 
 
 @pytest.mark.parametrize("guard", [False, True], ids=["the stream decides", "the guard decides"])
@@ -383,85 +274,6 @@ def test_samples_at_odd_moments_neither_hasten_a_raise_nor_delay_a_cut(guard: bo
     assert all(after - before >= 900_000_000 for before, after in itertools.pairwise(raised_ns))
 
 
-def refusals(bench: Bench) -> list[tuple[str, int]]:
-    bench.pass_ms(1_000)
-    bench.agent.take()
-    return [(outcome.reason, outcome.count) for outcome in bench.outcomes() if outcome.result == "refused"]
-
-
-def test_late_repeated_older_foreign_and_unknown_answers_are_refused_by_name() -> None:
-    bench = Bench()
-    older = bench.tick()
-    bench.pass_ms(300)
-    sample = bench.agent.take()
-    bench.agent.answered(answer_to(sample))
-    held = list(bench.kernel.holds)
-    bench.agent.answered(answer_to(sample))
-    bench.agent.answered(answer_to(older))
-    bench.agent.answered(answer_to(sample, boot_id="000000000006-0badcafe"))
-    bench.agent.answered(answer_to(sample, node="node-2"))
-    bench.agent.answered(answer_to(sample, seq=99))
-
-    assert bench.kernel.holds == held
-    assert refusals(bench) == [
-        ("repeated", 1),
-        ("older", 1),
-        ("other boot", 1),
-        ("foreign", 1),
-        ("unknown sample", 1),
-    ]
-
-
-def test_what_comes_after_the_guard_acted_is_superseded() -> None:
-    bench = Bench()
-    sample = bench.tick()
-    bench.pass_ms(1_200)
-    bench.agent.answered(answer_to(sample))
-
-    assert bench.agent.in_charge == "guard"
-    assert [outcome.origin for outcome in bench.outcomes()] == ["guard"]
-    assert refusals(bench) == [("superseded", 1)]
-
-
-def test_refusals_of_one_cause_share_one_counted_outcome_a_second() -> None:
-    bench = Bench()
-    sample = bench.tick()
-    bench.agent.answered(answer_to(sample))
-    for _ in range(500):
-        bench.agent.answered(answer_to(sample))
-
-    assert refusals(bench) == [("repeated", 500)]
-
-
-def test_an_answer_to_a_sample_of_before_the_last_act_does_not_undo_it() -> None:
-    """Two samples are under way; the answer to the second was decided before the first one's cut."""
-    bench = Bench(kernel=MemoryKernel(held=ALLOWED))
-    first = bench.tick()
-    bench.pass_ms(300)
-    second = bench.agent.take()
-    bench.agent.answered(answer_to(first, quota_us=20_000))
-    assert answer_to(second).answer == "keep"
-    bench.agent.answered(answer_to(second))
-
-    assert bench.kernel.held == Limits(be_cfs_quota_us=60_000), "one step up from 20 ms, not back to what was"
-    assert bench.last().reason == "disagrees"
-
-
-def test_a_missing_pod_list_is_answered_by_a_keyframe_at_once_but_not_for_ever() -> None:
-    bench = Bench()
-    assert bench.tick().pods == PODS
-    lean = bench.tick()
-    assert lean.pods is None
-    bench.agent.answered(answer_to(lean, answer="skipped", reason="no pods", hold=[]))
-    assert bench.agent.keyframe_wanted
-
-    bench.pass_ms(5)
-    keyframe = bench.agent.take()
-    assert (keyframe.pods, keyframe.facts, keyframe.interval_ms) == (PODS, FACTS, 5)
-    bench.agent.answered(answer_to(keyframe, answer="skipped", reason="no pods", hold=[]))
-    assert not bench.agent.keyframe_wanted
-
-
 def test_pods_and_facts_travel_where_they_changed_and_every_minute() -> None:
     bench = Bench()
     carried = [(sample.pods is not None, sample.facts is not None) for sample in (bench.tick() for _ in range(61))]
@@ -470,25 +282,6 @@ def test_pods_and_facts_travel_where_they_changed_and_every_minute() -> None:
     bench.agent.inventory(FACTS, PODS[:1])
     changed = bench.tick()
     assert (changed.pods, changed.facts) == (PODS[:1], None)
-
-
-def test_a_refused_write_is_a_failed_outcome_and_is_tried_again() -> None:
-    bench = Bench(kernel=MemoryKernel(refuses="Invalid argument"))
-    bench.agent.answered(answer_to(bench.tick()))
-    assert bench.last().result == "failed"
-    assert "Invalid argument" in bench.last().reason
-
-    bench.kernel.refuses = ""
-    bench.agent.answered(answer_to(bench.tick()))
-    assert bench.last().result == "applied"
-
-
-def test_a_dry_run_writes_nothing_and_reports_what_it_would() -> None:
-    bench = Bench(dry_run=True)
-    bench.agent.answered(answer_to(bench.tick()))
-
-    assert bench.kernel.holds == []
-    assert (bench.last().result, bench.last().bound) == ("dry-run", "target")
 
 
 def test_an_act_cut_short_by_the_agents_end_is_settled_at_its_next_start() -> None:
@@ -506,15 +299,6 @@ def test_an_act_cut_short_by_the_agents_end_is_settled_at_its_next_start() -> No
     again = Bench(spool=spool, kernel=kernel)
     assert (again.last().result, again.last().after) == ("applied", ALLOWED)
     assert "next start" in again.last().reason
-
-
-def test_restore_on_exit_lifts_the_limit_and_reports_it() -> None:
-    bench = Bench(restore_on_exit=True)
-    bench.agent.answered(answer_to(bench.tick()))
-    bench.agent.close()
-
-    assert bench.kernel.held == Limits(be_cfs_quota_us=None)
-    assert (bench.last().rule, bench.last().origin, bench.last().result) == ("restore", "agent", "applied")
 
 
 def test_a_wall_clock_that_jumps_starts_a_new_clock_epoch() -> None:

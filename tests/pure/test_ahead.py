@@ -1,26 +1,13 @@
 """A sample that was taken ahead of a tick stands for that tick, where it comes soon after; no other does."""
 
 import asyncio
-from dataclasses import dataclass
 
 import pytest
 
 from slacktide.agents.metrics import AgentMetrics, Cause
 from slacktide.agents.node.ahead.ahead import APART_NS, Ahead, AheadSettings, Looked
 from slacktide.schemas.sample import PressureGate, PressureLook
-
-
-@dataclass
-class SteppedClock:
-    """Time that moves when told."""
-
-    now_ns: int = 0
-
-    def mono_ns(self) -> int:
-        return self.now_ns
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000
+from testbed.stories import SteppedClock
 
 
 @pytest.mark.parametrize(
@@ -34,7 +21,7 @@ class SteppedClock:
     ],
 )
 def test_what_stands_for_a_tick(cause: Cause, since_ns: int, stands: object) -> None:
-    clock = SteppedClock()
+    clock = SteppedClock(0)
     metrics = AgentMetrics("node-1")
     ahead = Ahead(AheadSettings(), take=pytest.fail, capacity_milli=lambda: 4_000, clock=clock, metrics=metrics)
     assert not ahead.covers_tick()
@@ -59,7 +46,7 @@ async def test_a_turn_of_the_gate_asks_for_a_sample_at_once_and_its_looks_are_in
         kept=PressureGate(base_permille=100),
     )
     ahead.start()
-    assert await asyncio.wait_for(taken.get(), 5) == "stall"
+    assert await asyncio.wait_for(taken.get(), 60) == "stall"
     pressure = ahead.pressure()
     assert pressure is not None
     assert (pressure.gate, pressure.looks[0]) == (PressureGate(base_permille=100), stalled)

@@ -72,7 +72,7 @@ def test_arrays_sell_what_the_rule_sells(
 
     found = sold(given_amounts, Terms(reclaim_pct=reclaim_pct, cap_pct=cap_pct, policy=policy))
 
-    assert int(found[0, 0]) == rule.terms["batch_bytes"]
+    assert int(found[0, 0]) == min(rule.terms["batch_bytes"], capacity)
 
 
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=40), st.integers(0, 50))

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from slacktide.schemas import topics
 from slacktide.schemas.outcome import NodeOutcome
+from testbed import chains
+from testbed.snapshots import situations
 
 KILLED_MS = 100_000
 
@@ -125,20 +127,10 @@ def figures(node: str, seq: int, covered_ms: int) -> Figures:
 
 def outcome(origin: str, age_ms: int, command_id: str) -> NodeOutcome:
     """After the kill."""
-    return NodeOutcome(
-        node="a",
-        boot_id="b",
-        seq=1,
-        command_id=command_id,
-        rule="r",
-        target="t",
-        origin=origin,
-        result="applied",
-        policy_version="p",
-        observed_ms=KILLED_MS + 500,
+    return chains.outcome(
+        origin=origin, age_ms=age_ms, command_id=command_id, observed_ms=KILLED_MS + 500,
         acted_ms=KILLED_MS + 500 + age_ms,
-        age_ms=age_ms,
-    )
+    )  # fmt: skip
 
 
 def story(**changes: object) -> Story:
@@ -163,48 +155,37 @@ def story(**changes: object) -> Story:
     return Story(**{**told, **changes})
 
 
-def verdicts(told: Story) -> list[str]:
-    """Lost and unanswered, gap, windows, and the row without a target."""
-    return [row.verdict for row in rows(told, 1_000)]
-
-
 def test_a_takeover_without_loss_meets_its_targets() -> None:
     """All samples answered, the guard in time, windows whole 2 s after the session timeout."""
-    told = story()
+    assert gaps_ms(story()) == [7_000]
+    assert whole_again_ms(story()) == {"a": KILLED_MS + 8_000}
 
-    assert verdicts(told) == ["ok", "ok", "ok", "info"]
-    assert gaps_ms(told) == [7_000]
-    assert whole_again_ms(told) == {"a": KILLED_MS + 8_000}
+
+@situations(
+    "given",
+    {
+        "all as it should be": ({}, []),
+        "a sample that lacks in the log": ({"samples": [sample("a", 1), sample("a", 3)]}, [0]),
+        "a sample without an answer": ({"answers": story().answers[:2]}, [0]),
+        "the guard came late": ({"outcomes": [outcome("guard", 1_700, "x")]}, [1]),
+        "no guard was needed: nothing was shown": ({"outcomes": [outcome("stream", 30, "x")]}, [1]),
+        "applied twice": ({"outcomes": [outcome("guard", 20, "x"), outcome("stream", 30, "x")]}, [1]),
+        "a window that does not come back": ({"metrics": story().metrics[:3]}, [2]),
+        "a window of which nothing is heard any more": ({"metrics": story().metrics[:2]}, [2]),
+    },
+)
+def test_what_is_over_its_target(given: tuple[dict[str, object], list[int]]) -> None:
+    """Of lost and unanswered, gap and windows; the fourth row has no target."""
+    changes, over = given
+    verdicts = [row.verdict for row in rows(story(**changes), 1_000)]
+    assert verdicts[3] == "info"
+    assert [at for at, verdict in enumerate(verdicts[:3]) if verdict == "over"] == over
+    assert set(verdicts[:3]) <= {"ok", "over"}
 
 
 def test_a_sample_that_lacks_in_the_log_is_lost() -> None:
     """Of one boot, between its first and last."""
     assert lost_samples([sample("a", 1), sample("a", 4), sample("b", 9)]) == 2
-    assert verdicts(story(samples=[sample("a", 1), sample("a", 3)]))[0] == "over"
-
-
-def test_a_sample_without_an_answer_is_seen() -> None:
-    """The first row is over its target."""
-    assert verdicts(story(answers=story().answers[:2]))[0] == "over"
-
-
-@pytest.mark.parametrize(
-    "outcomes",
-    [
-        pytest.param([outcome("guard", 1_700, "x")], id="the guard came late"),
-        pytest.param([outcome("stream", 30, "x")], id="no guard was needed: nothing was shown"),
-        pytest.param([outcome("guard", 20, "x"), outcome("stream", 30, "x")], id="applied twice"),
-    ],
-)
-def test_the_gap_is_judged_by_the_guards_acts(outcomes: list[NodeOutcome]) -> None:
-    """Over its target."""
-    assert verdicts(story(outcomes=outcomes))[1] == "over"
-
-
-def test_a_window_that_does_not_come_back_is_over_its_target() -> None:
-    """As is one of which nothing is heard any more."""
-    assert verdicts(story(metrics=story().metrics[:3]))[2] == "over"
-    assert verdicts(story(metrics=story().metrics[:2]))[2] == "over"
 
 
 def test_a_takeover_reads_of_the_log_what_it_needs() -> None:

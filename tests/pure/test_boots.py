@@ -2,20 +2,78 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
 from slacktide.schemas.boot import AHEAD_S, boot_problem
-from slacktide.streams.worker.boots import BOOTS_MAX, GRACE_MS, SILENT_MS, Boots
+from slacktide.streams.worker.boots import BOOTS_MAX, GRACE_MS, Boots
+from testbed.stories import each_story, story
 
 LOW, MIDDLE, HIGH = (f"{number:012d}-0badcafe" for number in (1_700_000_001, 1_700_000_002, 1_700_086_000))
 T0 = 1_700_000_100_000
 
 
-def seen(boots: Boots, *samples: tuple[str, int]) -> list[str]:
-    """Samples by boot and seconds after the beginning."""
-    return [boots.see(boot_id, T0 + round(at_s * 1_000)) for boot_id, at_s in samples]
+class Node:
+    """Boots that send samples, by letters; the answers are run together."""
+
+    ids = {"L": LOW, "M": MIDDLE, "H": HIGH}
+
+    def __init__(self) -> None:
+        self.boots = Boots()
+        self.told: list[str] = []
+
+    def see(self, *samples: str) -> None:
+        """Samples such as ``L1.5``: by boot and seconds after the beginning; ``L5@1``: observed a second after it."""
+        self.told = []
+        for one in samples:
+            at, _, observed = one[1:].partition("@")
+            at_ms, observed_ms = (T0 + round(float(text) * 1_000) for text in (at, observed or at))
+            self.told.append(self.boots.see(self.ids[one[0]], at_ms, observed_ms))
+
+    def sends(self, who: str, from_ms: int, count: int, apart_ms: int) -> None:
+        """Each of those in turn."""
+        self.see(*(f"{who[n % len(who)]}{(from_ms + n * apart_ms) / 1_000}" for n in range(count)))
+
+    def repeats(self, real: str, recorded: str, seconds: int) -> None:
+        """A real agent each second, and behind each fifth a recorded sample."""
+        sent = [(f"{real}{n}", f"{recorded[0]}{n + 0.5}@{recorded[1:]}") for n in range(10, 10 + seconds)]
+        self.see(*(one for n, pair in enumerate(sent) for one in pair[: 1 + (n % 5 == 0)]))
+
+    def both_send(self, from_ms: int, count: int, apart_ms: int) -> None:
+        """HIGH and LOW in the same moments."""
+        self.see(*(f"{who}{(from_ms + n * apart_ms) / 1_000}" for n in range(count) for who in "HL"))
+
+    def ever_higher(self, count: int) -> None:
+        """Once a second, and half a second later LOW."""
+        self.told = []
+        for n in range(count):
+            higher = f"{1_700_050_000 + n:012d}-00000000"
+            for boot, at_ms in ((higher, T0 + (n + 1) * 1_000), (LOW, T0 + n * 1_000 + 1_500)):
+                self.told.append(self.boots.see(boot, at_ms, at_ms))
+
+    def see_late(self, who: str, count: int) -> None:
+        self.told = [self.boots.see_late(self.ids[who], T0 + n * 1_000, T0) for n in range(count)]
+
+    def adopt(self, who: str) -> None:
+        self.boots.adopt(self.ids[who])
+
+    def state(self) -> dict[str, object]:
+        told = [f"{len(list(same))} {answer}" for answer, same in itertools.groupby(self.told)]
+        return {
+            "answers": told,
+            "believed": self.boots.believed,
+            "two": self.boots.two,
+            "why": self.boots.two and self.boots.reason,
+        }
+
+
+@each_story("boots")
+def test_whose_samples_are_believed(given: dict, steps: str, snapshot: SnapshotAssertion) -> None:
+    assert story(Node(), steps) == snapshot
 
 
 @pytest.mark.parametrize("boot_id", ["000000000001-00000000", "001700000000-699ba214", f"{T0 // 1_000:012d}-ffffffff"])
@@ -41,98 +99,6 @@ def test_a_start_counter_is_at_most_a_day_ahead_of_kafkas_clock() -> None:
     assert boot_problem("999999999999-00000000", T0)
 
 
-def test_a_restart_is_believed_at_once_and_what_was_in_flight_alarms_nobody() -> None:
-    boots = Boots()
-
-    assert seen(boots, (LOW, 0), (LOW, 1), (MIDDLE, 1.5)) == ["believed"] * 3
-    assert seen(boots, (LOW, 1.6), (LOW, 3.5), (MIDDLE, 2.5), (MIDDLE, 60)) == [
-        "older",
-        "older",
-        "believed",
-        "believed",
-    ]
-    assert not boots.two
-
-
-def test_a_batch_that_was_stuck_in_the_dead_agents_socket_alarms_nobody() -> None:
-    """Its packets are sent again for minutes after the process died; what they hold is appended at once."""
-    boots = Boots()
-    seen(boots, (LOW, 0), (MIDDLE, 10))
-
-    assert seen(boots, *[(LOW, 20 + n / 100) for n in range(100)], (MIDDLE, 21.5)) == ["older"] * 100 + ["believed"]
-    assert not boots.two
-
-
-def test_samples_that_are_read_again_alarm_nobody() -> None:
-    boots = Boots()
-    samples = [*((LOW, n) for n in range(30)), *((MIDDLE, 31 + n) for n in range(30))]
-    seen(boots, *samples)
-
-    assert set(seen(boots, *samples)) == {"older", "believed"}
-    assert (boots.two, boots.believed) == (False, MIDDLE)
-
-
-def test_two_agents_are_told_within_seconds_and_neither_is_believed() -> None:
-    boots = Boots()
-    seen(boots, (LOW, 0))
-    told = seen(boots, *[(boot_id, 1 + n / 2) for n in range(10) for boot_id in [(HIGH, LOW)[n % 2]]])
-
-    assert told[:4] == ["believed", "older", "believed", "older"]
-    assert told[-2:] == ["two boots"] * 2
-    assert boots.reason.startswith(f"two boots: {LOW} and {HIGH} send samples of this node")
-
-
-@pytest.mark.parametrize(("goes", "stays"), [(LOW, HIGH), (HIGH, LOW)])
-def test_the_one_that_sends_on_is_believed_after_15_s_even_if_its_boot_is_the_lower(goes: str, stays: str) -> None:
-    boots = Boots()
-    seen(boots, *[(boot_id, n) for n in range(10) for boot_id in (HIGH, LOW)])
-    assert boots.two
-    last_s = 10
-    seen(boots, (goes, last_s))
-    told = seen(boots, *[(stays, last_s + n) for n in range(1, 20)])
-
-    assert told == ["two boots"] * (SILENT_MS // 1_000 - 1) + ["believed"] * 5
-    assert (boots.believed, boots.two) == (stays, False)
-
-
-def test_an_invented_high_boot_does_not_lock_the_agent_out() -> None:
-    """One forged sample: the real agent is believed again soon after 15 s, restarted or not."""
-    boots = Boots()
-    seen(boots, (LOW, 0), (HIGH, 1))
-    told = seen(boots, *[(LOW, 2 + n) for n in range(10)], *[(MIDDLE, 13 + n) for n in range(8)])
-
-    assert told[0] == "older"
-    assert told[4] == "two boots"
-    assert told[-1] == "believed"
-    assert boots.believed == MIDDLE
-    assert seen(boots, (HIGH, 1)) == ["older"], "the forged sample read again changes nothing"
-
-
-def test_ever_higher_boots_hide_nobody() -> None:
-    """Each looks like a restart; the agent that sends on shows that it is none."""
-    boots = Boots()
-    seen(boots, (LOW, 0))
-    higher = [f"{1_700_050_000 + n:012d}-00000000" for n in range(20)]
-    told = seen(boots, *[one for n in range(20) for one in ((higher[n], n + 1), (LOW, n + 1.5))])
-
-    assert told[-2:] == ["two boots"] * 2
-
-
-def test_what_the_last_owner_believed_is_where_one_begins() -> None:
-    boots = Boots()
-    boots.adopt(HIGH)
-
-    assert seen(boots, (LOW, 0), (HIGH, 1), (LOW, 1.5)) == ["believed", "believed", "older"]
-
-
-def test_samples_held_back_in_an_outage_are_no_second_agent() -> None:
-    boots = Boots()
-    seen(boots, (MIDDLE, 0))
-
-    assert {boots.see_late(LOW, T0 + n * 1_000) for n in range(20)} == {"older"}
-    assert seen(boots, (MIDDLE, 20)) == ["believed"]
-
-
 SAMPLES = st.lists(st.tuples(st.sampled_from([LOW, MIDDLE, HIGH]), st.integers(0, 20_000)), max_size=60)
 
 
@@ -142,8 +108,8 @@ def test_whoever_sends_alone_is_believed_in_the_end(gaps: list[tuple[str, int]])
     boots, at_ms = Boots(), T0
     for boot_id, gap_ms in gaps:
         at_ms += gap_ms
-        boots.see(boot_id, at_ms)
-    told = [boots.see(LOW, at_ms + n * 1_000) for n in range(1, 18)]
+        boots.see(boot_id, at_ms, at_ms)
+    told = [boots.see(LOW, at_ms + n * 1_000, at_ms + n * 1_000) for n in range(1, 18)]
 
     assert (told[-1], boots.believed, boots.two) == ("believed", LOW, False)
 
@@ -154,7 +120,7 @@ def test_a_higher_boot_is_believed_at_once_unless_two_send(gaps: list[tuple[str,
     for boot_id, gap_ms in gaps:
         at_ms += gap_ms
         before, beaten = boots.believed, boots._beaten[0]
-        told = boots.see(boot_id, at_ms)
+        told = boots.see(boot_id, at_ms, at_ms)
         if boot_id > before and boot_id != beaten:
             assert told in {"believed", "two boots"}
             assert boots.believed == boot_id
@@ -166,16 +132,16 @@ def test_restarts_never_alarm(gaps: list[int]) -> None:
     boots, at_ms = Boots(), T0
     for number, gap_ms in enumerate(gaps, start=1):
         at_ms += gap_ms
-        assert boots.see(f"{number:012d}-00000000", at_ms) == "believed"
+        assert boots.see(f"{number:012d}-00000000", at_ms, at_ms) == "believed"
         for late_ms in (1, GRACE_MS // 2, GRACE_MS):
-            boots.see(f"{number - 1:012d}-00000000", at_ms + late_ms)
+            boots.see(f"{number - 1:012d}-00000000", at_ms + late_ms, at_ms)
         assert not boots.two
 
 
 def test_boots_without_number_take_no_memory() -> None:
     boots = Boots()
-    seen(boots, (HIGH, 0))
+    boots.see(HIGH, T0, T0)
     for n in range(1_000):
-        boots.see(f"{n:012d}-00000000", T0 + 1_000 + n)
+        boots.see(f"{n:012d}-00000000", T0 + 1_000 + n, T0)
 
     assert len(boots._others) <= BOOTS_MAX

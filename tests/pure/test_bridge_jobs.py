@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 
-from slacktide.agents.cluster.bridge.job_facts import Job, Pod
+from slacktide.agents.cluster.bridge.job_facts import Job, Pod, pod_facts
 from slacktide.agents.cluster.bridge.job_log import AGAIN_MS, JobLog, Key
 from slacktide.schemas.job_pod import JobEvent, JobEviction
+from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.streams.jobs.fold import JobFold
-from testbed.job_events import by_rule
+from testbed.scenarios import run, scenarios
 
 EVICTION = JobEviction(node="node-1", rule="BECPUEvict", acted_ms=5)
 FINALIZER = "batch.kubernetes.io/job-tracking"
@@ -22,6 +24,7 @@ class Clock:
 
 
 def log_of(*known: JobEvent) -> JobLog:
+    Clock.now_ms = 1_000
     return JobLog(2, known, lambda: Clock.now_ms)
 
 
@@ -42,81 +45,11 @@ def pod(name: str = "a", phase: str = "Running", *, tracked: bool = True, code: 
     return msgspec.json.decode(json.dumps({"metadata": metadata, "spec": spec, "status": status}), type=Pod)
 
 
-def pods_of(log: JobLog) -> list[JobEvent]:
-    return [event for key, event in log.pending.items() if key.kind == "pod"]
-
-
 def folded(log: JobLog) -> JobFold:
     fold = JobFold()
     for offset, one in enumerate(log.pending.values()):
         fold.take(one, offset)
     return fold
-
-
-def test_a_pod_that_comes_before_its_job_is_written_after_it():
-    log = log_of()
-    log.pod(pod())
-    assert log.pending == {}
-    log.job(job())
-    assert list(log.pending) == [Key("job", "j"), Key("pod", "uid-a")]
-
-
-def test_a_pod_has_the_figures_that_a_status_depends_on():
-    log = log_of()
-    log.job(job())
-    log.pod(pod(phase="Failed", code=137, annotations={"batch.kubernetes.io/job-completion-index": "2"}))
-    [one] = pods_of(log)
-    assert one.pod is not None
-    assert (one.pod.index, one.pod.cpu_milli, one.pod.restarts, one.pod.node) == (2, 1_500, 1, "node-1")
-    assert (one.pod.exits[0].exit_code, one.pod.ended_ms - one.pod.started_ms) == (137, 60_000)
-
-
-def test_a_pod_that_ends_and_is_counted_between_two_writes_counts_once():
-    log = log_of()
-    log.job(job())
-    log.pod(pod())
-    log.pod(pod(phase="Failed", code=3))
-    log.pod(pod(phase="Failed", code=3, tracked=False))
-    log.pod_gone("jobs", "a")
-    assert [one.pod is not None and (one.pod.tracked, one.pod.last) for one in pods_of(log)] == [(True, True)]
-    assert by_rule(folded(log).status()) == {"exit code 3": 1}
-
-
-def test_a_pod_that_was_counted_before_this_bridge_saw_it_is_left_out():
-    log = log_of()
-    log.jobs_listed([job()])
-    log.pods_listed([pod(phase="Succeeded", tracked=False)])
-    assert pods_of(log) == []
-
-
-def test_what_a_second_list_lacks_is_gone():
-    log = log_of()
-    log.jobs_listed([job()])
-    log.pods_listed([pod("a"), pod("b")])
-    log.pods_listed([pod("b")])
-    assert [(one.pod.name, one.pod.last) for one in pods_of(log) if one.pod] == [("a", True), ("b", False)]
-    log.jobs_listed([])
-    assert log.pending[Key("job", "j")].gone
-
-
-def test_a_job_of_an_earlier_bridge_that_is_not_listed_is_gone():
-    log = log_of(JobEvent(uid="old", namespace="jobs", name="old", observed_ms=1))
-    log.jobs_listed([job()])
-    assert [event.uid for event in log.pending.values() if event.gone] == ["old"]
-
-
-def test_once_both_are_listed_it_says_so_after_all_pods():
-    log = log_of()
-    log.pods_listed([pod()])
-    log.jobs_listed([job()])
-    assert [key.kind for key in log.pending] == ["job", "pod", "listed"]
-
-
-def test_a_job_that_is_made_anew_under_its_name_is_another():
-    log = log_of()
-    log.job(job("j"))
-    log.job(job("k"))
-    assert [(event.uid, event.gone) for event in log.pending.values()] == [("j", True), ("k", False)]
 
 
 def test_an_eviction_is_joined_whether_it_is_reported_before_or_after_the_pods_end():
@@ -151,3 +84,54 @@ def test_what_changes_while_it_is_being_written_is_written_again():
     log.pod(pod(phase="Succeeded"))
     log.wrote(sent)
     assert list(log.pending) == [Key("pod", "uid-a")]
+
+
+class Written:
+    """The Jobs and pods that a bridge sees, and what it has to write of them."""
+
+    def __init__(self, known: list[dict[str, Any]] | None = None) -> None:
+        self._log = log_of(*msgspec.convert(known or [], list[JobEvent]))
+
+    def job(self, uid: str, **spec: Any) -> None:
+        self._log.job(job(uid, **spec))
+
+    def pod(self, name: str, phase: str, **of: Any) -> None:
+        self._log.pod(pod(name, phase, **of))
+
+    def jobs_listed(self, *uids: str) -> None:
+        self._log.jobs_listed([job(uid) for uid in uids])
+
+    def pods_listed(self, *pods: list[Any]) -> None:
+        self._log.pods_listed([pod(name, phase, **dict(*of)) for name, phase, *of in pods])
+
+    def pod_gone(self, namespace: str, name: str) -> None:
+        self._log.pod_gone(namespace, name)
+
+    def pending(self) -> list[Any]:
+        return [[key.kind, event] for key, event in self._log.pending.items()]
+
+
+@scenarios("bridge_jobs")
+def test_bridge_jobs(case):
+    run(case, Written)
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "wanted"),
+    [
+        pytest.param({}, {"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}, 2_000,
+                     id="a container's resize that is deferred"),
+        pytest.param({}, {}, 8_000, id="nothing is reported yet"),
+        pytest.param({"resources": {"requests": {"cpu": "8"}}},
+                     {"resources": {"requests": {"cpu": "4"}}, "allocatedResources": {"cpu": "2"},
+                      "containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}, 2_000,
+                     id="a pod's resize that is deferred"),
+    ],
+)  # fmt: skip
+def test_what_the_kubelet_allocated_counts(spec: dict[str, Any], status: dict[str, Any], wanted: int) -> None:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "8"}}}]
+    item = {"metadata": {"name": "a", "uid": "u"}, "spec": {"containers": containers} | spec, "status": status}
+    read = msgspec.convert(item, Pod)
+
+    assert pod_facts(read, frozenset(), None).cpu_milli == wanted
+    assert read_pod(item).requests.cpu_milli == wanted, "all parts count the same"

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from slacktide.agents.node.knobs.bursts import Bursts
 from slacktide.deploy.virtual.machine import Machine
@@ -9,8 +10,9 @@ from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.knob import KnobKey, pod_group
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.strategies import CpuBurst
-from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.burst.node_burst import burst_settings
+from testbed.samples import sample
+from testbed.stories import each_story, story
 from testbed.virtual.kernel import VirtualKernel
 
 LIMIT = Resources(cpu_milli=1_000)
@@ -19,7 +21,6 @@ FACTS = NodeFacts(name="node-1", capacity=CAPACITY, allocatable=CAPACITY)
 ON = Policy(version="on", cpu_burst=CpuBurst(policy="auto"))
 OFF = Policy(version="off")
 SHORT = Policy(version="short", cpu_burst=CpuBurst(policy="auto", cfs_quota_burst_pct=200, cfs_quota_burst_period_s=10))
-CAPACITY_TOKENS = 10 * 100
 
 
 def pod(uid: str = "ls", **more) -> Pod:
@@ -47,6 +48,7 @@ class Node:
             self.machine.add_pod(one.uid, one.kube_qos, limit_milli=1_000).demand_milli = demand_milli
         self.policy = policy
         self.now_ns = 0
+        self.seen, self.tokens, self.quotas_us = [], [], []
         self.restart()
 
     def restart(self, boot_id: str = "000000000007-0badcafe") -> None:
@@ -64,62 +66,61 @@ class Node:
         self.kernel.know(self.pods)
         reading = self.kernel.read(self.now_ns)
         seen = self.bursts.state(FACTS, self.pods, self.policy, self.now_ns)
-        sample = NodeSample(
-            node="node-1",
-            boot_id="",
-            seq=0,
-            observed_ms=0,
-            interval_ms=reading.interval_ms,
-            policy_version="",
-            facts_revision="",
-            pods_revision="",
-            use=reading.use,
-            pod_use=reading.pod_use,
-            limits=None,
-            burst=seen.containers,
-        )
-        self.settings = burst_settings(sample, FACTS, self.pods, self.policy)
+        changes = {"interval_ms": reading.interval_ms, "use": reading.use, "pod_use": reading.pod_use, "limits": None}
+        taken = sample(0, burst=seen.containers, **changes)
+        self.settings = burst_settings(taken, FACTS, self.pods, self.policy)
         for one in self.settings:
             self.kernel.put(KnobKey(one.group, one.knob), one.value)
-        return seen.containers
+        self.seen = seen.containers
+        return self.seen
 
     def looks(self, count: int, ms: int = 1_000) -> list[int]:
-        """The quota after each of some looks."""
-        return [self.group.quota_us for _ in range(count) if self.look(ms) is not None]
+        """The quota after each of some looks, which also have the tokens that were known at each."""
+        self.tokens, self.quotas_us = [], []
+        for _ in range(count):
+            self.tokens += [one.tokens for one in self.look(ms)]
+            self.quotas_us.append(self.group.quota_us)
+        return self.quotas_us
+
+    def demands(self, uid: str, milli: int) -> None:
+        self.machine.pods[uid].demand_milli = milli
+
+    def lift(self) -> None:
+        """As a kubelet does for a pod that it gives whole CPUs."""
+        self.group.quota_us = None
+
+    def limit(self, milli: int) -> None:
+        smaller = Resources(cpu_milli=milli)
+        self.pods = [
+            msgspec.structs.replace(pod(), limits=smaller, containers=[Container(name="main", limits=smaller)])
+        ]
+
+    def annotate(self, policy: str) -> None:
+        self.pods = [pod(cpu_burst=f'{{"policy": "{policy}"}}')]
+
+    def turn(self, policy: str) -> None:
+        self.policy = {"on": ON, "off": OFF}[policy]
+
+    def come(self, uid: str, milli: int) -> None:
+        self.machine.add_pod(uid, "Burstable", limit_milli=1_000).demand_milli = milli
+
+    def state(self) -> dict[str, object]:
+        return {
+            "quotas": self.quotas_us,
+            "tokens": self.tokens,
+            "named": [(one.pod, one.throttled_ratio, one.quota_us, one.used_milli, one.tokens) for one in self.seen],
+            "pods looked at": self.kernel.looked,
+            "throttled periods": [one.throttled_periods for one in self.machine.pods.values()][:3],
+        }
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_throttled_containers_quota_rises_until_its_demand_fits(version: int) -> None:
-    node = Node(version=version, demand_milli=1_500)
-    quotas_us = node.looks(6)
+@each_story("bursts")
+def test_what_becomes_of_quotas(given: dict, steps: str, snapshot: SnapshotAssertion) -> None:
+    pods = [pod("ls"), *(pod(f"ls-{number}") for number in range(1, given.get("pods", 1)))]
+    policy = {"on": ON, "off": OFF, "short": SHORT}[given.get("policy", "on")]
+    changes = {name: value for name, value in given.items() if name in {"version", "demand_milli"}}
 
-    assert quotas_us == [100_000, 120_000, 144_000, 172_800, 172_800, 172_800]
-    throttled = node.group.throttled_periods
-    [still] = node.look()
-    assert (still.throttled_ratio, still.quota_us, still.used_milli) == (0.0, 172_800, 1_500)
-    assert node.group.throttled_periods == throttled
-
-
-def test_of_a_calm_node_nothing_is_said() -> None:
-    node = Node(*(pod(f"ls-{number}") for number in range(100)))
-
-    assert [node.look() for _ in range(3)] == [[], [], []]
-
-
-def test_only_who_is_throttled_or_holds_more_is_named() -> None:
-    node = Node(pod(), pod("calm"))
-    node.group.demand_milli = 3_000
-    node.looks(3)
-
-    assert [one.pod for one in node.look()] == ["ls"]
-
-
-def test_the_quota_moves_once_a_second_however_often_samples_are_taken() -> None:
-    node = Node(demand_milli=4_000)
-    node.looks(2)
-    quotas_us = node.looks(15, ms=200)
-
-    assert quotas_us == [120_000] * 4 + [144_000] * 5 + [172_800] * 5 + [207_360]
+    assert story(Node(*pods, policy=policy, **changes), steps) == snapshot
 
 
 def test_tokens_are_counted_by_whole_seconds_and_no_part_of_one_is_lost() -> None:
@@ -129,21 +130,6 @@ def test_tokens_are_counted_by_whole_seconds_and_no_part_of_one_is_lost() -> Non
 
     assert set(elapsed_s) == {0, 1}
     assert sum(elapsed_s) == 38
-
-
-def test_once_its_tokens_are_spent_a_container_goes_back_to_its_limit() -> None:
-    node = Node(policy=SHORT, demand_milli=2_000)
-    seen = [one for _ in range(12) for one in node.look()]
-    said = [one.tokens for one in seen if one.tokens is not None]
-
-    assert 0 <= seen[0].start_tokens < CAPACITY_TOKENS // 2
-    assert said == sorted(said, reverse=True)
-    assert max(node.looks(5)) == 100_000
-    node.group.demand_milli = 100
-    saved = node.looks(30)
-    assert set(saved) == {100_000}, "nothing to give back"
-    node.group.demand_milli = 1_200
-    assert node.looks(3)[-1] > 100_000, "what it saved it may spend"
 
 
 def test_what_is_said_of_tokens_is_what_the_decision_before_came_to() -> None:
@@ -172,68 +158,6 @@ def test_containers_begin_with_tokens_of_their_own_the_same_in_all_of_a_boot() -
     assert len(set(starts("a"))) == 5
 
 
-def test_a_container_that_went_and_came_back_begins_anew() -> None:
-    node = Node(policy=SHORT, demand_milli=2_000)
-    node.looks(12)
-    assert node.look()[0].tokens < 0
-    node.machine.remove_pod("ls")
-    assert node.look() == []
-    node.machine.add_pod("ls", "Burstable", limit_milli=1_000).demand_milli = 2_000
-    node.look()
-
-    assert node.look()[0].tokens > 0
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_policy_that_goes_off_gives_all_back_and_then_reads_nothing(version: int) -> None:
-    node = Node(version=version, demand_milli=3_000)
-    node.looks(5)
-    node.policy = OFF
-    assert node.looks(3) == [100_000] * 3
-    looked = node.kernel.looked
-    node.looks(5)
-
-    assert node.kernel.looked == looked
-    node.policy = ON
-    assert node.looks(2)[-1] > 100_000, "and on again it goes on"
-
-
-def test_what_a_last_run_left_above_the_limit_is_given_back_by_one_whose_policy_is_off() -> None:
-    node = Node(demand_milli=3_000)
-    node.looks(5)
-    assert node.group.quota_us > 150_000
-    node.restart()
-    node.policy = OFF
-
-    assert node.looks(2) == [100_000, 100_000]
-
-
-def test_under_a_policy_without_quota_burst_a_pod_is_looked_at_twice() -> None:
-    node = Node(pod(), pod("two"), policy=OFF)
-    node.looks(10)
-
-    assert node.kernel.looked == 2 * 2
-
-
-def test_a_pods_annotation_turns_it_on_and_off() -> None:
-    node = Node(policy=OFF, demand_milli=3_000)
-    node.looks(3)
-    node.pods = [pod(cpu_burst='{"policy": "cfsQuotaBurstOnly"}')]
-    assert node.looks(4)[-1] > 100_000
-    node.pods = [pod(cpu_burst='{"policy": "none"}')]
-    assert node.looks(2)[-1] == 100_000
-
-
-def test_a_limit_that_changes_is_the_new_base() -> None:
-    node = Node(demand_milli=3_000)
-    node.looks(5)
-    smaller = Resources(cpu_milli=800)
-    node.pods = [msgspec.structs.replace(pod(), limits=smaller, containers=[Container(name="main", limits=smaller)])]
-    node.policy = OFF
-
-    assert node.looks(2)[-1] == 80_000
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -249,14 +173,6 @@ def test_pods_that_cannot_burst_are_not_even_looked_at(other: dict) -> None:
 
     assert [node.look() for _ in range(3)] == [[], [], []]
     assert node.kernel.looked == 0
-
-
-def test_who_holds_no_quota_though_a_limit_is_left_alone() -> None:
-    """As a pod that was given whole CPUs by a kubelet that lifts the quota for that."""
-    node = Node(demand_milli=3_000)
-    node.group.quota_us = None
-
-    assert [node.look() for _ in range(3)] == [[], [], []]
 
 
 def test_what_is_above_its_limit_is_found_for_the_last_time_whatever_the_policy() -> None:

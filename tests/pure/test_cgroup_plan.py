@@ -5,17 +5,20 @@ from pathlib import PurePosixPath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
 from slacktide.agents.node.cgroup.plan import (
     BEST_EFFORT_ITSELF,
     PERIOD_FILE,
     QUOTA_FILE,
     Bandwidth,
+    Plan,
     Write,
     plan_own_v1,
     plan_v1,
     plan_v2,
 )
+from testbed.stories import each_story, story
 
 BE = BEST_EFFORT_ITSELF
 POD, POD_2 = PurePosixPath("pod1"), PurePosixPath("pod2")
@@ -179,95 +182,46 @@ def test_own_quotas_and_the_limit_of_all_come_in_any_order_and_what_fits_is_held
             assert kernel.held[path] == own[path]
 
 
-def test_an_own_quota_that_fits_leaves_nothing_to_remember() -> None:
-    plan = plan_own_v1({BE: at(None), POD: at(None)}, POD, at(50_000), {})
+class Run:
+    """A kernel of v1 whose groups hold quotas, or a quota and a period; ``.`` is the best-effort group itself."""
 
-    assert (plan.writes, plan.before, plan.after) == ([Write(POD, QUOTA_FILE, "50000")], {}, {})
+    def __init__(self, **held: int | list[int | None] | None) -> None:
+        pairs = {PurePosixPath(path): one if isinstance(one, list) else [one] for path, one in held.items()}
+        self.kernel = V1Kernel({path: at(*pair) for path, pair in pairs.items()})
+        self.remembered: dict = {}
+        self.writes: list[Write] = []
+
+    def limit(self, quota_us: int | str) -> None:
+        plan = plan_v1(self.kernel.held, at(None if quota_us == "unlimited" else quota_us), self.remembered)
+        self.carry_out(plan)
+
+    def own(self, path: str, quota_us: int) -> None:
+        self.carry_out(plan_own_v1(self.kernel.held, PurePosixPath(path), at(quota_us), self.remembered))
+
+    def carry_out(self, plan: Plan) -> None:
+        for write in plan.writes:
+            self.kernel.write(write)
+        self.writes, self.remembered = plan.writes, plan.after
+
+    def somebody_sets(self, path: str, quota_us: int) -> None:
+        self.kernel.held[PurePosixPath(path)] = at(quota_us)
+
+    def end(self, path: str) -> None:
+        del self.kernel.held[PurePosixPath(path)]
+
+    def state(self) -> dict[str, object]:
+        held = {str(path): (now.quota_us, now.period_us) for path, now in self.kernel.held.items()}
+        writes = [f"{one.group}/{one.file} {one.text}" for one in self.writes]
+        return {"held": held, "writes": writes, "remembered": sorted(map(str, self.remembered))}
 
 
-def test_an_own_quota_above_the_limit_of_all_waits_for_the_raise() -> None:
-    held = {BE: at(50_000), POD: at(50_000)}
-    plan = plan_own_v1(held, POD, at(200_000), {})
-    raised = plan_v1(held, at(None), plan.after)
-
-    assert plan.writes == []
-    assert raised.writes == [Write(BE, QUOTA_FILE, "-1"), Write(POD, QUOTA_FILE, "200000")]
+@each_story("cgroup_plan")
+def test_what_is_written(given: dict, steps: str, snapshot: SnapshotAssertion) -> None:
+    assert story(Run(**given), steps) == snapshot
 
 
-def test_a_plain_cut_is_one_write() -> None:
-    plan = plan_v1({BE: at(None)}, at(20_000), {})
-
-    assert plan.writes == [Write(BE, QUOTA_FILE, "20000")]
-
-
-def test_lifting_is_minus_one() -> None:
-    plan = plan_v1({BE: at(20_000)}, at(None), {})
-
-    assert plan.writes == [Write(BE, QUOTA_FILE, "-1")]
-
-
-def test_what_holds_already_is_not_written() -> None:
-    assert plan_v1({BE: at(20_000)}, at(20_000), {}).writes == []
+def test_on_v2_what_holds_already_is_not_written() -> None:
     assert plan_v2(at(20_000), at(20_000)) == []
-
-
-def test_another_period_is_written_before_the_quota() -> None:
-    plan = plan_v1({BE: at(None, 50_000)}, at(20_000), {})
-
-    assert plan.writes == [Write(BE, PERIOD_FILE, "100000"), Write(BE, QUOTA_FILE, "20000")]
-
-
-HELD = {BE: at(None), POD: at(80_000), CONTAINER: at(50_000, 50_000), POD_2: at(None)}
-
-
-def test_groups_below_are_cut_first_and_the_deepest_before_all() -> None:
-    plan = plan_v1(HELD | {CONTAINER: at(30_000, 50_000)}, at(40_000), {})
-
-    assert plan.writes == [
-        Write(CONTAINER, QUOTA_FILE, "20000"),
-        Write(POD, QUOTA_FILE, "40000"),
-        Write(BE, QUOTA_FILE, "40000"),
-    ]
-
-
-def test_groups_below_get_back_their_own_after_the_group_is_raised_and_the_highest_first() -> None:
-    held = {BE: at(None), POD: at(80_000), CONTAINER: at(60_000)}
-    kernel = V1Kernel(held)
-    clipped = kernel.carry_out(at(40_000), {})
-    plan = plan_v1(kernel.held, at(70_000), clipped)
-
-    assert plan.writes == [
-        Write(BE, QUOTA_FILE, "70000"),
-        Write(POD, QUOTA_FILE, "70000"),
-        Write(CONTAINER, QUOTA_FILE, "60000"),
-    ]
-    assert set(plan.after) == {POD}
-
-
-def test_a_quota_that_somebody_else_wrote_meanwhile_stands() -> None:
-    kernel = V1Kernel({BE: at(None), POD: at(80_000)})
-    clipped = kernel.carry_out(at(40_000), {})
-    kernel.held[POD] = at(30_000)
-    clipped = kernel.carry_out(at(None), clipped)
-
-    assert kernel.held[POD] == at(30_000)
-    assert clipped == {}
-
-
-def test_a_pod_that_ended_is_forgotten() -> None:
-    kernel = V1Kernel({BE: at(None), POD: at(80_000)})
-    clipped = kernel.carry_out(at(40_000), {})
-
-    assert plan_v1({BE: at(40_000)}, at(20_000), clipped).after == {}
-
-
-def test_a_cut_below_the_kernels_smallest_quota_becomes_a_longer_period() -> None:
-    kernel = V1Kernel({BE: at(None), POD: at(9_000, 10_000)})
-    clipped = kernel.carry_out(at(2_000), {})
-
-    assert kernel.held[POD] == at(1_000, 50_000)
-    kernel.carry_out(at(None), clipped)
-    assert kernel.held[POD] == at(9_000, 10_000)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 """What the agent reads of a node: files as kernels write them, files that are not there, and files that are wrong."""
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.node.cgroup import CgroupKernel
@@ -13,17 +12,11 @@ from slacktide.agents.node.cgroup.read import PodsReader
 from slacktide.agents.node.kernel import Reading
 from slacktide.deploy.virtual.files import Projection
 from slacktide.deploy.virtual.machine import Machine
-from slacktide.schemas.sample import Limits, Missing
+from slacktide.schemas.sample import Limits, Missing, PodUse
 from testbed.plain_node import LS_UID, MIB, PROC, UID, V1_GROUP, V1_POD, V2_GROUP, V2_POD, Node
+from testbed.stories import each_story, story
 
 SECOND_NS = 1_000_000_000
-
-
-@pytest.fixture(
-    params=[(1, "cgroupfs"), (1, "systemd"), (2, "cgroupfs"), (2, "systemd")], ids=lambda p: f"v{p[0]}-{p[1]}"
-)
-def node(request, tmp_path):
-    return Node(tmp_path, *request.param)
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
@@ -40,83 +33,103 @@ def pods_of(reading: Reading) -> dict:
     return {pod.uid: pod for pod in reading.pod_use}
 
 
-def add(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
+class Read:
+    """A node whose files change, and what is read of it; the pod is the best-effort one."""
+
+    def __init__(self, node: Node) -> None:
+        self.node, self.kernel = node, node.kernel()
+        self.reading: Reading | None = None
+        self.readings: list[tuple] = []
+
+    def read(self, second: int) -> None:
+        self.reading = self.kernel.read(second * SECOND_NS)
+
+    def reads(self, first: int, last: int) -> None:
+        """Once a second: the pod's figures and how much is missing, of each."""
+        self.readings = []
+        for second in range(first, last + 1):
+            self.read(second)
+            self.readings.append((*shown(pods_of(self.reading)[UID]), len(self.reading.missing)))
+
+    def node_works(self) -> None:
+        self.edit(self.node.proc / "stat", "cpu  1000", "cpu  1150")
+
+    def node_waits(self) -> None:
+        """For disks, and for time that its host takes."""
+        self.edit(self.node.proc / "stat", "90000 5000 6 7 800", "95000 9000 6 7 900")
+
+    def pod_works(self) -> None:
+        for name in self.files("cpuacct.usage", "cpu.stat"):
+            if name.endswith("cpu.stat"):
+                self.edit(self.node.mount / name, "nr_periods 10\nnr_throttled 2", "nr_periods 20\nnr_throttled 9")
+            if name.endswith("usage") or self.node.version == 2:
+                self.edit(self.node.mount / name, "5000000", "5250000")
+
+    def pod_counts_anew(self) -> None:
+        self.edit(self.node.mount / self.files("cpuacct.usage", "/cpu.stat")[0], "5000000", "4")
+
+    def cache(self, mib: int) -> None:
+        for name in self.files("memory.stat"):
+            text = f"inactive_file {mib * MIB}\ntotal_inactive_file {mib * MIB}\n"
+            self.node.write(self.node.mount / name, text)
+
+    def tear_memory(self) -> None:
+        for name in self.files("memory.stat"):
+            self.node.write(self.node.mount / name, "?\n")
+
+    def meminfo(self, kib: int = 0) -> None:
+        """Another file with so much that is available, or an empty one."""
+        self.node.write(self.node.proc / "new", PROC["meminfo"].replace("6291456", str(kib)) if kib else "")
+        (self.node.proc / "new").replace(self.node.proc / "meminfo")
+
+    def overwrite_meminfo(self, *text: str) -> None:
+        self.node.write(self.node.proc / "meminfo", PROC["meminfo"] if text else "")
+
+    def come(self, tier: str, uid: str) -> None:
+        self.node.add_pod(tier, uid)
+
+    def go(self) -> None:
+        self.node.remove_pod("besteffort", UID)
+
+    def lose_tier(self) -> None:
+        root = self.node.mount / "cpu" if self.node.version == 1 else self.node.mount
+        shutil.rmtree(root / self.node.tier("burstable"))
+
+    def files(self, *ends: str) -> list[str]:
+        return [name for name in self.node.pod_files("besteffort", UID) if name.endswith(ends)]
+
+    @staticmethod
+    def edit(path: Path, old: str, new: str) -> None:
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    def state(self) -> dict[str, object]:
+        if self.reading is None:
+            return {}
+        now, pressure = self.reading.use, self.reading.use.pressure
+        return {
+            "interval, CPU, memory": (self.reading.interval_ms, now.cpu_milli, now.mem_bytes and now.mem_bytes // MIB),
+            "CPU some, memory some and full": (pressure.cpu_some_pct, pressure.mem_some_pct, pressure.mem_full_pct),
+            "IO some and full": (pressure.io_some_pct, pressure.io_full_pct),
+            "pods: best-effort, CPU, memory, periods": [
+                (uid, one.best_effort_group, *shown(one)) for uid, one in sorted(pods_of(self.reading).items())
+            ],
+            "limits": self.reading.limits,
+            "missing": [f"{one.what.removeprefix(f'{self.node.folder}/')}: {one.why}" for one in self.reading.missing],
+            "CPU, memory, periods and how much is missing, at each": self.readings,
+        }
 
 
-def test_a_first_reading_has_levels_but_no_rates(node) -> None:
-    reading = node.kernel().read(SECOND_NS)
-
-    assert reading.interval_ms == 0
-    assert reading.use.cpu_milli is None
-    assert reading.use.mem_bytes == 2048 * MIB
-    assert pods_of(reading)[UID].mem_bytes == 70 * MIB
-    assert reading.limits == Limits(be_cfs_quota_us=None)
-    assert reading.missing == [Missing(what="rates", why="no previous reading")]
+def shown(use: PodUse) -> tuple:
+    return (use.cpu_milli, use.mem_bytes and use.mem_bytes // MIB, use.throttled_periods, use.periods)
 
 
-def test_the_second_reading_has_rates(node) -> None:
-    kernel = node.kernel()
-    kernel.read(SECOND_NS)
-    add(node.proc / "stat", "cpu  1000", "cpu  1150")
-    files = node.pod_files("besteffort", UID)
-    for name in files:
-        if name.endswith("cpuacct.usage"):
-            add(node.mount / name, "5000000000", "5250000000")
-        if name.endswith("cpu.stat"):
-            add(node.mount / name, "nr_periods 10\nnr_throttled 2", "nr_periods 20\nnr_throttled 9")
-        if name.endswith("cpu.stat") and node.version == 2:
-            add(node.mount / name, "usage_usec 5000000", "usage_usec 5250000")
-    reading = kernel.read(2 * SECOND_NS)
-
-    assert (reading.interval_ms, reading.use.cpu_milli) == (1000, 1500)
-    use = pods_of(reading)[UID]
-    assert (use.cpu_milli, use.periods, use.throttled_periods) == (250, 10, 7)
-    assert reading.missing == []
-
-
-def test_pods_are_told_by_their_uid_and_their_group(node) -> None:
-    reading = node.kernel().read(SECOND_NS)
-
-    assert {pod.uid: pod.best_effort_group for pod in reading.pod_use} == {UID: True, LS_UID: False}
-
-
-def test_pressure_is_the_average_of_ten_seconds(plain) -> None:
-    pressure = plain.kernel().read(SECOND_NS).use.pressure
-
-    assert (pressure.cpu_some_pct, pressure.mem_some_pct, pressure.mem_full_pct) == (1.5, 2.5, 0.25)
-    assert (pressure.io_some_pct, pressure.io_full_pct) == (30.0, 20.75)
-
-
-def test_waiting_for_disks_and_stolen_time_are_not_use(plain) -> None:
-    kernel = plain.kernel()
-    kernel.read(SECOND_NS)
-    add(plain.proc / "stat", "90000 5000 6 7 800", "95000 9000 6 7 900")
-
-    assert kernel.read(2 * SECOND_NS).use.cpu_milli == 0
-
-
-def test_more_droppable_cache_than_use_is_a_working_set_of_nothing(plain) -> None:
-    """The kernel counts both at different moments."""
-    name = next(name for name in plain.pod_files("besteffort", UID) if name.endswith("memory.stat"))
-    add(plain.mount / name, str(30 * MIB), str(300 * MIB))
-
-    assert pods_of(plain.kernel().read(SECOND_NS))[UID].mem_bytes == 0
-
-
-def test_pods_that_come_are_noticed_and_those_that_go_are_dropped(node) -> None:
-    kernel = node.kernel()
-    kernel.read(SECOND_NS)
-    node.add_pod("burstable", "new-1")
-    node.remove_pod("besteffort", UID)
-    second, third = kernel.read(2 * SECOND_NS), kernel.read(3 * SECOND_NS)
-
-    assert pods_of(second).keys() == {LS_UID, "new-1"}
-    assert said(second) == {"pod new-1": "no previous reading"}
-    assert pods_of(third)["new-1"].cpu_milli == 0
-    assert third.missing == []
+@pytest.mark.parametrize("naming", ["cgroupfs", "systemd"])
+@pytest.mark.parametrize("version", [1, 2], ids=["v1", "v2"])
+@each_story("cgroup_read")
+def test_what_is_read_of_a_node(version: int, naming: str, given: dict, steps: str, tmp_path: Path, snapshot) -> None:
+    assert story(Read(Node(tmp_path, version, naming)), steps) == snapshot
 
 
 def test_a_pod_that_vanishes_while_it_is_read_is_dropped_and_said(plain, monkeypatch) -> None:
@@ -131,17 +144,6 @@ def test_a_pod_that_vanishes_while_it_is_read_is_dropped_and_said(plain, monkeyp
 
     assert pods_of(reading).keys() == {LS_UID}
     assert said(reading)[f"pod {UID}"] == "deleted while it was read"
-
-
-def test_a_counter_that_began_anew_is_said(plain) -> None:
-    kernel = plain.kernel()
-    kernel.read(SECOND_NS)
-    name = next(name for name in plain.pod_files("besteffort", UID) if name.endswith(("cpuacct.usage", "/cpu.stat")))
-    add(plain.mount / name, "5000000", "4")
-    reading = kernel.read(2 * SECOND_NS)
-
-    assert pods_of(reading)[UID].cpu_milli is None
-    assert said(reading) == {f"pod {UID} cpu": "counter reset"}
 
 
 FILES = {
@@ -199,7 +201,6 @@ def test_whatever_a_file_says_nothing_raises_and_no_figure_is_negative(version, 
     good = (tmp_path / file).read_bytes()
     kernel = node.kernel()
 
-    @settings(max_examples=30, deadline=None)
     @given(text=st.one_of(st.binary(max_size=60), st.text("0123456789 \n-.maxnr_peiodsug=").map(str.encode)))
     def check(text: bytes) -> None:
         (tmp_path / file).write_bytes(good)
@@ -212,88 +213,6 @@ def test_whatever_a_file_says_nothing_raises_and_no_figure_is_negative(version, 
         assert all(figure is None or figure >= 0 for figure in figures)
 
     check()
-
-
-def test_a_file_that_comes_right_is_read_again(plain) -> None:
-    kernel = plain.kernel()
-    kernel.read(SECOND_NS)
-    plain.write(plain.proc / "meminfo", "")
-    assert kernel.read(2 * SECOND_NS).use.mem_bytes is None
-    plain.write(plain.proc / "meminfo", PROC["meminfo"])
-
-    assert kernel.read(3 * SECOND_NS).use.mem_bytes == 2048 * MIB
-
-
-def test_a_pods_memory_is_read_every_other_second(plain) -> None:
-    """It moves slowly, and the kernel adds it up anew for each look; the node's own is read each time."""
-    kernel = plain.kernel()
-    kernel.read(SECOND_NS)
-    name = next(name for name in plain.pod_files("besteffort", UID) if name.endswith("memory.stat"))
-    plain.write(plain.mount / name, "inactive_file 0\ntotal_inactive_file 0\n")
-    seen = [pods_of(kernel.read(at * SECOND_NS))[UID].mem_bytes for at in (2, 3)]
-
-    assert seen == [70 * MIB, 100 * MIB]
-
-
-def still(plain: Node) -> CgroupKernel:
-    """A kernel that was read for five seconds, in which no pod used any CPU; then the pod's cache goes."""
-    kernel = plain.kernel()
-    for second in range(1, 6):
-        kernel.read(second * SECOND_NS)
-    name = next(name for name in plain.pod_files("besteffort", UID) if name.endswith("memory.stat"))
-    plain.write(plain.mount / name, "inactive_file 0\ntotal_inactive_file 0\n")
-    return kernel
-
-
-def test_what_was_read_of_a_still_pod_stands_for_ten_seconds(plain) -> None:
-    kernel = still(plain)
-    seen = [pods_of(kernel.read(at * SECOND_NS))[UID] for at in range(6, 15)]
-
-    assert [one.mem_bytes for one in seen] == 8 * [70 * MIB] + [100 * MIB]
-    assert {(one.cpu_milli, one.periods, one.throttled_periods) for one in seen} == {(0, 0, 0)}
-
-
-def test_a_still_pod_that_stirs_is_read_whole_at_once(plain) -> None:
-    kernel = still(plain)
-    for name in plain.pod_files("besteffort", UID):
-        if name.endswith("cpu.stat"):
-            add(plain.mount / name, "nr_periods 10\nnr_throttled 2", "nr_periods 20\nnr_throttled 9")
-        if name.endswith("cpuacct.usage" if plain.version == 1 else "cpu.stat"):
-            add(plain.mount / name, "5000000", "5250000")
-    use = pods_of(kernel.read(6 * SECOND_NS))[UID]
-
-    assert (use.periods, use.throttled_periods, use.mem_bytes) == (10, 7, 100 * MIB)
-    assert use.cpu_milli == 250
-
-
-def test_what_cannot_be_read_of_a_still_pod_is_tried_and_named_each_time(plain) -> None:
-    name = next(name for name in plain.pod_files("besteffort", UID) if name.endswith("memory.stat"))
-    kernel = plain.kernel()
-    plain.write(plain.mount / name, "?\n")
-    readings = [kernel.read(at * SECOND_NS) for at in range(1, 8)]
-    plain.add_pod("besteffort", UID)
-
-    assert all(name in said(reading) for reading in readings)
-    assert pods_of(kernel.read(8 * SECOND_NS))[UID].mem_bytes == 70 * MIB
-
-
-def test_a_replaced_plain_file_is_read_anew(plain) -> None:
-    kernel = plain.kernel()
-    kernel.read(SECOND_NS)
-    plain.write(plain.proc / "meminfo.new", PROC["meminfo"].replace("6291456", "7340032"))
-    (plain.proc / "meminfo.new").replace(plain.proc / "meminfo")
-
-    assert kernel.read(2 * SECOND_NS).use.mem_bytes == 1024 * MIB
-
-
-def test_a_tier_that_is_gone_is_named(plain) -> None:
-    kernel = plain.kernel()
-    root = plain.mount / "cpu" if plain.version == 1 else plain.mount
-    shutil.rmtree(root / "kubepods" / "burstable")
-    reading = kernel.read(SECOND_NS)
-
-    tier = os.path.relpath(root / "kubepods/burstable", plain.mount)
-    assert said(reading)[tier] == "ENOENT (No such file or directory)"
 
 
 @pytest.mark.parametrize("controller", ["cpuacct", "memory"])

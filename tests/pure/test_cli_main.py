@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from slacktide.deploy.cli import main
+from slacktide.deploy.cli.plugin import runs_in_cluster
 from slacktide.schemas.errors import LogError
 
 SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
@@ -104,7 +105,8 @@ def test_output_into_a_pipe_that_closes_is_no_error() -> None:
 @pytest.mark.parametrize("arguments", [("--help",), ("topics", "list", "--table"), ("calc", "--list")])
 def test_output_onto_a_full_disk_is_told_in_one_line(arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run([SLACKTIDE, *arguments], stdout=full, stderr=subprocess.PIPE, check=False)
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        done = subprocess.run([SLACKTIDE, *arguments], env=env, stdout=full, stderr=subprocess.PIPE, check=False)
 
     assert (done.returncode, done.stderr) == (1, b"Error: output cannot be written: No space left on device\n")
 
@@ -118,3 +120,33 @@ def test_an_unknown_command_names_those_that_are_near(given: list[str], meant: s
 
     assert done.exit_code == 2
     assert f"no such command '{given[-1]}'; did you mean {meant}?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "in_cluster"),
+    [
+        ("top --no-watch", True),
+        ("explain pod batch/p --output json", True),
+        ("policy compare", True),
+        ("policy lint policy.yaml", False),
+        ("explain pod batch/p --bootstrap kafka:9092", False),
+        ("nodes --bootstrap=kafka:9092", False),
+        ("topics --help", False),
+        ("queue simulate cluster.yaml", False),
+        ("", False),
+    ],
+)
+def test_kubectl_runs_in_the_cluster_what_reads_kafka_and_names_none(
+    *, arguments: str, in_cluster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert runs_in_cluster(arguments.split()) is in_cluster
+    monkeypatch.setenv("SLACKTIDE_BOOTSTRAP", "kafka:9092")
+    assert not runs_in_cluster(arguments.split())
+
+
+def test_without_a_cluster_the_plug_in_says_what_is_missing(tmp_path: Path) -> None:
+    plugin = Path(SLACKTIDE).with_name("kubectl-slacktide")
+    done = subprocess.run([plugin, "nodes"], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: kubectl names no Deployment with the labels of Slacktide's stream processors")

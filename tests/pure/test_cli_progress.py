@@ -6,8 +6,9 @@ import io
 
 import pytest
 
-from slacktide.deploy.cli.replay import source as progress
 from slacktide.deploy.cli.replay.source import EVERY_RECORDS, Progress
+from slacktide.deploy.runtime import progress
+from slacktide.deploy.runtime.progress import left_text
 
 
 class Terminal(io.StringIO):
@@ -37,3 +38,11 @@ def test_where_nobody_looks_nothing_is_written(monkeypatch: pytest.MonkeyPatch) 
     bar.done()
 
     assert not written.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("part", "elapsed_s", "text"),
+    [(0.01, 10, ""), (0.5, 30, ", 30 s left"), (0.25, 100, ", 5 min left"), (1.0, 7, ", 0 s left")],
+)
+def test_what_is_left_follows_from_the_time_so_far(part: float, elapsed_s: float, text: str) -> None:
+    assert left_text(part, elapsed_s) == text

@@ -24,59 +24,36 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.policy.idle import unused
 from slacktide.schemas.sample import Limits
+from testbed import chains
+from testbed.snapshots import command_text, situations
 
 UNLIMITED, HALF = Limits(be_cfs_quota_us=None), Limits(be_cfs_quota_us=50_000)
 STARTED_MS = 1763712000000
 
 
 def outcome(origin: str, result: str, before: Limits | None = UNLIMITED, after: Limits | None = HALF) -> NodeOutcome:
-    return NodeOutcome(
-        node="node-1",
-        boot_id="000000000001-00000000",
-        seq=1,
-        command_id="c",
-        rule="cpu_suppress",
-        target="besteffort",
-        origin=origin,
-        result=result,
-        policy_version="v",
-        observed_ms=STARTED_MS,
-        acted_ms=STARTED_MS + 4_260,
-        age_ms=12,
-        before=before,
-        after=after,
-        bound="stepped",
-    )
+    return chains.outcome(origin=origin, result=result, acted_ms=STARTED_MS + 4_260, before=before, after=after,
+                          bound="stepped")  # fmt: skip
 
 
-def told(*outcomes: NodeOutcome) -> list[str]:
+@situations(
+    "outcomes",
+    {
+        "the first act, once, with who decided and what changed": [
+            outcome("stream", "unchanged"), outcome("stream", "applied"), outcome("stream", "applied"),
+        ],
+        "where the guard acted first, the stream's first decision too": [
+            outcome("guard", "applied"), outcome("guard", "unchanged"), outcome("stream", "unchanged", HALF),
+        ],
+        "refusals and housekeeping are no decisions": [
+            outcome("stream", "refused"), outcome("agent", "applied"), outcome("stream", "failed"),
+        ],
+        "a dry run, with what would change": [outcome("stream", "dry-run", UNLIMITED, UNLIMITED)],
+    },
+)  # fmt: skip
+def test_the_first_decisions_are_said(outcomes: list[NodeOutcome], snapshot) -> None:
     first = FirstDecisions(STARTED_MS)
-    return [said for each in outcomes if (said := first.line_of(each))]
-
-
-def test_the_first_act_is_said_once_with_who_decided_and_what_changed() -> None:
-    said = told(outcome("stream", "unchanged"), outcome("stream", "applied"), outcome("stream", "applied"))
-
-    assert said == [
-        "first decision by the stream 4.3 s after the start: limit unchanged: 500 millicores (stepped)",
-        "first applied decision 4.3 s after the start, by the stream: no limit -> 500 millicores (stepped)",
-    ]
-
-
-def test_where_the_guard_acted_first_the_streams_first_decision_is_said_too() -> None:
-    said = told(outcome("guard", "applied"), outcome("guard", "unchanged"), outcome("stream", "unchanged", HALF))
-
-    assert [line.partition(" 4.3 s")[0] for line in said] == ["first applied decision", "first decision by the stream"]
-
-
-def test_refusals_and_housekeeping_are_no_decisions() -> None:
-    assert told(outcome("stream", "refused"), outcome("agent", "applied"), outcome("stream", "failed")) == []
-
-
-def test_a_dry_run_says_what_would_change() -> None:
-    (said,) = told(outcome("stream", "dry-run", UNLIMITED, UNLIMITED))
-
-    assert said == "first dry-run decision 4.3 s after the start, by the stream: no limit would change (stepped)"
+    assert "\n".join(said for each in outcomes if (said := first.line_of(each))) == snapshot
 
 
 def test_this_machine_is_an_inventory_without_pods(tmp_path: Path) -> None:
@@ -126,57 +103,37 @@ def test_how_a_process_ended_is_said_in_words(code: int, text: str) -> None:
     assert how(code) == text
 
 
-def test_the_stream_serves_on_the_port_after_the_agents() -> None:
-    agent, stream = parts_of(replace(UpSettings(), metrics_port=9464), Cluster("kafka:9092"), Path("node.yaml"))
-
-    assert (agent.name, agent.url) == ("agent", "http://127.0.0.1:9464")
-    assert (stream.name, stream.url) == ("stream", "http://127.0.0.1:9465")
+HERE = replace(UpSettings(), node_name="node-1", state_folder=Path("state"))
+KUBELET = {"kubelet": "https://n:10250", "kubelet_token": Path("t"), "kubelet_insecure": True}
 
 
-def test_endpoints_open_to_all_are_asked_on_loopback() -> None:
-    agent, _ = parts_of(replace(UpSettings(), metrics_host="0.0.0.0"), Cluster("kafka:9092"), Path("node.yaml"))
-
-    assert agent.url == "http://127.0.0.1:9464"
-
-
-def test_who_lists_the_pods_is_passed_on_to_the_agent() -> None:
-    settings = replace(
-        UpSettings(),
-        kubepods="kubepods",
-        kubelet="https://n:10250",
-        kubelet_token=Path("t"),
-        kubelet_insecure=True,
-    )
-    agent, _ = parts_of(settings, Cluster("kafka:9092"), Path("node.yaml"))
-    flags = "--kubepods kubepods --kubelet https://n:10250 --kubelet-token t --kubelet-insecure"
-
-    assert flags in " ".join(agent._command)
-    assert "--kube" not in " ".join(parts_of(UpSettings(), Cluster("kafka:9092"), Path("node.yaml"))[0]._command)
-    settings = replace(UpSettings(), host_workloads=Path("host.yaml"))
-    host, _ = parts_of(settings, Cluster("kafka:9092"), Path("node.yaml"))
-    assert "--host-workloads host.yaml" in " ".join(host._command)
-
-
-def test_how_to_connect_to_kafka_is_passed_on_to_both() -> None:
-    brokers = Cluster("kafka:9093", Security(protocol="SSL", file="kafka.conf"))
-    for part in parts_of(UpSettings(), brokers, Path("node.yaml")):
-        assert "--bootstrap kafka:9093 --metrics-host 127.0.0.1 --kafka-config kafka.conf" in " ".join(part._command)
-    assert "--kafka-config" not in parts_of(UpSettings(), Cluster("kafka:9092"), Path("node.yaml"))[0]._command
+@situations(
+    "settings",
+    {
+        "as they are": {},
+        "the stream serves on the port after the agent's": {"metrics_port": 9470},
+        "endpoints open to all are asked on loopback": {"metrics_host": "0.0.0.0"},
+        "who lists the pods is passed on to the agent": {"kubepods": "kubepods"} | KUBELET,
+        "workloads of a host": {"host_workloads": Path("host.yaml")},
+    },
+)
+@pytest.mark.parametrize("security", [Security(), Security(protocol="SSL", file="kafka.conf")], ids=["plain", "SSL"])
+def test_what_is_run_and_asked(settings: dict[str, object], security: Security, snapshot) -> None:
+    parts = parts_of(replace(HERE, **settings), Cluster("kafka:9092", security), Path("node.yaml"))
+    said = [f"{part.name} {part.url}: {' '.join(map(str, part._command[1:]))}" for part in parts]
+    assert "\n".join(said) == snapshot
 
 
 @pytest.mark.parametrize("command", ["agent", "up"])
 @pytest.mark.parametrize(
-    ("given", "says"),
+    "given",
     [
-        ("--kubelet-token t", "--kubelet-token requires a kubelet: give its address with --kubelet"),
-        ("--kubelet-insecure", "--kubelet-insecure requires a kubelet"),
-        ("--kubelet https://n --kubelet-key k", "give it with --kubelet-cert"),
-        ("--kubelet https://n --host-workloads h.yaml", "both list the pods; remove one of both"),
-        ("--kubepods kubepods --host-workloads h.yaml", "--kubepods and --host-workloads"),
+        "--kubelet-token t",
+        "--kubelet-insecure",
+        "--kubelet https://n --kubelet-key k",
+        "--kubelet https://n --host-workloads h.yaml",
+        "--kubepods kubepods --host-workloads h.yaml",
     ],
 )
-def test_options_that_contradict_each_other_are_refused(command: str, given: str, says: str) -> None:
-    refused = CliRunner().invoke(cli, [command, *given.split()])
-
-    assert refused.exit_code == 2
-    assert says in " ".join(refused.output.split())
+def test_options_that_contradict_each_other_are_refused(command: str, given: str, snapshot) -> None:
+    assert command_text(CliRunner().invoke(cli, [command, *given.split()])) == snapshot

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.dead_letter import UnreadableBatch
@@ -128,7 +128,6 @@ def logs(draw: st.DrawFn) -> tuple[bytes, int]:
 
 
 @given(logs(), st.sampled_from([1, batches.FEW]))
-@settings(max_examples=400, deadline=None)
 def test_records_and_positions_are_those_of_the_careful_reader(log: tuple[bytes, int], few: int) -> None:
     raw, position = log
     with arrays_from(few):
@@ -142,7 +141,6 @@ numbers = st.integers(-3, 3) | st.integers(0, 2**62) | st.just(-(2**62))
     st.lists(st.tuples(numbers, numbers, numbers, numbers, numbers, numbers), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=2),
 )
-@settings(max_examples=300, deadline=None)
 def test_so_are_those_of_a_batch_whose_numbers_are_anything(fields: list[tuple], bytes_at: list) -> None:
     """Its checksum is right, and a varint may be of ten bytes."""
     payload = b""

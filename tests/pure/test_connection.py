@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -24,6 +25,7 @@ from slacktide.schemas.connection import (
 )
 from slacktide.schemas.errors import ConfigError
 from slacktide.streams.kafka.connecting import client
+from testbed.scenarios import scenarios
 
 FILE = "kafka.conf"
 ROOT = Path(__file__).parents[2]
@@ -96,63 +98,9 @@ def test_a_password_is_never_told(lines: dict[str, str], secret: str, wrong: str
     assert secret not in said
 
 
-@pytest.mark.parametrize(
-    ("lines", "said"),
-    [
-        pytest.param(
-            {"sasl.pasword": "hunter2"}, "kafka.conf: sasl.pasword: unknown: accepted: security.protocol, ", id="a typo"
-        ),
-        pytest.param(
-            {"bootstrap.servers": "kafka-1:9092"},
-            "bootstrap.servers: not set here: accepted: --bootstrap HOST:PORT",
-            id="the brokers' addresses",
-        ),
-        pytest.param(
-            {"security.protocol": "TLS"},
-            "security.protocol: TLS: accepted: PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL",
-            id="a protocol that does not exist",
-        ),
-        pytest.param(
-            LOGIN | {"sasl.mechanism": "GSSAPI"},
-            "sasl.mechanism: GSSAPI: accepted: PLAIN or ",
-            id="a mechanism not ours",
-        ),
-        pytest.param(
-            {key: value for key, value in LOGIN.items() if key != "security.protocol"},
-            "sasl.password: has no effect in PLAINTEXT: accepted: only with security.protocol SASL_SSL or ",
-            id="a login for which nobody asks",
-        ),
-        pytest.param(
-            LOGIN | {"sasl.password": ""},
-            "sasl.password: missing: accepted: a value, here or in SLACKTIDE_KAFKA_SASL_PASSWORD",
-            id="no password",
-        ),
-        pytest.param(
-            {"security.protocol": "SASL_SSL"}, "sasl.mechanism: missing: accepted: PLAIN, ", id="no mechanism"
-        ),
-        pytest.param(
-            {"security.protocol": "SSL", "ssl.certificate.location": "a.crt"},
-            "ssl.key.location: missing: accepted: ",
-            id="a certificate without its key",
-        ),
-        pytest.param(
-            {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "off"},
-            "ssl.endpoint.identification.algorithm: off: accepted: https or none",
-            id="names that are neither checked nor not",
-        ),
-        pytest.param(
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "OAUTHBEARER",
-                "sasl.oauthbearer.token.endpoint.url": "https://issuer/token",
-            },
-            "sasl.oauthbearer.token.endpoint.url: https://issuer/token: accepted: file:///PATH of a token",
-            id="a token that somebody would have to be asked for",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused_with_what_can(lines: dict[str, str], said: str) -> None:
-    assert said in told(lines)
+@scenarios("connection")
+def test_what_cannot_be_is_refused_with_what_can(case: dict[str, Any]) -> None:
+    assert told(case["lines"]) == case["refused"]
 
 
 def test_a_line_without_a_value_is_named_by_its_number() -> None:
@@ -224,9 +172,7 @@ def test_a_file_that_is_not_there_is_told_before_anybody_is_asked(tmp_path: Path
         pytest.param("ssl.certificate.location", "hello", "PEM", id="a certificate that is none"),
     ],
 )
-def test_a_file_of_tls_that_is_none_is_told_by_its_key(
-    tmp_path: Path, key: str, content: str | None, said: str
-) -> None:
+def test_a_file_of_tls_that_is_none_is_told_by_its_key(tmp_path, key, content, said) -> None:
     named = tmp_path / "named.pem"
     if content is not None:
         named.write_text(content)
@@ -242,9 +188,7 @@ def test_a_file_of_tls_that_is_none_is_told_by_its_key(
 
 
 @pytest.mark.parametrize(("mode", "warnings"), [(0o644, 1), (0o640, 0)])
-def test_a_password_that_everybody_may_read_is_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, warnings: int
-) -> None:
+def test_a_password_that_everybody_may_read_is_warned_of(tmp_path, caplog, mode, warnings) -> None:
     (tmp_path / FILE).write_text(text(LOGIN))
     (tmp_path / FILE).chmod(mode)
 

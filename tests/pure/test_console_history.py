@@ -6,6 +6,7 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slacktide.deploy.console.answers import QUESTIONS, NotKeptError, Question, answer
 from slacktide.deploy.console.history.file import PAGE_BYTES, StoreError
 from slacktide.deploy.console.history.follower import Follower
 from slacktide.deploy.console.history.minute import Minute, unpack_kept
@@ -228,12 +230,38 @@ def test_a_file_that_is_torn_while_it_is_written_to_is_set_aside_and_followed_on
     raw[PAGE_BYTES:] = bytes(len(raw) - PAGE_BYTES)
     path.write_bytes(raw)
     store._db.execute("PRAGMA shrink_memory")  # nor does the process have the pages any more
-    with pytest.raises(StoreError, match="restart the console"):
+    with pytest.raises(StoreError, match="try again: the console renames"):
         History(path).cluster_at(BEGIN_S * 1_000)
     for minute in range(4, 7):
         store.add(_noise(BEGIN_S + minute * POINTS, nodes=40, seed=minute))
     assert len(history.cluster_at((BEGIN_S + 6 * POINTS) * 1_000)) == 40
     assert "could not be read" in history.bounds().gaps[0].reason
+    store.close()
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_four_hundred_changed_bytes_end_no_console_and_fail_no_page(tmp_path_factory, whole: Path, seed: int) -> None:
+    """At a start and while it runs: rows are lost, or the file is set aside at the first read of the damage."""
+    path, draw = tmp_path_factory.mktemp("changed") / "history.db", random.Random(seed)
+    at_start, later = (bytearray(whole.read_bytes()) for _ in range(2))
+    for raw in (at_start, later):
+        for _ in range(400):
+            raw[draw.randrange(len(raw))] = draw.randrange(256)
+    path.write_bytes(at_start)
+    assert followed(path, Listed(recorded()))
+    store = Store(path)
+    store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    history = History(path, report=store.report)
+    path.write_bytes(later)
+    store._db.execute("PRAGMA shrink_memory")
+    asked = {"node": NODE, "pod": "jobs/etl", "job": "jobs/etl", "of": f"{OUTCOME.name} 0:9"}
+    for last in (False, True):
+        for one in QUESTIONS:
+            with suppress(NotKeptError, *(() if last else (StoreError,))):
+                answer(history, one, Question(at_ms=START_MS + 200_000, given=asked))
+        store.roll()
+        store.add(_noise(BEGIN_S + (8 + last) * POINTS, nodes=2, seed=seed))
     store.close()
 
 

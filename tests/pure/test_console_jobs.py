@@ -28,8 +28,9 @@ from slacktide.streams.explain.job import explain_job, statuses
 from slacktide.streams.queue.ledger import last_of_each
 from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Record
-from testbed.console import HTML, jobs_and_queue
+from testbed.console import jobs_and_queue
 from testbed.samples import START_MS
+from testbed.snapshots import json_text, situations, stable
 
 FOLLOWED = {topic.name for topic in OBJECTS}
 
@@ -39,76 +40,56 @@ def log() -> tuple[Record, ...]:
     return tuple(one for one in asyncio.run(jobs_and_queue()) if one.topic in FOLLOWED)
 
 
-def page(records: tuple[Record, ...], **given_: str) -> Any:
+def held() -> History:
     recorder = Recorder(START_MS // 1_000)
-    for record in records:
+    for record in log():
         recorder.take(record)
-    found = answer(History(Path("/nowhere"), lambda: recorder), "jobs", Question(at_ms=START_MS, given=given_))
-    return msgspec.json.decode(msgspec.json.encode(found))
+    return History(Path("/nowhere"), lambda: recorder)
 
 
-def test_jobs_in_trouble_come_first_and_those_that_are_done_last() -> None:
-    jobs = page(log())["jobs"]
-    assert [one["job"] for one in jobs] == ["jobs/bad", "jobs/etl", f"jobs/{HTML}"]
-    assert [one["condition"] for one in jobs] == ["Failed", "running", "Complete"]
-    etl = jobs[1]
-    assert (etl["active"], etl["succeeded"], etl["of"], etl["failed"]) == (1, 1, 4, 1)
-    assert (etl["evictions"], etl["lost_core_s"], etl["place"]) == (1, 60, f"{JOB_STATUS.name} 0:0")
+def page(question: str = "jobs", **given_: str) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(answer(held(), question, Question(at_ms=START_MS, given=given_))))
 
 
-def test_the_filter_finds_jobs_and_workloads_by_a_part_of_their_name() -> None:
-    assert [one["job"] for one in page(log(), filter="/et")["jobs"]] == ["jobs/etl"]
-    assert [one["name"] for one in page(log(), filter="w2")["workloads"]] == ["jobs/w2"]
-    assert page(log(), filter="nothing")["jobs_count"] == 0
+@situations(
+    "given_",
+    {
+        "Jobs in trouble come first and those that are done last": {},
+        "a filter finds Jobs by a part of their name": {"filter": "/et"},
+        "a filter finds workloads by a part of their name": {"filter": "w2"},
+        "a filter that nothing meets": {"filter": "nothing"},
+        "a Job that evicted pods count in": {"job": "jobs/etl"},
+        "a Job that failed by a rule": {"job": "jobs/bad"},
+    },
+)
+def test_the_page_is_what_the_topics_hold(given_: dict[str, str], snapshot) -> None:
+    assert stable(json_text(page(**given_))) == snapshot
 
 
-def test_a_job_has_the_text_of_explain_and_its_evicted_pods_with_threshold() -> None:
-    found = page(log(), job="jobs/etl")
+@situations(
+    "given_",
+    {
+        "a Job's evictions": {"job": "jobs/etl", "figure": "evictions"},
+        "a queue's use opens who holds and who waits": {"queue": "gpu", "figure": "used"},
+    },
+)
+def test_a_figure_is_explained_with_its_records(given_: dict[str, str], snapshot) -> None:
+    assert stable("\n".join(page("explain", **given_)["lines"])) == snapshot
+
+
+def test_jobs_and_queues_are_told_in_the_words_of_the_command_line() -> None:
     explained = explain_job(statuses(log()), "jobs", "etl", START_MS)
     assert explained is not None
-    assert found["text"] == job_text(explained)
-    assert [one["eviction"]["threshold"] for one in found["evicted"]] == ["threshold_pct 70, observed 91"]
-    assert [(one["why"], one["pods"]) for one in page(log(), job="jobs/bad")["failures"]] == [("rule 2: FailJob", 1)]
-
-
-def test_a_figure_of_a_job_is_explained_with_its_record() -> None:
-    recorder = Recorder(START_MS // 1_000)
-    for record in log():
-        recorder.take(record)
-    asked = Question(at_ms=START_MS, given={"job": "jobs/etl", "figure": "evictions"})
-    lines = answer(History(Path("/nowhere"), lambda: recorder), "explain", asked)["lines"]
-    assert lines[0].startswith("evictions 1 at ")
-    assert lines[0].endswith(f"of {JOB_STATUS.name} 0:0")
-    assert "evicted by Slacktide, the newest last:" in lines
-
-
-def test_the_queue_stands_as_its_command_has_it() -> None:
-    found = page(log())
-    assert [tuple(one) for one in found["queues"]] == rows(standing(objects_of(log())).queues, wide=False)[1]
-    assert [one[:4] for one in found["queues"]] == [["gpu", "all", "2 cpu", "2 cpu"]]
-    phases = [(one["name"], one["phase"]) for one in found["workloads"]]
-    assert phases == [("jobs/w0", "evicting"), ("jobs/w1", "pending"), ("jobs/w2", "pending")]
-    assert found["workloads"][0]["preemptor"] == "jobs/w1"
-    assert found["workloads"][0]["place"].startswith(f"{QUEUE_STATE.name} 0:")
-
-
-def test_a_figure_of_a_queue_opens_who_holds_and_who_waits() -> None:
-    recorder = Recorder(START_MS // 1_000)
-    for record in log():
-        recorder.take(record)
-    asked = Question(at_ms=START_MS, given={"queue": "gpu", "figure": "used"})
-    lines = answer(History(Path("/nowhere"), lambda: recorder), "explain", asked)["lines"]
-    assert lines[0].startswith("ClusterQueue gpu at ")
-    assert any(line.endswith(": nominal 2 cpu, used 2 cpu, borrowed 0 cpu") for line in lines), lines
-    assert any(line.startswith("  + jobs/w0 ") and f"{QUEUE_STATE.name} 0:" in line for line in lines)
-    assert "pending 2, admitted 1, evicting 1" in lines
+    assert page(job="jobs/etl")["text"] == job_text(explained)
+    assert [tuple(one) for one in page()["queues"]] == rows(standing(objects_of(log())).queues, wide=False)[1]
 
 
 def test_without_records_the_page_is_empty() -> None:
-    empty = page(())
+    nothing = History(Path("/nowhere"), lambda: Recorder(START_MS // 1_000))
+    empty = answer(nothing, "jobs", Question(at_ms=START_MS, given={}))
     assert not any(empty[name] for name in ("jobs", "queues", "workloads", "notes"))
     with pytest.raises(NotKeptError, match=r"no status of Job jobs/none .* slacktide\.job\.status\.v1"):
-        page(log(), job="jobs/none")
+        page(job="jobs/none")
 
 
 @pytest.mark.parametrize("minutes", [0, 3])
@@ -137,7 +118,7 @@ def test_jobs_and_queue_are_shown_as_they_stood_at_an_earlier_moment(tmp_path: P
     assert shown(31_000, job="jobs/etl")["row"]["place"] == f"{JOB_STATUS.name} 0:{count}"
     assert not shown(41_000, filter="etl")["jobs"]
     assert len(shown(41_000)["jobs"]) == 2
-    assert [list(one) for one in shown(29_000)["queues"]] == page(log())["queues"]
+    assert [list(one) for one in shown(29_000)["queues"]] == page()["queues"]
     assert not shown(-1_000)["jobs"]
     store.close()
 

@@ -43,7 +43,6 @@ def some_minutes(draw: st.DrawFn, count: int) -> list[Block | None]:
     return [kinds[at] for at in draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))]
 
 
-@settings(max_examples=50)
 @given(blocks(), st.integers(0, POINTS - 1))
 def test_a_block_comes_out_as_it_was_packed(block: Block, slot: int) -> None:
     blob = pack(block)

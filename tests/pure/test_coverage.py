@@ -32,55 +32,40 @@ from slacktide.streams.records import FIGURES, Record, Writer
 from testbed.beats import EPOCH_MS, beat
 from testbed.chains import Chain
 from testbed.governed import metric_record
+from testbed.scenarios import run, scenarios
+
+from .test_bridge_writing import metric as any_metric
 
 NODE = ["a"]
 
 
 def metric(seq: int = 1, **said: Any) -> NodeMetric:
-    use = Use(cpu_milli=1, mem_bytes=1)
-    known = {"node": "a", "boot_id": "1-a", "seq": seq, "observed_ms": 1, "window_ms": 1, "covered_ms": 1, "samples": 1}
-    known |= {"policy_version": "p", "facts_revision": "f", "pods_revision": "r", "node_use": use, "system_use": use}
-    return NodeMetric(**known | said)
+    return any_metric(node="a", seq=seq, **said)
 
 
-def test_a_heartbeat_covers_the_nodes_that_it_names() -> None:
-    coverage = Coverage()
-    assert coverage.receive(beat(["a", "b"], 0), 0) == ["a", "b"]
-    assert coverage.receive(beat(["b"], 1), 1) == ["b"]
+class Received:
+    """Heartbeats, and a node's figures as they count by them."""
+
+    def __init__(self) -> None:
+        self._coverage, self._latest = Coverage(), Latest[NodeMetric]()
+
+    def beat(self, at_s: float, *nodes: str, **of: Any) -> list[str]:
+        return [*self._coverage.receive(beat(list(nodes), at_s, **of), at_s)]
+
+    def cover(self, at_s: float, *nodes: str) -> None:
+        self._latest.cover(nodes, at_s)
+
+    def publish(self, at_s: float, seq: int) -> None:
+        self._latest.receive(metric(seq), at_s)
+
+    def seen(self, at_s: float) -> list[Any]:
+        found = self._latest.of("a", at_s)
+        return [found and found.seq, self._latest.is_silent("a", at_s)]
 
 
-def test_of_a_fenced_owner_no_heartbeat_counts_however_late_it_comes() -> None:
-    """Until nothing of the new owner came for 15 s: then its group was made anew, and the lower epoch is the newer."""
-    coverage = Coverage()
-    coverage.receive(beat(NODE, 0, worker="old", epoch=4), 0)
-    assert coverage.receive(beat([], 1, worker="new", epoch=5), 1) == []
-    assert coverage.receive(beat(NODE, 1.5, worker="old", epoch=4), 1.5) == ()
-    assert coverage.receive(beat(NODE, 15.9, worker="old", epoch=4), 15.9) == ()
-    assert coverage.receive(beat(NODE, 16, worker="again", epoch=0), 16) == NODE
-
-
-def test_within_an_epoch_two_workers_may_own_a_partition_one_for_each_topic_of_samples() -> None:
-    """Their clocks have nothing to do with one another."""
-    coverage = Coverage()
-    assert coverage.receive(beat(NODE, 0, worker="w", epoch=4, ticked_s=900), 0) == NODE
-    assert coverage.receive(beat(["b"], 0.5, worker="other", epoch=4, ticked_s=5), 0.5) == ["b"]
-    assert coverage.receive(beat(NODE, 1, worker="w", epoch=4, ticked_s=901), 1) == NODE
-    assert coverage.receive(beat(["b"], 1.5, worker="other", epoch=4, ticked_s=6), 1.5) == ["b"]
-    assert coverage.receive(beat(["b"], 2, worker="w", epoch=3, partition=1), 2) == ["b"], "each partition alone"
-
-
-def test_a_heartbeat_that_waited_while_its_writer_was_paused_does_not_count_and_the_next_one_does() -> None:
-    coverage = Coverage()
-    coverage.receive(beat(NODE, 0, ticked_s=100), 0)
-    assert coverage.receive(beat(NODE, 21, ticked_s=101), 21) == ()
-    assert coverage.receive(beat(NODE, 22, ticked_s=122), 22) == NODE
-
-
-def test_one_that_comes_again_does_not_count() -> None:
-    coverage = Coverage()
-    coverage.receive(beat(NODE, 0, ticked_s=100), 0)
-    coverage.receive(beat(NODE, 1, ticked_s=101), 1)
-    assert coverage.receive(beat(NODE, 2, ticked_s=100), 2) == ()
+@scenarios("coverage")
+def test_coverage(case: dict[str, Any]) -> None:
+    run(case, Received)
 
 
 @given(st.floats(0.95, 1.05), st.integers(20, 200))
@@ -102,9 +87,7 @@ OWNERS = st.lists(
 
 
 @given(OWNERS)
-def test_a_node_is_fresh_while_it_was_published_or_covered_by_a_heartbeat_that_counts(
-    events: list[tuple[float, int, float, str]],
-) -> None:
+def test_a_node_is_fresh_while_it_was_published_or_covered_by_a_heartbeat_that_counts(events) -> None:
     """As long as 15 s, and no longer; said here anew, over all that came."""
     latest, coverage, now_s = Latest[NodeMetric](), Coverage(), 1_000.0
     fresh_s: list[float] = []
@@ -135,23 +118,6 @@ def test_a_node_is_fresh_while_it_was_published_or_covered_by_a_heartbeat_that_c
         if fresh_s:
             assert latest.of("a", fresh_s[-1] + FROZEN_S) is None
             assert latest.is_silent("a", fresh_s[-1] + FROZEN_S)
-
-
-def test_a_heartbeat_brings_no_node_of_which_nothing_was_published() -> None:
-    latest = Latest[NodeMetric]()
-    latest.cover(NODE, 0)
-    assert latest.of("a", 0) is None
-    assert not latest.is_silent("a", 0)
-
-
-def test_while_a_node_is_covered_an_older_samples_figures_displace_none() -> None:
-    latest = Latest[NodeMetric]()
-    latest.receive(metric(9), 0)
-    latest.cover(NODE, 14)
-    latest.receive(metric(8), 20)
-    assert latest.of("a", 20).seq == 9
-    latest.receive(metric(7), 14 + FROZEN_S)
-    assert latest.of("a", 14 + FROZEN_S).seq == 7
 
 
 def test_many_nodes_are_shared_out_among_records_that_a_broker_takes() -> None:
@@ -287,8 +253,8 @@ def test_to_explain_covered_figures_are_neither_behind_nor_stale() -> None:
     ]  # fmt: skip
     covered = node_log("node-1", [*chain.records, *covering])
 
-    assert "window.behind" in {one.name for one in freshness_findings(plain, now_ms)}
-    assert "window.behind" not in {one.name for one in freshness_findings(covered, now_ms)}
+    assert "window.frozen" in {one.name for one in freshness_findings(plain, now_ms)}
+    assert "window.frozen" not in {one.name for one in freshness_findings(covered, now_ms)}
     assert node_rooms([plain], asked, None, now_ms)[0].stale_ms > UNCOVERED_S * 1_000
     assert node_rooms([covered], asked, None, now_ms + 15_000)[0].stale_ms == 0
     assert node_rooms([covered], asked, None, now_ms + 15_001)[0].stale_ms == 15_001

@@ -2,108 +2,56 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.schemas.credit import EvictionCredit
+from testbed.scenarios import run, scenarios
 
 BOOT, OTHER_BOOT = "000000000002-a", "000000000001-a"
 S = 1_000_000_000
 
 
-def lease(granted: int = 1, *, epoch: int = 1, number: int = 1, boot: str = BOOT, spared: tuple[str, ...] = ()):
-    return EvictionCredit(
-        node="node-1",
-        boot_id=boot,
-        epoch=epoch,
-        number=number,
-        granted=granted,
-        ttl_ms=30_000,
-        spared_namespaces=list(spared),
-    )
+def lease(granted: int = 1, **of: Any) -> EvictionCredit:
+    known = {"node": "node-1", "boot_id": BOOT, "epoch": 1, "number": 1, "ttl_ms": 30_000}
+    return EvictionCredit(**known | {"granted": granted} | of)
 
 
-def test_it_is_good_for_what_was_granted_and_not_yet_spent() -> None:
-    credit_account = CreditAccount(BOOT)
-    assert not credit_account.ready(0, "batch")
-    credit_account.receive(lease(2), since_ns=0)
-    spent = 0
-    while credit_account.ready(5 * S, "batch"):
-        credit_account.spend(5 * S)
-        spent += 1
-    credit_account.receive(lease(2, number=2), since_ns=6 * S)
+class Account:
+    """A node's credit account, in seconds."""
 
-    assert spent == credit_account.spent == 2
-    assert not credit_account.ready(7 * S, "batch"), "a total grants nothing twice"
-    credit_account.receive(lease(3, number=3), since_ns=7 * S)
-    assert credit_account.ready(8 * S, "batch")
+    def __init__(self) -> None:
+        self._account = CreditAccount(BOOT)
 
+    def lease(self, at_s: int, granted: int, **of: Any) -> None:
+        self._account.receive(lease(granted, **of), since_ns=at_s * S)
 
-def test_evictions_that_a_governor_heard_of_and_that_nobody_made_are_no_credit() -> None:
-    """One outcome with a wrong count, and the next lease would else be good for all of them."""
-    credit_account = CreditAccount(BOOT)
-    credit_account.spend(0)
-    credit_account.receive(msgspec.structs.replace(lease(1_000_001), spent=1_000_000), since_ns=0)
-    credit_account.spend(1 * S)
+    def ready(self, at_s: float, *namespaces: str) -> list[bool]:
+        return [self._account.ready(int(at_s * S), name) for name in namespaces or ["batch"]]
 
-    assert not credit_account.ready(1 * S, "batch")
+    def spend(self, at_s: int) -> None:
+        self._account.spend(at_s * S)
 
+    def log_is(self, at_s: int, *, away: bool) -> None:
+        self._account.log_is(away=away, now_ns=at_s * S)
 
-def test_its_time_counts_from_when_it_had_not_come_yet() -> None:
-    credit_account = CreditAccount(BOOT)
-    credit_account.receive(lease(), since_ns=10 * S)
+    def reserve(self, at_s: int) -> None:
+        self._account.reserve(at_s * S)
 
-    assert credit_account.ready(40 * S - 1, "batch")
-    assert not credit_account.ready(40 * S, "batch")
+    def settle(self, *, goes: bool) -> None:
+        self._account.settle(goes=goes)
+
+    def stands(self) -> dict[str, int]:
+        return {"spent": self._account.spent, "epoch": self._account.epoch}
 
 
-def test_repeated_and_older_leases_of_an_earlier_governor_or_another_boot_change_nothing() -> None:
-    credit_account = CreditAccount(BOOT)
-    credit_account.receive(lease(1, epoch=2, number=5), since_ns=0)
-    for late in (
-        lease(1, epoch=2, number=5),
-        lease(9, epoch=2, number=4),
-        lease(9, epoch=1, number=99),
-        lease(9, epoch=2, number=6, boot=OTHER_BOOT),
-    ):
-        credit_account.receive(late, since_ns=29 * S)
-    credit_account.spend(29 * S)
-
-    assert (credit_account.spent, credit_account.epoch) == (1, 2)
-    assert not credit_account.ready(29 * S, "batch")
-
-
-def test_spared_namespaces_keep_their_pods() -> None:
-    credit_account = CreditAccount(BOOT)
-    credit_account.receive(lease(spared=("spark",)), since_ns=0)
-
-    assert [credit_account.ready(S, name) for name in ("spark", "flink")] == [False, True]
-
-
-def test_with_the_log_away_a_lease_stays_good_for_one_eviction() -> None:
-    credit_account = CreditAccount(BOOT)
-    credit_account.receive(lease(3), since_ns=0)
-    credit_account.log_is(away=True, now_ns=20 * S)
-    credit_account.log_is(away=True, now_ns=31 * S)
-    assert credit_account.ready(600 * S, "batch")
-    credit_account.spend(600 * S)
-
-    assert not credit_account.ready(601 * S, "batch")
-
-
-def test_what_was_over_before_the_log_went_away_or_spent_or_is_over_when_it_is_back_stays_over() -> None:
-    over, spent, back = CreditAccount(BOOT), CreditAccount(BOOT), CreditAccount(BOOT)
-    for credit_account in (over, spent, back):
-        credit_account.receive(lease(), since_ns=0)
-    spent.spend(S)
-    for credit_account, away_ns in ((over, 30 * S), (spent, 20 * S), (back, 20 * S)):
-        credit_account.log_is(away=True, now_ns=away_ns)
-    back.log_is(away=False, now_ns=50 * S)
-    back.log_is(away=True, now_ns=51 * S)
-
-    assert [credit_account.ready(60 * S, "batch") for credit_account in (over, spent, back)] == [False, False, False]
+@scenarios("credit_account")
+def test_credit_account(case: dict[str, Any]) -> None:
+    run(case, Account)
 
 
 @given(
@@ -115,7 +63,7 @@ def test_what_was_over_before_the_log_went_away_or_spent_or_is_over_when_it_is_b
 def test_in_any_order_of_leases_only_the_newest_total_counts(said: list[tuple[int, int, int, str]]) -> None:
     """As if it had been heard alone: totals, not differences."""
     credit_account, alone = CreditAccount(BOOT), CreditAccount(BOOT)
-    heard = [lease(granted, epoch=epoch, number=number, boot=boot) for epoch, number, granted, boot in said]
+    heard = [lease(granted, epoch=epoch, number=number, boot_id=boot) for epoch, number, granted, boot in said]
     for one in heard:
         credit_account.receive(one, since_ns=0)
     mine = []
@@ -129,16 +77,3 @@ def test_in_any_order_of_leases_only_the_newest_total_counts(said: list[tuple[in
             each.spend(S)
 
     assert credit_account.spent == alone.spent
-
-
-def test_credit_that_is_reserved_is_nobody_elses_and_is_told_of_only_once_it_is_spent() -> None:
-    credit_account = CreditAccount(BOOT)
-    credit_account.receive(lease(1), since_ns=0)
-    credit_account.reserve(S)
-    assert (credit_account.ready(S, "batch"), credit_account.spent) == (False, 0)
-    credit_account.settle(goes=False)
-    assert (credit_account.ready(S, "batch"), credit_account.spent) == (True, 0)
-    credit_account.reserve(S)
-    credit_account.settle(goes=True)
-
-    assert (credit_account.ready(S, "batch"), credit_account.spent) == (False, 1)

@@ -15,8 +15,8 @@ from slacktide.deploy.demo.conductor import Conductor
 from slacktide.deploy.demo.pods import DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.demo.story import Story
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.sample import Limits, NodeSample, NodeUse
+from slacktide.schemas.sample import Limits
+from testbed import chains, samples
 
 LIMIT, NO_LIMIT = Limits(be_cfs_quota_us=30_000), Limits(be_cfs_quota_us=None)
 
@@ -104,18 +104,8 @@ class Loop:
 
     def happens(self, limits: Limits) -> None:
         self._seq += 1
-        self.story.sample(
-            NodeSample(
-                node="n", boot_id="1", seq=self._seq, observed_ms=0, interval_ms=1000, policy_version="p",
-                facts_revision="f", pods_revision="q", use=NodeUse(cpu_milli=500), pod_use=[], limits=limits,
-            )
-        )  # fmt: skip
-        self.story.outcome(
-            NodeOutcome(
-                node="n", boot_id="1", seq=self._seq, command_id="c", rule="cpu_suppress", target="besteffort",
-                origin="stream", result="unchanged", policy_version="p", observed_ms=0, acted_ms=0, age_ms=0,
-            )
-        )  # fmt: skip
+        self.story.sample(samples.sample(self._seq, "n", pod_use=[], limits=limits, observed_ms=0))
+        self.story.outcome(chains.outcome(self._seq, node="n", result="unchanged", observed_ms=0, acted_ms=0, age_ms=0))
 
 
 async def test_each_condition_gets_its_batch_and_its_policy():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 import msgspec
@@ -15,19 +14,17 @@ from slacktide.deploy.demo.conditions import Condition, conditions
 from slacktide.deploy.demo.figures import Step, percentile, reactions_ms, slowdown
 from slacktide.deploy.demo.ledger import Ledger
 from slacktide.deploy.demo.report import (
-    Decided,
     Reaction,
     Report,
-    Share,
-    Slowdown,
-    Utilization,
     as_json,
     not_closed,
     rows,
     sentences,
     verdict,
 )
+from testbed.snapshots import cases, situations
 
+CASES = cases(__file__)
 STEP = Step(node="n", at_ms=10_000, until_ms=12_500)
 
 
@@ -37,26 +34,6 @@ class Cut(NamedTuple):
     node: str
     observed_ms: int
     acted_ms: int
-
-
-GOOD = Report(
-    mode="real",
-    reaction_ms=Reaction(p50=640, p99=1210, n=22, steps=23),
-    utilization=Utilization(ls_alone=0.25, colocated=0.58, others=0.1),
-    ls_slowdown=Slowdown(uncontrolled=5.05, weights=1.36, controlled=1.3),
-    batch_cpu_seconds=31.4,
-    decided_by=Decided(stream=58, guard=1),
-    ls_p99_ms={"alone": 14.0},
-    shares={
-        "alone": Share(utilization=0.25, batch_cpus=0.0),
-        "uncontrolled": Share(utilization=0.99, batch_cpus=1.6),
-        "weights": Share(utilization=0.98, batch_cpus=1.5),
-        "controlled": Share(utilization=0.58, batch_cpus=0.52),
-    },
-    ls_requests=4_000,
-    applied=44,
-    controlled_seconds=60.0,
-)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.1, 100))
@@ -104,91 +81,16 @@ def test_slowdown_is_the_ratio_of_the_medians_over_the_blocks():
     assert slowdown([], [10.0]) is None
 
 
-def test_the_report_says_what_it_promised():
-    """The keys that scripts read."""
-    said = json.loads(as_json(GOOD))
-
-    assert said["mode"] == "real"
-    assert {"p50", "p99", "n"} <= said["reaction_ms"].keys()
-    assert said["utilization"] == {"ls_alone": 0.25, "colocated": 0.58, "others": 0.1}
-    assert said["ls_slowdown"] == {"uncontrolled": 5.05, "weights": 1.36, "controlled": 1.3}
-    assert said["batch_cpu_seconds"] == 31.4
-    assert said["decided_by"] == {"stream": 58, "guard": 1}
+@situations("changes", CASES["what_the_report_says_for_people"])
+def test_what_the_report_says_for_people(changes: dict[str, object], snapshot) -> None:
+    """What was not measured is a dash; a loop that did not close is said in one sentence."""
+    report = msgspec.convert(CASES["good"] | changes, Report)
+    lines = [f"not closed: {not_closed(report)}", f"verdict: {verdict(report)}", *map(str, rows(report))]
+    assert "\n".join([*lines, *(": ".join(one) for one in sentences(report))]) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        pytest.param({}, "", id="all is well"),
-        pytest.param({"applied": 0}, "no decision changed", id="nothing applied"),
-        pytest.param({"ls_requests": 0}, "answered no request", id="the service never ran"),
-        pytest.param({"batch_cpu_seconds": 0.0}, "batch work got no CPU", id="the batch never ran"),
-        pytest.param({"controlled_seconds": 0.0}, "before any controlled time", id="stopped too early"),
-    ],
-)
-def test_a_loop_that_did_not_close_is_said_in_one_sentence(change, said):
-    """And only then."""
-    verdict = not_closed(msgspec.structs.replace(GOOD, **change))
-
-    assert said in verdict
-    assert bool(verdict) == bool(said)
-    assert verdict.count("\n") == 0
-
-
-def test_the_summary_holds_every_figure():
-    """What a person quotes; what was not measured is a dash."""
-    text = str(rows(GOOD)) + str(sentences(GOOD))
-
-    assert all(part in text for part in ("5.05 x", "1.30 x", "14 ms", "25%", "58%", "31.4", "640 ms", "22 of 23", "58"))
-    assert rows(GOOD)[1][2] == "-"
-
-
-@pytest.mark.parametrize(
-    ("weights", "said"),
-    [
-        pytest.param(3.4, "With weights alone, it is 3.40 x.", id="the loop wins"),
-        pytest.param(1.31, "On this load, weights alone are as good, with 1.50 CPUs", id="as good, with more work"),
-    ],
-)
-def test_the_verdict_states_what_weights_alone_would_do(weights, said):
-    """A sceptic reads it; so it argues against the loop where the figures do."""
-    text = verdict(
-        msgspec.structs.replace(GOOD, ls_slowdown=Slowdown(uncontrolled=5.0, weights=weights, controlled=1.3))
-    )
-
-    assert "58% busy instead of 25%" in text
-    assert "1.30 x" in text
-    assert said in text
-
-
-@pytest.mark.parametrize(("controlled", "same"), [(1.1, False), (2.9, True)])
-def test_the_verdict_on_memory_says_what_the_service_kept(controlled, same):
-    """And where the lost memory did no harm."""
-    held = {"alone": 150 << 20, "weights": 40 << 20, "controlled": 149 << 20}
-    shares = {name: Share(utilization=0.5, batch_cpus=1.0, service_mem_bytes=size) for name, size in held.items()}
-    slow = Slowdown(uncontrolled=None, weights=3.0, controlled=controlled)
-    report = msgspec.structs.replace(GOOD, scenario="memory", shares=shares, ls_slowdown=slow)
-
-    assert "the service keeps 40 MiB of 150 MiB, and its p99 is 3.00 x" in verdict(report)
-    assert ("did not slow the service" in verdict(report)) == same
-    assert [row[0] for row in rows(report)] == ["alone", "weights", "controlled"]
-    assert sentences(report)[0] == ("service's memory", "alone 150 MiB, weights 40 MiB, controlled 149 MiB")
-
-
-def test_there_is_no_verdict_on_what_did_not_run():
-    assert verdict(msgspec.structs.replace(GOOD, shares={})) == ""
-    assert (
-        verdict(msgspec.structs.replace(GOOD, ls_slowdown=Slowdown(uncontrolled=5.0, weights=None, controlled=1.3)))
-        == ""
-    )
-
-
-def test_a_machine_that_is_busy_with_something_else_is_said_to_be():
-    """Its figures mean little, and whoever quotes them should know."""
-    busy = msgspec.structs.replace(GOOD, utilization=Utilization(ls_alone=0.2, colocated=0.3, others=0.7))
-
-    assert "these figures are not reliable" in str(sentences(busy))
-    assert "mean little" not in str(sentences(GOOD))
+def test_scripts_read_the_report_as_json(snapshot) -> None:
+    assert as_json(msgspec.convert(CASES["good"], Report)).decode() == snapshot
 
 
 def window_of(ledger: Ledger, name: str, block: int, start_s: float, latencies_ms: list[float], used: Used | None):

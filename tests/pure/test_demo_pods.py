@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 
 from slacktide.agents.node.cgroup.knob_files import weight_of
 from slacktide.deploy.demo.groups import Groups, PodGroup, plan, shares_of
 from slacktide.deploy.demo.keeper import least, room_mib
-from slacktide.deploy.demo.pods import batch_pods, batch_uids, inventory_yaml, policy_yaml, service_pod
+from slacktide.deploy.demo.pods import Form, batch_pods, batch_uids, inventory_yaml, policy_yaml, service_pod
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import parse
 from slacktide.schemas.qos import is_best_effort
@@ -34,26 +35,11 @@ def test_the_batch_requests_what_the_service_leaves_in_either_form():
     assert batch_pods("none", "n", 8000) == []
 
 
-def test_the_inventory_is_what_kubectl_prints():
-    """A List of the node and its pods."""
-    pods = [service_pod("demo", 2000), *batch_pods("besteffort", "demo", 2000)]
-    found = yaml.safe_load(inventory_yaml(["demo"], 2000, 4 << 30, pods))
-    node, service, batch = found["items"][:3]
-
-    assert found["kind"] == "List"
-    assert (node["kind"], node["status"]["capacity"]["cpu"]) == ("Node", "2")
-    assert (service["status"]["qosClass"], batch["status"]["qosClass"]) == ("Burstable", "BestEffort")
-    assert batch["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
-    assert batch["spec"]["containers"][0]["resources"]["requests"]["kubernetes.io/batch-cpu"] == "500"
-
-
-def test_a_plain_pod_requests_nothing_and_is_best_effort_all_the_same():
-    """As one that no webhook saw."""
-    found = yaml.safe_load(inventory_yaml(["demo"], 2000, 4 << 30, batch_pods("plain", "demo", 2000)))
-    pod = found["items"][1]
-
-    assert pod["spec"]["containers"][0]["resources"] == {"requests": {}}
-    assert pod["status"]["qosClass"] == "BestEffort"
+@pytest.mark.parametrize("form", ["besteffort", "plain"])
+def test_the_inventory_is_what_kubectl_prints(form: Form, snapshot):
+    """A List of the node and its pods; a plain pod requests nothing and is best-effort all the same."""
+    pods = [service_pod("demo", 2000), *batch_pods(form, "demo", 2000)]
+    assert inventory_yaml(["demo"], 2000, 4 << 30, pods) == snapshot
 
 
 def test_batch_work_keeps_nothing_before_its_pod_has_a_limit_and_no_more_than_that():

@@ -11,7 +11,7 @@ import pytest
 from slacktide.deploy.cli.doctor.agent_checks import api_findings
 from slacktide.deploy.cli.doctor.agent_facts import token_facts
 from slacktide.deploy.cli.doctor.facts import API_RIGHTS, KUBELET_PODS, KUBELET_PROXY, ApiFacts, TokenFacts
-from slacktide.deploy.cli.doctor.finding import Finding
+from testbed.snapshots import checks, situations
 
 GOOD = ApiFacts(
     url="https://10.96.0.1:443",
@@ -22,48 +22,28 @@ GOOD = ApiFacts(
 )
 
 
-def of(facts: ApiFacts) -> dict[str, Finding]:
-    return {one.check.removeprefix("api."): one for one in api_findings(facts)}
+def rights(*given: str) -> dict:
+    return dict(GOOD.rights) | dict.fromkeys((KUBELET_PODS, KUBELET_PROXY), False) | dict.fromkeys(given, True)
 
 
-def bad(facts: ApiFacts) -> list[str]:
-    return [name for name, one in of(facts).items() if one.verdict != "ok"]
-
-
-def test_of_a_cluster_that_has_all_nothing_is_advised() -> None:
-    assert bad(GOOD) == []
-
-
-def test_before_tokens_named_nodes_evictions_are_refused_and_that_is_said() -> None:
-    nameless = TokenFacts(pod=GOOD.token.pod, node="")
-    old = replace(GOOD, version="v1.29.3", minor=29, token=nameless, rights=dict(GOOD.rights) | {KUBELET_PROXY: True})
-
-    assert bad(old) == ["version", "token"]
-    assert of(old)["version"].found == "Kubernetes v1.29.3"
-    assert "only throttled and frozen" in of(old)["version"].advice
-    assert of(old)["token"].found == "bound to pod slacktide-system/slacktide-agent-x, but without the name of its node"
-
-
-@pytest.mark.parametrize(
-    ("minor", "right", "expected"),
-    [
-        (33, KUBELET_PODS, []),
-        (33, KUBELET_PROXY, ["right-to-list-pods"]),
-        (32, KUBELET_PODS, ["right-to-list-pods"]),
-        (32, KUBELET_PROXY, []),
-    ],
-)
-def test_which_right_the_kubelet_asks_for_goes_by_its_version(minor: int, right, expected: list[str]) -> None:
-    rights = dict(GOOD.rights) | {KUBELET_PODS: False, KUBELET_PROXY: False} | {right: True}
-
-    assert bad(replace(GOOD, version=f"v1.{minor}.0", minor=minor, rights=rights)) == expected
-
-
-def test_the_opt_in_for_older_kubelets_is_named_with_what_it_costs() -> None:
-    advice = of(replace(GOOD, version="v1.32.0", minor=32))["right-to-list-pods"].advice
-
-    assert "deploy/kubernetes/components/kubelet-before-1.33" in advice
-    assert "commands in pods" in advice
+@situations(
+    "facts",
+    {
+        "all that is needed": GOOD,
+        "before tokens named nodes, evictions are refused": replace(
+            GOOD, version="v1.29.3", minor=29, token=TokenFacts(pod=GOOD.token.pod, node=""),
+            rights=rights(KUBELET_PODS, KUBELET_PROXY),
+        ),
+        "1.33, pods of the kubelet": replace(GOOD, version="v1.33.0", minor=33, rights=rights(KUBELET_PODS)),
+        "1.33, its proxy is not enough": replace(GOOD, version="v1.33.0", minor=33, rights=rights(KUBELET_PROXY)),
+        "1.32, pods of the kubelet are not enough: the opt-in is named with what it costs": replace(
+            GOOD, version="v1.32.0", minor=32, rights=rights(KUBELET_PODS)
+        ),
+        "1.32, its proxy": replace(GOOD, version="v1.32.0", minor=32, rights=rights(KUBELET_PROXY)),
+    },
+)  # fmt: skip
+def test_what_is_said_of_a_cluster(facts: ApiFacts, snapshot) -> None:
+    assert checks(api_findings(facts)) == snapshot
 
 
 def token(claims: object) -> str:

@@ -4,26 +4,43 @@ import itertools
 
 import msgspec
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
-from slacktide.agents.node.ahead.ahead import APART_NS, CALM_NS, PAUSE_NS_MAX, Early, took_back
+from slacktide.agents.node.ahead.ahead import APART_NS, PAUSE_NS_MAX, Early, took_back
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.sample import Limits
+from testbed.stories import each_story, story
 
 MS = 1_000_000
 SECOND = 1_000 * MS
 
 
-@pytest.mark.parametrize(
-    ("at_ms", "taken_ms"),
-    [
-        pytest.param(500, 500, id="at once"),
-        pytest.param(1, 210, id="a fifth of a second after the last sample, if that is still to come"),
-        pytest.param(210, 210, id="just far enough from the last"),
-    ],
-)
-def test_an_early_sample_keeps_apart_from_the_last(at_ms: int, taken_ms: int) -> None:
-    """Over less than that a rate would be the counters' own coarseness."""
-    assert Early().asked(at_ms * MS, last_ns=0) == taken_ms * MS
+class Pace:
+    """Early samples, by milliseconds; where they are as close as can be the first is taken at 0 with seq 7."""
+
+    def __init__(self) -> None:
+        self.early, self.allowed_ms = Early(), None
+
+    def ask(self, at_ms: int, last_ms: int) -> None:
+        allowed_ns = self.early.asked(at_ms * MS, last_ns=last_ms * MS)
+        self.allowed_ms = None if allowed_ns is None else allowed_ns / MS
+
+    def in_vain(self, times: int) -> None:
+        """So many as close as can be, which changed nothing."""
+        for turn in range(times):
+            self.early.asked(turn * APART_NS, last_ns=-SECOND)
+            self.took(turn * APART_NS // MS, 7 + turn)
+
+    def took(self, at_ms: int, seq: int) -> None:
+        self.early.took(at_ms * MS, seq)
+
+    def state(self) -> dict[str, object]:
+        return {"a sample may be taken at ms": self.allowed_ms}
+
+
+@each_story("early")
+def test_when_a_sample_may_be_taken_early(given: dict, steps: str, snapshot: SnapshotAssertion) -> None:
+    assert story(Pace(), steps) == snapshot
 
 
 def under_standing_pressure(seconds: int, *, useful: bool) -> list[int]:
@@ -57,73 +74,10 @@ def test_samples_that_cut_are_taken_on() -> None:
     assert len(under_standing_pressure(60, useful=True)) == 60
 
 
-def in_vain(pace: Early, times: int) -> None:
-    """Early samples as close as can be that changed nothing, the first at 0 with seq 7."""
-    for turn in range(times):
-        pace.asked(turn * APART_NS, last_ns=-SECOND)
-        pace.took(turn * APART_NS, 7 + turn)
-
-
-def test_what_was_silent_for_a_while_is_news() -> None:
-    pace = Early()
-    in_vain(pace, times=2)
-
-    assert pace.asked(3 * APART_NS - MS, last_ns=APART_NS) is None, "it has proved nothing yet"
-    calm_ns = 3 * APART_NS + CALM_NS
-    assert pace.asked(calm_ns, last_ns=APART_NS) == calm_ns
-
-
-def test_the_first_in_vain_is_followed_at_once() -> None:
-    """Most of its rate may be of before the rise; the next sample sees it whole."""
-    pace = Early()
-    in_vain(pace, times=1)
-
-    assert pace.asked(APART_NS // 2, last_ns=0) == APART_NS
-
-
-@pytest.mark.parametrize(
-    "calls",
-    [
-        pytest.param(("cut", "took"), id="before the sample is told"),
-        pytest.param(("took", "cut"), id="after it"),
-    ],
-)
-def test_a_cut_by_the_early_sample_counts_however_soon_it_is_told(calls: tuple[str, str]) -> None:
-    """The guard acts while the sample is still being taken, the stream when its answer comes."""
-    pace = Early()
-    in_vain(pace, times=1)
-    pace.asked(APART_NS, last_ns=0)
-    for call in calls:
-        if call == "took":
-            pace.took(APART_NS, 8)
-        else:
-            pace.cut(8)
-
-    assert pace.asked(2 * APART_NS, last_ns=APART_NS) == 2 * APART_NS
-
-
-def test_a_cut_by_a_tick_is_no_merit_of_the_early_sample() -> None:
-    pace = Early()
-    in_vain(pace, times=2)
-    pace.cut(9)
-
-    assert pace.asked(2 * APART_NS, last_ns=APART_NS) is None
-
-
 OUTCOME = NodeOutcome(
-    node="node-1",
-    boot_id="000000000001-00000000",
-    seq=7,
-    command_id="0",
-    rule="cpu_suppress",
-    target="besteffort",
-    origin="stream",
-    result="applied",
-    policy_version="p",
-    observed_ms=0,
-    acted_ms=0,
-    age_ms=0,
-)
+    node="node-1", boot_id="b", seq=7, command_id="0", rule="cpu_suppress", target="besteffort", origin="stream",
+    result="applied", policy_version="p", observed_ms=0, acted_ms=0, age_ms=0,
+)  # fmt: skip
 MUCH, LITTLE = Limits(be_cfs_quota_us=100_000), Limits(be_cfs_quota_us=50_000)
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
+from slacktide.agents.event import NOTE_MAX, event_path
 from slacktide.agents.http import Answer
 from slacktide.agents.node.evict.eviction_api import (
-    NOTE_MAX,
     EvictionRequest,
     Reply,
     body_of,
     event_of,
-    event_path_of,
     path_of,
     reply_of,
 )
-from slacktide.agents.node.evict.restraint import BACKOFF_S_MAX, KEPT_S, Patience
+from slacktide.agents.node.evict.restraint import Patience
 from slacktide.schemas.outcome import NodeOutcome, PodName
+from testbed.stories import each_story, story
 
 SECOND_NS = 10**9
 REQUEST = EvictionRequest(uid="uid-1", namespace="batch", name="job", grace_s=None)
@@ -92,7 +94,7 @@ def test_a_name_that_is_none_leads_to_no_other_place() -> None:
     odd = EvictionRequest(uid="uid-1", namespace="a/b", name="../nodes?x=\u00e9 \r\n", grace_s=None)
 
     assert path_of(odd) == "/api/v1/namespaces/a%2Fb/pods/..%2Fnodes%3Fx%3D%C3%A9%20%0D%0A/eviction"
-    assert event_path_of("a/b") == "/apis/events.k8s.io/v1/namespaces/a%2Fb/events"
+    assert event_path("a/b") == "/api/v1/namespaces/a%2Fb/events"
 
 
 def outcome(**more: object) -> NodeOutcome:
@@ -110,65 +112,60 @@ def test_an_event_keeps_within_what_the_api_takes_and_always_ends_with_its_comma
 
     assert len(event["metadata"]["name"]) == 253
     assert event["metadata"]["name"].endswith("j.0123456789abcdef")
-    assert len(event["note"]) <= NOTE_MAX
-    assert event["note"].startswith("75% used, threshold 70%; rrr")
-    assert event["note"].endswith(" 0123456789abcdef")
+    assert len(event["message"]) <= NOTE_MAX
+    assert event["message"].startswith("75% used, threshold 70%; rrr")
+    assert event["message"].endswith(" 0123456789abcdef")
     assert len(event["reportingInstance"]) == 128
     assert event["eventTime"] == "2026-01-02T03:04:05.678000Z"
-    assert event["regarding"]["uid"] == "uid-1"
+    assert event["lastTimestamp"] == event["firstTimestamp"] == "2026-01-02T03:04:05Z"
+    assert event["involvedObject"]["uid"] == "uid-1"
 
 
 def test_of_a_rule_whose_terms_are_not_known_the_event_says_the_rest() -> None:
-    assert event_of(outcome(terms={}))["note"] == (
+    assert event_of(outcome(terms={}))["message"] == (
         "through the Eviction API; decided by the guard, command 0123456789abcdef"
     )
 
 
-def reply(verdict: str, **more: object) -> Reply:
-    return Reply(**{"uid": "uid-1", "verdict": verdict, "message": "so"} | more)  # type: ignore[arg-type]
+class Server:
+    """What an agent with patience makes of an API server's replies about ``uid-1``."""
+
+    def __init__(self) -> None:
+        self.patience, self.now_ns = Patience(random=lambda: 1.0), 0
+
+    def replies(self, verdict: Any, retry_after_s: int | None = None, times: int = 1) -> None:
+        for _ in range(times):
+            reply = Reply(uid="uid-1", verdict=verdict, message="so", retry_after_s=retry_after_s)
+            self.patience.replied(reply, self.now_ns)
+
+    def many_reply(self, verdict: str) -> None:
+        self.replies(verdict, times=5)
+
+    def pass_ms(self, ms: int) -> None:
+        self.now_ns += ms * SECOND_NS // 1_000
+
+    def trouble(self, verdict: str, times: int) -> None:
+        """Each time until another pod may be asked for again: after how many seconds."""
+        self.waits_s = []
+        for _ in range(times):
+            self.replies(verdict)
+            began_ns = self.now_ns
+            while self.patience.refuses("another", self.now_ns, asking=False):
+                self.now_ns += SECOND_NS
+            self.waits_s.append((self.now_ns - began_ns) // SECOND_NS)
+
+    def state(self) -> dict[str, object]:
+        refuses, now_ns = self.patience.refuses, self.now_ns
+        return {
+            "waited s": getattr(self, "waits_s", []),
+            "refused of another": refuses("another", now_ns, asking=False),
+            "refused of another while one is asked for": refuses("another", now_ns, asking=True),
+            "refused of the pod": refuses("uid-1", now_ns, asking=False),
+            "kept": self.patience.kept(now_ns),
+            "why": self.patience.why,
+        }
 
 
-@pytest.mark.parametrize("trouble", ["forbidden", "fenced", "overloaded", "away"])
-def test_a_server_in_trouble_is_left_alone_for_longer_and_longer(trouble: str) -> None:
-    patience, now_ns, waits = Patience(random=lambda: 1.0), 0, []
-    for _ in range(8):
-        patience.replied(reply(trouble), now_ns)
-        began_ns = now_ns
-        while patience.refuses("another", now_ns, asking=False):
-            now_ns += SECOND_NS
-        waits.append((now_ns - began_ns) // SECOND_NS)
-
-    assert waits == [1, 2, 4, 8, 16, BACKOFF_S_MAX, BACKOFF_S_MAX, BACKOFF_S_MAX]
-    assert patience.refuses("another", now_ns, asking=True), "one at a time"
-    patience.replied(reply("evicted"), now_ns)
-    assert patience.refuses("another", now_ns, asking=True) == ""
-    patience.replied(reply(trouble), now_ns)
-    assert not patience.refuses("another", now_ns + SECOND_NS, asking=False), "and is trusted again"
-
-
-def test_many_replies_of_one_moment_are_one_trouble() -> None:
-    patience = Patience(random=lambda: 1.0)
-    for _ in range(5):
-        patience.replied(reply("away"), 0)
-
-    assert patience.refuses("another", SECOND_NS - 1, asking=False)
-    assert not patience.refuses("another", SECOND_NS, asking=False)
-
-
-def test_a_server_that_says_when_to_come_back_is_asked_no_sooner() -> None:
-    patience = Patience(random=lambda: 1.0)
-    patience.replied(reply("overloaded", retry_after_s=7), 0)
-
-    assert patience.refuses("another", 7 * SECOND_NS - 1, asking=False) == "the API server is overloaded: so"
-    assert not patience.refuses("another", 7 * SECOND_NS, asking=False)
-
-
-def test_a_pod_that_is_kept_is_no_trouble_of_anybody_elses() -> None:
-    patience = Patience(random=lambda: 1.0)
-    patience.replied(reply("kept"), 0)
-
-    assert patience.kept(0) == ["uid-1"]
-    assert patience.refuses("uid-1", 0, asking=False) == "the API server rejects the eviction: so"
-    assert (patience.refuses("another", 0, asking=True), patience.why) == ("", "")
-    assert patience.kept(KEPT_S * SECOND_NS) == []
-    assert patience.refuses("uid-1", KEPT_S * SECOND_NS, asking=False) == ""
+@each_story("eviction_api")
+def test_how_long_a_server_is_left_alone(given: dict, steps: str, snapshot: SnapshotAssertion) -> None:
+    assert story(Server(), steps) == snapshot

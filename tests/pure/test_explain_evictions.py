@@ -13,6 +13,7 @@ from slacktide.streams.explain.evictions import Eviction, eviction_findings, evi
 from slacktide.streams.explain.evidence import logged
 from testbed.chains import outcome_record
 from testbed.policies import policy_from
+from testbed.snapshots import findings, json_text
 from testbed.virtual.kernel import VirtualKernel
 
 GIB = 1 << 30
@@ -74,26 +75,14 @@ def explained(outcomes: list[NodeOutcome]) -> list[Eviction]:
     return evictions_of(logged(records, OUTCOME, NodeOutcome), "jobs", "etl-x2lqp")
 
 
-def test_each_eviction_of_a_real_agent_is_one_with_its_end() -> None:
+def test_each_eviction_of_a_real_agent_is_one_with_its_end(snapshot) -> None:
     """75% is used, over the threshold of 50%; each was asked to go once, and went."""
-    found = explained(evict_for(20, credit=10))
-
-    done = [one for one in found if one.done]
-    assert done
-    assert len({one.name for one in done}) == len(done)
-    assert {one.rule for one in done} == {"BEMemoryEvict"}
-    assert {one.origin for one in done} == {"guard"}
-    assert done[-1].observed == "75% used, threshold 50%"
-    assert all("after" in one.ended for one in done)
-    assert [one.spent for one in reversed(done)] == list(range(1, len(done) + 1))
+    assert json_text(explained(evict_for(20, credit=10))) == snapshot
 
 
-def test_without_credit_nobody_of_a_real_agents_victims_counts_as_evicted() -> None:
+def test_without_credit_nobody_of_a_real_agents_victims_counts_as_evicted(snapshot) -> None:
     found = explained(evict_for(10, credit=0))
-    told = {one.name: one for one in eviction_findings(found, "etl-x2lqp", 3_600_000)}
 
     assert found
-    assert not any(one.done for one in found)
-    assert {one.reason for one in found} == {NO_CREDIT}
-    assert told["evicted"].severity == "ok"
-    assert f"not carried out: {NO_CREDIT}" in told["eviction.no-credit"].text
+    assert {(one.done, one.reason) for one in found} == {(False, NO_CREDIT)}
+    assert findings(eviction_findings(found, "etl-x2lqp", 3_600_000)) == snapshot

@@ -11,6 +11,7 @@ from slacktide.schemas.queue_objects import Metadata
 from slacktide.streams.engine.queue_term import Term
 from testbed.queue_log import FLAVOR, Cluster, Log, local, queue, term, turns, workload
 from testbed.queue_place import place_of, text_of
+from testbed.snapshots import situations
 
 Story = Callable[[Log, Term, Cluster], Awaitable[None]]
 
@@ -31,54 +32,31 @@ def after(*objects: object, story: Story | None = None) -> Log:
     return asyncio.run(run())
 
 
-def test_a_job_that_waits_has_a_position_a_reason_and_what_it_lacks() -> None:
-    log = after(queue("a", "4"), local("a"), *(workload(number, "a", "2") for number in range(4)))
-    third = place_of(log, "w3")
-    assert (third.cluster_queue, third.position, third.pending_count, third.reason) == (
-        "a",
-        2,
-        2,
-        "PreemptionNoCandidates",
-    )
-    assert text_of(log, "w3").splitlines() == [
-        "queue a: position 2 of 2, PreemptionNoCandidates",
-        "  The quota that it needs is in use. No workload may be preempted for it.",
-        "  wait: unknown: it waits for quota: PreemptionNoCandidates",
-        "  would be admitted with 2 more cpu of default",
-    ]
+async def preempted(log: Log, one: Term, cluster: Cluster) -> None:
+    log.put(workload(2, "b", "3", priority=7))
+    await turns(one, cluster, 3)
 
 
-def test_a_job_that_has_quota_has_no_position() -> None:
-    log = after(queue("a", "4"), local("a"), workload(1, "a"))
-    assert text_of(log, "w1").splitlines() == ["queue a: reserved, started", "  has quota since 1.0 s ago"]
+QUEUE = (queue("a", "4"), local("a"))
 
 
-def test_a_job_above_all_quotas_will_never_be_admitted() -> None:
-    log = after(queue("a", "4"), local("a"), workload(1, "a", "5"))
-    text = text_of(log, "w1")
-    assert "position 1 of 1, ExceedsMaxQuota" in text
-    assert "wait: never: " in text
-    assert "would be admitted with a larger quota, or a smaller Job" in text
-
-
-def test_a_job_without_a_queue_is_told_what_is_missing() -> None:
-    log = after(queue("a", "4"), workload(1, "a"))
-    assert text_of(log, "w1").splitlines() == [
-        "queue -: pending",
-        "  would be admitted with a LocalQueue of this name in its namespace, and its ClusterQueue",
-    ]
-
-
-def test_who_preempted_a_job_is_stated_with_the_shares_of_both_queues() -> None:
-    async def story(log: Log, one: Term, cluster: Cluster) -> None:
-        log.put(workload(2, "b", "3", priority=7))
-        await turns(one, cluster, 3)
-
-    log = after(queue("a", "4"), queue("b", "4"), local("a"), local("b"), workload(1, "a", "6"), story=story)
-    preempted = place_of(log, "w1").preempted
-    assert preempted is not None
-    assert (preempted.by, preempted.eviction.preemptor.priority) == ("jobs/w2", 7)
-    assert "by jobs/w2 of b, priority 7: InCohortReclamation; share of b 0 to 0, of a 250 to 0" in text_of(log, "w1")
+@situations(
+    "given",
+    {
+        "it waits, with position, reason and what it lacks": (
+            "w3", lambda: after(*QUEUE, *(workload(number, "a", "2") for number in range(4))),
+        ),
+        "it has quota, and no position": ("w1", lambda: after(*QUEUE, workload(1, "a"))),
+        "above all quotas, it will never be admitted": ("w1", lambda: after(*QUEUE, workload(1, "a", "5"))),
+        "without a queue": ("w1", lambda: after(queue("a", "4"), workload(1, "a"))),
+        "who preempted it, with the shares of both queues": (
+            "w1", lambda: after(*QUEUE, queue("b", "4"), local("b"), workload(1, "a", "6"), story=preempted),
+        ),
+    },
+)  # fmt: skip
+def test_where_a_job_stands(given: tuple[str, Callable[[], Log]], snapshot) -> None:
+    name, log = given
+    assert text_of(log(), name) == snapshot
 
 
 def test_a_wait_is_an_interval_while_quota_is_at_hand() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from slacktide.schemas.inventory import Pod
 from slacktide.streams.explain.lint import lint
 from slacktide.streams.explain.tier import tier_findings
+from testbed.snapshots import findings
 
 PROXY = Pod(uid="p", namespace="kube-system", name="kube-proxy-x", priority=2_000_001_000)
 JOB = Pod(uid="j", namespace="batch", name="job", qos_label="BE", priority=5_000)
@@ -14,18 +15,8 @@ def test_a_node_without_one_has_nothing_to_report() -> None:
     assert list(tier_findings([JOB])) == []
 
 
-def test_a_critical_pod_is_named_with_what_holds_the_others() -> None:
-    [found] = tier_findings([PROXY, JOB])
-
-    assert found.name == "tier.critical"
-    assert "kube-system/kube-proxy-x; the other pods of the tier have a quota each" in found.text
-    assert "CPU requests" in found.advice
-
-
-def test_of_many_some_are_named() -> None:
-    [found] = tier_findings([PROXY] * 5)
-
-    assert "kube-proxy-x, 2 more;" in found.text
+def test_a_critical_pod_is_named_with_what_holds_the_others_and_of_many_some(snapshot) -> None:
+    assert findings([*tier_findings([PROXY, JOB]), *tier_findings([PROXY] * 5)]) == snapshot
 
 
 def test_a_pods_own_explanation_has_the_same() -> None:

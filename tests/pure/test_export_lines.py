@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -13,6 +12,7 @@ from slacktide.schemas.topics import POLICY, SAMPLE, TICK, TOPICS
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import Header, TraceError, end_line, head_line, header_of, line_of, records_of
 from testbed.samples import keyframe, policy_record, record_of
+from testbed.snapshots import refusal, situations
 
 BODIES = st.none() | st.binary(max_size=40) | st.sampled_from([b"null", b"{}", b" {}", b"1\n", b'"\xff"', b"[1,2]"])
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -63,33 +63,31 @@ TICKED = line_of(replace(record_of(keyframe(1)), topic=TICK.name))
 TOLD = line_of(policy_record())
 
 
-@pytest.mark.parametrize(
-    ("lines", "told"),
-    [
-        pytest.param([LINE], "f, line 2: the last line is missing: the file was cut short", id="without its end"),
-        pytest.param([], "f, line 1: the last line is missing", id="nothing but the header"),
-        pytest.param([LINE, b"{}\n"], "f, line 3: not a record: .*topic", id="a line that is no record"),
-        pytest.param([b"\xff\n"], "f, line 2: not a record", id="a line that is no text"),
-        pytest.param([LINE, end_line(2)], "line 3: the file was written with 2 records, 1 are here", id="a lost line"),
-        pytest.param([end_line(0), LINE], "f, line 3: comes after the last line", id="a line after the end"),
-        pytest.param([TICKED, end_line(1)], "f, line 2: topic 'slacktide.stream.tick.v1' is none", id="another topic"),
-        pytest.param([LINE, TOLD, end_line(2)], "f, line 3: a policy behind other", id="a policy that comes too late"),
-    ],
+@situations(
+    "lines",
+    {
+        "without its end": [LINE],
+        "nothing but the header": [],
+        "a line that is no record": [LINE, b"{}\n"],
+        "a line that is no text": [b"\xff\n"],
+        "a lost line": [LINE, end_line(2)],
+        "a line after the end": [end_line(0), LINE],
+        "another topic": [TICKED, end_line(1)],
+        "a policy that comes too late": [LINE, TOLD, end_line(2)],
+    },
 )
-def test_bad_lines_are_told_with_file_and_number(lines: list[bytes], told: str) -> None:
-    with pytest.raises(TraceError, match=told):
-        list(records_of(lines, "f", topics=(SAMPLE.name, POLICY.name)))
+def test_bad_lines_are_told_with_file_and_number(lines: list[bytes], snapshot) -> None:
+    assert refusal(TraceError, lambda: list(records_of(lines, "f", topics=(SAMPLE.name, POLICY.name)))) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        pytest.param(b"", "f, line 1: not the header", id="empty file"),
-        pytest.param(LINE, "f, line 1: not the header", id="a record"),
-        pytest.param(head_line(Header(until_ms=0, format="tar")), "format is 'tar'", id="something else"),
-        pytest.param(head_line(Header(until_ms=0, version=2)), "version 2; this slacktide reads version 1", id="newer"),
-    ],
+@situations(
+    "line",
+    {
+        "empty file": b"",
+        "a record": LINE,
+        "something else": head_line(Header(until_ms=0, format="tar")),
+        "newer": head_line(Header(until_ms=0, version=2)),
+    },
 )
-def test_a_file_of_another_kind_is_refused(line: bytes, told: str) -> None:
-    with pytest.raises(TraceError, match=told):
-        header_of(line, "f")
+def test_a_file_of_another_kind_is_refused(line: bytes, snapshot) -> None:
+    assert refusal(TraceError, lambda: header_of(line, "f")) == snapshot

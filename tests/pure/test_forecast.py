@@ -8,13 +8,14 @@ from zlib import crc32
 import msgspec
 import pytest
 from replay.traces import in_order, replayed
+from syrupy.assertion import SnapshotAssertion
 
-from slacktide.agents.node.forecast.trainer import PUBLISH_MS, Trainer
+from slacktide.agents.node.forecast.trainer import Trainer
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.forecast import FORECAST_STALE_MS, NodeForecast, NodePeaks
-from slacktide.schemas.inventory import Container, Pod, Resources
+from slacktide.schemas.inventory import Container, Resources
 from slacktide.schemas.metric import Use
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
@@ -26,6 +27,7 @@ from slacktide.streams.worker import Worker
 from testbed.chains import Chain
 from testbed.peaks import MINUTE_MS, seen, trained
 from testbed.samples import BATCH, BOOT, FACTS, GIB, PODS, SERVICE, START_MS, keyframe, policy_record, record_of
+from testbed.stories import each_story, story
 
 COLD = Colocation(enable=True, mid_cold_start_s=3_600)
 """A pod is predicted after an hour."""
@@ -35,6 +37,63 @@ SERVICE_UID = SERVICE.uid
 def known(trainer: Trainer) -> NodePeaks:
     """What a worker reads of the record."""
     return decode(encode(trainer.forecast()), NodePeaks)
+
+
+KNOWN_PODS = {
+    "service": SERVICE,
+    "batch": BATCH,
+    "done": msgspec.structs.replace(SERVICE, uid="done", phase="Succeeded"),
+    "unseen": msgspec.structs.replace(SERVICE, uid="unseen"),
+    "new": msgspec.structs.replace(SERVICE, uid="new", requests=Resources(cpu_milli=700, mem_bytes=GIB)),
+    "first": msgspec.structs.replace(SERVICE, containers=[Container(name="app", id="one")]),
+    "second": msgspec.structs.replace(SERVICE, containers=[Container(name="app", id="two")]),
+}
+
+
+class Learning:
+    """An agent that learns, a sample a minute; what it would publish, and what a stream makes of that."""
+
+    def __init__(self) -> None:
+        self.trainer, self.listed = Trainer("node-1", BOOT), PODS
+        self.due: list[int] = []
+        self.taught = False
+        self.figured: MidForecast | None = None
+
+    def pods(self, *names: str) -> None:
+        self.listed = [KNOWN_PODS[name] for name in names]
+
+    def sees(self, first: int | str, last: int | str, cpu_milli: int | str = 1_000) -> None:
+        self.due, self.taught = [], True
+        for minute in range(int(first), int(last) + 1):
+            self.trainer.saw(seen(minute, None if cpu_milli == "unknown" else cpu_milli), self.listed)
+            self.due += [minute] if self.trainer.due(COLD) is not None else []
+
+    def figure(self, margin_pct: int = COLD.mid_safety_margin_pct) -> None:
+        colocation = msgspec.structs.replace(COLD, mid_safety_margin_pct=margin_pct)
+        self.figured = mid_forecast(known(self.trainer), production(self.listed), FACTS, colocation)
+
+    def state(self) -> dict[str, object]:
+        if not self.taught:
+            return {}
+        record, found = self.trainer.forecast(), self.figured
+        models = record.items | {pod.uid: pod.peaks for pod in record.pods}
+        reckoned = {} if found is None else {
+            "sold": (found.reclaimable.cpu_milli, found.reclaimable.mem_bytes),
+            "prediction": msgspec.to_builtins(found.prediction),
+            "peak of production": msgspec.to_builtins(found.prod_peak),
+        }  # fmt: skip
+        return {
+            "due at minutes": self.due,
+            "samples": {name: model.samples for name, model in models.items()},
+            "CPU": {name: round(model.cpu_p95_milli) for name, model in models.items()},
+            "last at minutes": [(pod.peaks.updated_ms - START_MS) // MINUTE_MS for pod in record.pods],
+            "unknown, dropped": (record.unknown, record.dropped),
+        } | reckoned
+
+
+@each_story("forecast")
+def test_what_is_learned_and_what_is_sold_by_it(given: dict, steps: str, snapshot: SnapshotAssertion) -> None:
+    assert story(Learning(), steps) == snapshot
 
 
 def test_a_minute_teaches_its_90th_percentile() -> None:
@@ -47,31 +106,6 @@ def test_a_minute_teaches_its_90th_percentile() -> None:
 
     assert (service.uid, service.peaks.samples) == (SERVICE_UID, 1)
     assert 900 <= service.peaks.cpu_p95_milli <= 900 * 1.05 + 25
-
-
-def test_what_is_not_known_teaches_nothing() -> None:
-    """The reference adds a 0 for a class without pods and, where the node's usage is not known, for the system."""
-    trainer = trained(3)
-    trainer.saw(seen(4, None), PODS)
-    trainer.saw(seen(5), PODS)
-    record = trainer.forecast()
-
-    assert {name: model.samples for name, model in record.items.items()} == {
-        "sys": 4,
-        "node": 4,
-        "koord-prod": 4,
-        "koord-batch": 5,
-    }
-    assert record.items["sys"].cpu_p95_milli < 150
-
-
-def test_only_production_pods_that_have_not_ended_have_models() -> None:
-    done = msgspec.structs.replace(SERVICE, uid="done", phase="Succeeded")
-    unseen = msgspec.structs.replace(SERVICE, uid="unseen")
-    record = trained(3, [SERVICE, BATCH, done, unseen]).forecast()
-
-    assert [pod.uid for pod in record.pods] == [SERVICE_UID]
-    assert record.unknown == ["unseen"]
 
 
 def test_models_outlive_their_agent() -> None:
@@ -98,58 +132,6 @@ def test_a_model_that_cannot_be_read_begins_anew_and_says_so() -> None:
 
     assert trainer.restore(torn) == [SERVICE_UID]
     assert trainer.forecast().pods == []
-
-
-def test_a_pod_whose_container_begins_anew_is_young_again() -> None:
-    """It keeps its age, and its model may be that of another program."""
-    first, second = (
-        msgspec.structs.replace(SERVICE, containers=[Container(name="app", id=name)]) for name in ("one", "two")
-    )
-    trainer = trained(90, [first, BATCH])
-    assert trainer.due(COLD) is not None
-    trainer.saw(seen(91), [second, BATCH])
-    trainer.saw(seen(92), [second, BATCH])
-    record = trainer.due(COLD)
-
-    assert record is not None
-    assert [pod.peaks.samples for pod in record.pods] == [1]
-
-
-def test_a_sample_older_than_its_models_last_is_dropped_and_counted() -> None:
-    trainer = trained(5)
-    trainer.saw(seen(2), PODS)
-    trainer.saw(seen(3), PODS)
-    record = trainer.forecast()
-
-    assert record.dropped == 5
-    assert record.pods[0].peaks.samples == 6
-
-
-def test_after_half_an_hour_a_clock_that_was_set_back_is_right_and_models_begin_anew() -> None:
-    """A clock that is wrong for a while, as at a boot, costs no model."""
-    trainer, due = trained(5), []
-    for minute in range(-100, -60):
-        trainer.saw(seen(minute), PODS)
-        due += [minute] if trainer.due(COLD) is not None else []
-        if minute == -70:
-            before = trainer.forecast().pods[0].peaks.samples
-    record = trainer.forecast()
-
-    assert (before, record.dropped) == (5 + 1, 31 * 5)
-    assert record.pods[0].peaks.samples == 8
-    assert record.pods[0].peaks.updated_ms == START_MS - 62 * MINUTE_MS
-    assert due[:2] == [-100, -90]
-
-
-def test_a_record_is_due_at_first_and_once_warm_and_every_ten_minutes() -> None:
-    trainer, due = Trainer("node-1", BOOT), []
-    for minute in range(75):
-        trainer.saw(seen(minute), PODS)
-        if trainer.due(COLD) is not None:
-            due.append(minute)
-
-    assert due == [1, 11, 21, 31, 41, 51, 60, 70]
-    assert PUBLISH_MS == 10 * MINUTE_MS
 
 
 def test_nodes_publish_at_times_of_their_own_in_a_minute() -> None:
@@ -179,57 +161,9 @@ def test_a_forecast_takes_three_kilobytes_a_pod_at_most() -> None:
     assert len(encode(trainer.forecast())) / len(pods) < 3_000
 
 
-def figured(trainer: Trainer, colocation: Colocation = COLD, pods: list[Pod] | None = None) -> MidForecast:
-    return mid_forecast(known(trainer), production(PODS if pods is None else pods), FACTS, colocation)
-
-
 def state_of(forecast: MidForecast) -> str:
     assert forecast.prediction is not None
     return forecast.prediction.state
-
-
-def test_production_pods_leave_what_they_asked_for_and_were_not_seen_to_use() -> None:
-    """2,000m less 1,100m: the peak with a tenth on top. The system's takes more off, and binds."""
-    found = figured(trained(61))
-
-    assert state_of(found) == ""
-    assert found.prediction is not None
-    assert found.prediction.cpu_bound == "node"
-    assert found.prediction.cpu_terms["by_pods_milli"] == 2_000 - int(1_035 * 1.1)
-    assert found.reclaimable.cpu_milli == 2_000 - int((1_035 + 107) * 1.1)
-    assert found.reclaimable.cpu_milli == found.prediction.cpu_terms["reclaimable_milli"]
-    assert found.prod_peak is not None
-
-
-@pytest.mark.parametrize(("minutes", "state"), [(1, "cold start"), (59, "cold start"), (60, "")])
-def test_a_young_pod_leaves_nothing(minutes: int, state: str) -> None:
-    """Young by its samples: an agent that was away for a day has learned nothing of that day."""
-    found = figured(trained(minutes))
-
-    assert state_of(found) == state
-    assert (found.reclaimable.cpu_milli > 0) == (state == "")
-
-
-def test_a_pod_without_a_model_counts_with_its_request_as_its_peak() -> None:
-    new = msgspec.structs.replace(SERVICE, uid="new", requests=Resources(cpu_milli=700, mem_bytes=GIB))
-    found = figured(trained(61), pods=[*PODS, new])
-
-    assert found.prediction is not None
-    assert found.prediction.young == 1
-    assert found.prediction.cpu_terms["unknown_request_milli"] == 700
-    assert found.reclaimable.cpu_milli <= figured(trained(61)).reclaimable.cpu_milli + 700
-
-
-def test_an_ended_pod_is_in_no_sum() -> None:
-    done = msgspec.structs.replace(SERVICE, uid="done", phase="Failed")
-
-    assert figured(trained(61), pods=[*PODS, done]) == figured(trained(61))
-
-
-def test_a_larger_margin_leaves_less() -> None:
-    wider = msgspec.structs.replace(COLD, mid_safety_margin_pct=50)
-
-    assert figured(trained(61), wider).reclaimable.cpu_milli == 2_000 - int((1_035 + 107) * 1.5)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.agents.node.spool import MemorySpool
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import Evict, Hold, NodeCommand, Setting, command_id
@@ -31,6 +29,7 @@ from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 from testbed.policies import policy_from
 from testbed.samples import policy_record
+from testbed.stories import BOOT, SteppedClock, agent_of
 from testbed.virtual.kernel import VirtualKernel
 
 pytestmark = pytest.mark.exhaustive
@@ -38,18 +37,11 @@ pytestmark = pytest.mark.exhaustive
 FORGED = 100_000
 STEPS = 1_000
 GIB = 2**30
-BOOT = "000000000007-0badcafe"
 NODE = "node-1"
+SHORT = {"memoryEvictThresholdPercent": 60, "memoryEvictLowerPercent": 50}
 POLICY = policy_from(
     colocation={"enable": True},
-    threshold={
-        "clusterStrategy": {
-            "enable": True,
-            "cpuSuppressPolicy": "cfsQuota",
-            "memoryEvictThresholdPercent": 60,
-            "memoryEvictLowerPercent": 50,
-        }
-    },
+    threshold={"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota"} | SHORT},
     burst={"clusterStrategy": {"policy": "auto"}},
 )
 CAPACITY = Resources(cpu_milli=4_000, mem_bytes=16 * GIB)
@@ -81,32 +73,10 @@ def batch_pod(number: int) -> Pod:
 
 
 UIDS = ["ls-1", "be-0", "be-1", "be-2", "", ".", "..", "../../burstable/podls-1", "be-0/../../..", "/", "be-9", "\0"]
-PATHS = [
-    "besteffort",
-    "burstable",
-    "kubepods",
-    "",
-    "..",
-    "../..",
-    "besteffort/../burstable",
-    "/sys/fs/cgroup",
-    "pod/ls-1",
-]
+PATHS = ["besteffort", "burstable", "kubepods", "", "..", "../.."]
+PATHS += ["besteffort/../burstable", "/sys/fs/cgroup", "pod/ls-1"]
 GROUPS = [*(f"pod/{uid}" for uid in UIDS), "tier/burstable", "tier/besteffort", "../cpu", "pod/be-0/../../x", "tier/.."]
 KNOBS: list[Any] = ["cfs_quota_us", "cpu_shares", "mem_limit_bytes", "cfs_burst_us", "cpu_idle", "mem_min_bytes"]
-
-
-@dataclass
-class SteppedClock:
-    """Time that moves when told."""
-
-    now_ns: int = 10**10
-
-    def mono_ns(self) -> int:
-        return self.now_ns
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.now_ns // 1_000_000
 
 
 @dataclass
@@ -126,19 +96,14 @@ class Life:
         self.started = len(self.batch)
         self.worker = Worker("honest")
         self.worker.policy(policy_record(POLICY))
-        self.agent = NodeAgent(
-            node=NODE,
-            boot_id=BOOT,
-            kernel=VirtualKernel(self.machine),
-            spool=MemorySpool(),
-            clock=self.clock,
+        self.agent = agent_of(
+            VirtualKernel(self.machine),
+            self.clock,
+            FACTS,
             policy=POLICY,
-            facts=FACTS,
             pods=[LS, *self.batch],
-            settings=AgentSettings(),
             concluded=self.heard.append,
         )
-        self.agent.start()
         lease = EvictionCredit(node=NODE, boot_id=BOOT, epoch=1, number=1, granted=10**6, ttl_ms=10**9)
         self.agent.credit(lease, self.clock.now_ns)
 
@@ -154,7 +119,7 @@ class Life:
             group = self.machine.pods[self.batch[index].uid]
             group.demand_milli, group.mem_bytes = be_milli, be_mem_bytes
         self.machine.step(1_000)
-        self.clock.now_ns += 10**9
+        self.clock.pass_ms(1_000)
         return self.agent.take()
 
     def honest(self, sample: NodeSample) -> NodeCommand:

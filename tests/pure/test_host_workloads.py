@@ -11,6 +11,7 @@ from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.host_workloads import HostWorkloads, Workload, parse, pod_of
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.qos import is_best_effort
+from testbed.stories import each_story, story
 
 WRITTEN = """
 bestEffort: batch.slice
@@ -62,48 +63,24 @@ def test_a_label_is_meant_with_its_value_or_with_any(label, labels, fits) -> Non
     assert Workload(label=label, qos="LS").fits(labels) is fits
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("[]", "host.yaml: content: []: accepted: a map"),
-        ("workloads: []", "bestEffort: None: accepted: a group"),
-        ("bestEffort: ../system.slice", "bestEffort: ../system.slice: accepted: a group"),
-        ("bestEffort: /", "bestEffort: /: accepted: a group"),
-        ("bestEffort: b\nworkload: []", "workload: []: accepted: no such field; there are bestEffort, workloads"),
-        ("bestEffort: b\ndockerSocket: docker.sock", "dockerSocket: docker.sock: accepted: an absolute path"),
-        ("bestEffort: b\nworkloads: {}", "workloads: {}: accepted: a list"),
-        ("bestEffort: b\nworkloads: [web]", "workloads[0]: web: accepted: a map"),
-        ("bestEffort: b\nworkloads: [{slice: a, qosClass: gold}]", "workloads[0].qosClass: gold: accepted: LSE or"),
-        ("bestEffort: b\nworkloads: [{slice: a}]", "workloads[0].qosClass: None"),
-        ("bestEffort: b\nworkloads: [{qosClass: LS}]", "workloads[0]: qosClass: accepted: either slice or"),
-        ("bestEffort: b\nworkloads: [{slice: a, containerLabel: b, qosClass: LS}]", "either slice or containerLabel"),
-        ("bestEffort: b\nworkloads: [{containerLabel: =web, qosClass: LS}]", "containerLabel: =web: accepted: KEY"),
-        ("bestEffort: b\nworkloads: [{containerLabel: 7, qosClass: LS}]", "workloads[0].containerLabel: 7"),
-        ("bestEffort: b\nworkloads: [{slice: a, qosClass: LS, class: x}]", "workloads[0].class: x: accepted: no such"),
-        ("bestEffort: b\nworkloads: [{slice: a, qosClass: LS, priority: high}]", "workloads[0].priority: high"),
-        ("bestEffort: b\nworkloads: [{slice: a, qosClass: LS, requests: {cpu: -1}}]", "workloads[0].requests.cpu: -1"),
-        (
-            "bestEffort: a/b\nworkloads: [{slice: a, qosClass: LS}]",
-            "workloads[0].slice: a: accepted: a group that does",
-        ),
-        ("bestEffort: a\nworkloads: [{slice: a, qosClass: BE}]", "workloads[0].slice: a: accepted: a group that does"),
-        ("bestEffort: b\nworkloads: [{slice: b/a, qosClass: LS}]", "workloads[0].slice: b/a: accepted: in bestEffort"),
-        ("bestEffort: b\nworkloads: [{slice: b/a/c, qosClass: BE}]", "b/a/c: accepted: in bestEffort: class BE, right"),
-        (
-            "bestEffort: b\nworkloads: [{slice: s, qosClass: LS}, {slice: s/db, qosClass: LSR}]",
-            "workloads[1].slice: s/db: accepted: each group once, and none that lies in another (s holds it)",
-        ),
-        (
-            "bestEffort: b\nworkloads: [{slice: s, qosClass: LS}, {slice: s, qosClass: LS}]",
-            "workloads[0].slice: s: accepted: each group once",
-        ),
-    ],
-)
-def test_what_is_not_as_it_should_be_is_refused_by_its_path(text, says) -> None:
-    with pytest.raises(ConfigError) as refused:
-        read(text)
+class Host:
+    """A description of a host, and why it is refused."""
 
-    assert says in str(refused.value)
+    def __init__(self, text: str) -> None:
+        self.text, self.refused = text, ""
+
+    def read(self) -> None:
+        with pytest.raises(ConfigError) as refused:
+            read(self.text)
+        self.refused = str(refused.value)
+
+    def state(self) -> dict[str, object]:
+        return {"refused": self.refused}
+
+
+@each_story("host_workloads")
+def test_what_is_not_as_it_should_be_is_refused_by_its_path(given: dict, steps: str, snapshot) -> None:
+    assert story(Host(**given), steps) == snapshot
 
 
 @pytest.mark.parametrize(

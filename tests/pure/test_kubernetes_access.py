@@ -98,9 +98,7 @@ async def test_certificates_that_are_none_are_refused(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_kubeconfig_that_is_named_is_preferred_to_the_pods_account(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_kubeconfig_that_is_named_is_preferred_to_the_pods_account(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, {"token": "t"})))

@@ -18,7 +18,7 @@ from slacktide.schemas.health import Health
 def test_endpoints_on_all_addresses_answer_by_each_family(address: str) -> None:
     with Endpoints(ALL, 0, Health()) as endpoints:
         port = endpoints.url.rpartition(":")[2]
-        with urllib.request.urlopen(f"http://{address}:{port}/live", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{address}:{port}/live", timeout=60) as answer:
             assert answer.status == 200
 
 
@@ -49,5 +49,5 @@ def test_a_kubelet_is_reached_at_the_node_s_address_as_the_downward_api_gives_it
         access = Access(url=f"https://{address}:{listener.getsockname()[1]}", insecure=True)
         with pytest.raises(HttpError):
             Https(access, port=1, untrusted="").ask("/pods")
-        called.join(5)
+        called.join(60)
         assert not called.is_alive()

@@ -31,6 +31,7 @@ from slacktide.deploy.cli.scheduler import command as scheduler_command
 from slacktide.deploy.cli.webhook import command as webhook_command
 from slacktide.deploy.runtime.settings import envvar
 from slacktide.schemas.enrolment import AUDIENCE
+from slacktide.schemas.policy.configmap import NAME
 from slacktide.schemas.proof import CURRENT, PREVIOUS
 from slacktide.schemas.units import whole
 from testbed.cluster.manifests import MANIFESTS, SYSTEM, containers, kustomization, objects, workloads
@@ -174,7 +175,11 @@ def test_the_api_server_finds_the_webhook() -> None:
 
     assert port["port"] == 443
     assert ports[port["targetPort"]] == default["port"] == 8443
-    assert found == {"/mutate-pods": [("Ignore", 2), ("Fail", 5)], "/validate-evictions": [("Fail", 5)]}
+    assert found == {
+        "/mutate-pods": [("Ignore", 2), ("Fail", 5)],
+        "/validate-evictions": [("Fail", 5)],
+        "/check-policy": [("Ignore", 5)],
+    }
 
 
 def test_the_namespaces_left_out_are_those_that_the_webhook_leaves_out() -> None:
@@ -235,7 +240,7 @@ def test_the_bridge_may_write_the_finalizer_that_the_code_writes() -> None:
 
 
 def test_the_fence_is_for_whoever_of_ours_evicts_and_asks_for_the_claim_that_the_code_reads() -> None:
-    (fence,) = named("ValidatingWebhookConfiguration", "slacktide")["webhooks"]
+    fence, check = named("ValidatingWebhookConfiguration", "slacktide")["webhooks"]
     policy = named("ValidatingAdmissionPolicy", "slacktide-agent-evictions")["spec"]
     by_agents = f"request.userInfo.username == 'system:serviceaccount:{SYSTEM}:slacktide-agent'"
     agent, bridge = (f"system:serviceaccount:{SYSTEM}:slacktide-{name}" for name in ("agent", "bridge"))
@@ -246,6 +251,7 @@ def test_the_fence_is_for_whoever_of_ours_evicts_and_asks_for_the_claim_that_the
     ]
     assert [each["expression"] for each in policy["matchConditions"]] == [by_agents]
     assert f"'{NODE_CLAIM}'" in policy["validations"][0]["expression"]
+    assert [each["expression"] for each in check["matchConditions"]] == [f"request.name == '{NAME}'"]
 
 
 def test_the_kube_scheduler_asks_the_extender_beside_it_about_every_pod() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from syrupy.assertion import SnapshotAssertion
+
 from slacktide.agents.node.outbox import Newest, Offered
 from slacktide.schemas.sample import NodeSample
 from testbed.samples import FACTS, PODS, keyframe, sample
+from testbed.stories import each_story, story
 
 
 def offered(taken: NodeSample) -> Offered:
@@ -15,57 +18,34 @@ def whole(taken: NodeSample) -> bool:
     return (taken.facts, taken.pods) == (FACTS, PODS)
 
 
-def test_what_overtakes_a_keyframe_is_one() -> None:
-    newest = Newest()
+class Place:
+    """What is put into it by seq, and what is taken out of it."""
 
-    assert newest.put(offered(keyframe(1))) is None
-    assert newest.put(offered(sample(2))) == offered(keyframe(1))
-    assert newest.put(offered(sample(3))) == offered(sample(2))
-    assert newest.take().sample == keyframe(3)
+    def __init__(self) -> None:
+        self.newest, self.taken = Newest(), None
+        self.back: Offered | None = None
 
+    def put(self, seq: int, kind: str = "sample") -> None:
+        made = {"sample": sample(seq), "keyframe": keyframe(seq), "facts": sample(seq, facts=FACTS)}
+        self.back = self.newest.put(offered(made[kind]))
 
-def test_what_overtakes_changed_facts_carries_them() -> None:
-    newest = Newest()
-    newest.put(offered(sample(1, facts=FACTS)))
-    newest.put(offered(sample(2)))
+    def take(self) -> None:
+        self.taken = self.newest.take()
 
-    assert whole(newest.take().sample)
+    def put_back(self) -> None:
+        self.back = self.newest.put_back(self.taken)
 
+    def state(self) -> dict[str, object]:
+        def shown(one: Offered | None) -> str | None:
+            if one is None:
+                return None
+            kinds = {"keyframe": keyframe(one.sample.seq), "sample": sample(one.sample.seq)}
+            kind = [name for name, made in kinds.items() if made == one.sample]
+            return f"{'whole ' if whole(one.sample) else ''}{' '.join(kind)} {one.sample.seq}"
 
-def test_a_keyframe_that_was_not_sent_and_is_overtaken_is_made_up_for() -> None:
-    newest = Newest()
-    newest.put(offered(keyframe(1)))
-    unsent = newest.take()
-    newest.put(offered(sample(2)))
-
-    assert newest.put_back(unsent) is unsent
-    assert whole(newest.take().sample)
-
-
-def test_a_keyframe_that_was_not_sent_goes_again() -> None:
-    newest = Newest()
-    newest.put(offered(keyframe(1)))
-
-    assert newest.put_back(newest.take()) is None
-    assert newest.take().sample == keyframe(1)
+        return {"overtaken": shown(self.back), "taken": shown(self.taken)}
 
 
-def test_only_one_makes_up_for_it() -> None:
-    newest = Newest()
-    newest.put(offered(keyframe(1)))
-    newest.put(offered(sample(2)))
-    newest.take()
-    newest.put(offered(sample(3)))
-
-    assert newest.take().sample == sample(3)
-
-
-def test_after_a_new_connection_the_next_sample_is_a_keyframe() -> None:
-    """Whoever reads at its other end may have lost all that was there."""
-    newest = Newest()
-    newest.put(offered(sample(1)))
-    newest.owe_keyframe()
-
-    assert newest.take().sample == keyframe(1)
-    newest.put(offered(sample(2)))
-    assert newest.take().sample == sample(2)
+@each_story("newest")
+def test_what_is_sent(given: dict, steps: str, snapshot: SnapshotAssertion) -> None:
+    assert story(Place(), steps) == snapshot

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slacktide.agents.cluster.descheduler.pod import PodObject
+from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.knob import pod_group
 from slacktide.schemas.kubernetes_pod import read_pod
@@ -24,6 +27,7 @@ from slacktide.streams.decisions.evict.evict_tasks import AllocatableThreshold, 
 from slacktide.streams.decisions.knobs.be_isolation import isolation
 from slacktide.streams.decisions.known_pods import KnownPods
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwareArgs, LoadAwarePod, estimate
+from slacktide.streams.decisions.numa.topology import corrected_request
 from slacktide.streams.decisions.prediction.prod_reclaimable import NodePeaks, PredictedPod, prod_reclaimable
 from slacktide.streams.decisions.resources.batch_resource import batch_resource
 from slacktide.streams.decisions.resources.free_resource import free_resource
@@ -64,6 +68,7 @@ shapes = st.fixed_dictionaries(
         "init": st.lists(st.tuples(containers, st.booleans()), max_size=3),
         "overhead": st.just({}) | amounts,
         "whole": st.just({}) | amounts | amounts.map(lambda both: {"cpu": both["cpu"]}),
+        "whole_held": st.none() | amounts,
         "huge": st.booleans(),
     }
 )
@@ -81,7 +86,8 @@ def total(shape: Json, *, resized: bool = True) -> Amounts:
     for container, is_sidecar in shape["init"]:
         peak = larger(peak, added(sidecars, held(container)))
         sidecars = added(sidecars, held(container)) if is_sidecar else sidecars
-    return larger(added(sidecars, *map(held, shape["main"])), peak) | shape["whole"]
+    whole = {name: held((shape["whole"], shape.get("whole_held")))[name] for name in shape["whole"]}
+    return larger(added(sidecars, *map(held, shape["main"])), peak) | whole
 
 
 def item(shape: Json, tier: str = "") -> Json:
@@ -100,6 +106,9 @@ def item(shape: Json, tier: str = "") -> Json:
     if shape["whole"] and not tier:
         spec["resources"] = {"requests": written(shape["whole"]), "limits": written(shape["whole"])}
     status: Json = {"phase": "Running", "qosClass": "BestEffort" if tier else "Burstable"}
+    if shape.get("whole_held") and not tier:
+        given = written(shape["whole_held"])
+        status |= {"resources": {"requests": given, "limits": given}, "allocatedResources": given}
     for kind, name, each in (
         ("containerStatuses", "main", shape["main"]),
         ("initContainerStatuses", "init", [one for one, _ in shape["init"]]),
@@ -231,3 +240,18 @@ def test_the_webhook_keeps_the_sum_and_what_is_no_cpu_and_no_memory(shape: Json,
         assert (requests.cpu_milli, requests.mem_bytes) == (None, None)
     huge = [one["resources"]["limits"].get("hugepages-2Mi") for one in made["spec"]["containers"]]
     assert huge == ["4Mi" if shape["huge"] else None] * len(huge)
+
+
+@given(shapes)
+def test_each_reader_counts_what_the_kubelet_allocated(shape: Json) -> None:
+    """Of a pod that is resized in place, as a whole or by container."""
+    listed = item(shape)
+    listed["status"]["qosClass"] = "Guaranteed"
+    holds = added(total(shape), shape["overhead"])
+    zoned = parsed(listed).asked.zoned
+    descheduled = read_pod(msgspec.convert(listed, PodObject).plain()).requests
+
+    assert (descheduled.cpu_milli, descheduled.mem_bytes) == (holds["cpu"], holds["memory"] << 20)
+    assert zoned is not None
+    asked = corrected_request(zoned.pod)
+    assert (asked["cpu"], asked["memory"]) == (holds["cpu"], holds["memory"] << 20)

@@ -9,6 +9,7 @@ import pytest
 from slacktide.agents.cluster.bridge.figure_reader import FigureReader as BridgeReader
 from slacktide.agents.cluster.bridge.node_status import shown
 from slacktide.agents.cluster.bridge.writing import Write, Writing
+from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader as SchedulerReader
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.codec import encode
@@ -19,10 +20,10 @@ from slacktide.schemas.topics import ALLOCATABLE, BY_NAME, INVENTORY, METRIC, SC
 from slacktide.streams.decisions.load.pod_placement import Choice, PlacementArgs
 from slacktide.streams.records import Record
 from testbed.extremes import EXTREMES, full, paths, with_value
+from testbed.kube_scheduler import WALL_S, Still, figures, manifest
 from testbed.samples import START_MS
 
 from .test_bridge_writing import allocatable, metric
-from .test_scheduler_view import NOW_S, WALL_S, Still, pod, told
 
 pytestmark = pytest.mark.exhaustive
 
@@ -71,11 +72,11 @@ def chosen(poison: Record | None) -> Choice:
     reader = SchedulerReader(
         Cluster("localhost:1"), view, PlacementArgs(), lambda bad, why: letters.append((bad, why)), Still()
     )
-    for figures in told(GOOD):
-        view.receive(figures, received_s=NOW_S, logged_s=WALL_S)
+    for one in figures(GOOD):
+        view.receive(one, received_s=Still.now_s, logged_s=WALL_S)
     if poison is not None:
-        reader._receive(poison, received_s=NOW_S, logged_s=WALL_S)
-    return view.choose(pod("asking").asked, (BAD, GOOD), now_s=NOW_S)
+        reader._receive(poison, received_s=Still.now_s, logged_s=WALL_S)
+    return view.choose(parsed(manifest("asking")).asked, (BAD, GOOD), now_s=Still.now_s)
 
 
 @pytest.mark.parametrize("topic", [SCORE.name, METRIC.name, ALLOCATABLE.name, INVENTORY.name])

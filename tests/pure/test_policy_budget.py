@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy import DEFAULT, parse
@@ -11,6 +9,9 @@ from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.effective import effective
 from slacktide.schemas.policy.idle import unused
 from testbed.policies import config_map, policy_from
+from testbed.snapshots import cases, refusal, situations
+
+CASES = cases(__file__)
 
 NODE = NodeFacts(name="node-1", capacity=Resources(), allocatable=Resources())
 SAID = {"clusterMax": 8, "nodeMax": 2, "namespaceMax": 4, "intervalSeconds": 120, "leaseSeconds": 20}
@@ -38,18 +39,6 @@ def test_a_policy_that_does_not_say_it_keeps_its_version() -> None:
     assert len({policy_from(burst=burst, budget=said).version for said in ({}, {"nodeMax": 3}, SAID)}) == 3
 
 
-@pytest.mark.parametrize(
-    ("said", "finding"),
-    [
-        ({"clusterMax": 8, "nodeMax": 9, "namespaceMax": 8}, "nodeMax: 9: accepted: at most clusterMax, which is 8"),
-        ({"namespaceMax": 21}, "namespaceMax: 21: accepted: at most clusterMax, which is 20"),
-        ({"clusterMax": 9}, "clusterMax: 9: accepted: at least namespaceMax, which is 10"),
-        ({"nodeMax": -1}, "nodeMax: -1: accepted: a whole number from 0 to 9007199254740992"),
-        ({"leaseSeconds": 2}, "leaseSeconds: 2: accepted: a whole number from 3 to 600"),
-    ],
-)
-def test_what_does_not_go_together_or_is_out_of_range_is_refused(said: dict, finding: str) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        policy_from(budget=said)
-
-    assert str(refusal.value) == f'policy.yaml: data["eviction-budget-config"].{finding}'
+@situations("said", CASES["what_does_not_go_together_or_is_out_of_range_is_refused"])
+def test_what_does_not_go_together_or_is_out_of_range_is_refused(said: dict, snapshot) -> None:
+    assert refusal(ConfigError, lambda: policy_from(budget=said)) == snapshot

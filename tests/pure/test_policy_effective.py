@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, get_origin
 
 import msgspec
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from slacktide.schemas.errors import ConfigError
@@ -37,6 +37,7 @@ SHORT = {
     "eviction_budget": "budget",
     "descheduling": "descheduling",
     "placement": "placement",
+    "admission": "admission",
     "agent": "agent",
 }
 CONFIG = {config.strategy: config for config in CONFIGS}
@@ -133,7 +134,6 @@ def expected(said: dict[str, tuple[dict, list[dict]]], facts: NodeFacts, own: di
     return found | {f"colocation.{field}": value for field, value in own.items()}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     layered(),
     st.none() | st.sampled_from(POOLS),

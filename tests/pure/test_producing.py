@@ -17,9 +17,7 @@ some_topics = st.lists(st.tuples(st.text(max_size=9), some_parts), max_size=4)
 
 
 @given(st.none() | st.text(max_size=5), st.sampled_from([-1, 0, 1]), st.integers(0, 60_000), some_topics)
-def test_a_request_is_the_one_that_the_client_makes(
-    transactional_id: str | None, acks: int, timeout_ms: int, topics: list[tuple]
-) -> None:
+def test_a_request_is_the_one_that_the_client_makes(transactional_id, acks, timeout_ms, topics) -> None:
     made = produce.ProduceRequest_v7(transactional_id, acks, timeout_ms, topics).encode()
 
     plain = Schema.encode(produce.ProduceRequest_v7.SCHEMA, [transactional_id, acks, timeout_ms, topics])

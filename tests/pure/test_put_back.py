@@ -19,6 +19,7 @@ STATE = TopicState(
     name=SAMPLE.name, partitions=12, replication=1, config={}, begin=dict.fromkeys(range(12), 1000), end={3: 1100}
 )
 VALUE = encode(sample(7))
+NO_OFFSET = f"{SAMPLE.name}/3:{'9' * 5000}".encode()
 
 
 def record(offset: int = 1042, *, topic: str = SAMPLE.name, **changes: object) -> Record:
@@ -51,10 +52,6 @@ def decided(*letters: StoredDeadLetter, there: tuple[Record, ...] = (record(),))
     return steps(letters, found, {SAMPLE.name: STATE})
 
 
-def fates(*letters: StoredDeadLetter, there: tuple[Record, ...] = (record(),)) -> list[str]:
-    return [step.fate for step in decided(*letters, there=there)]
-
-
 def test_the_original_is_written_again_and_names_its_place() -> None:
     [step] = decided(letter(headers={"ce_id": "forged"}))
     out = step.out
@@ -83,47 +80,42 @@ def test_a_letter_cannot_name_a_topic_whose_old_records_would_act(topic: str) ->
     assert [step.fate for step in steps([letter(there)], found, states)] == ["no such place"]
 
 
-def test_it_is_written_again_once() -> None:
-    [first] = decided(letter())
-    assert first.out is not None
-    back = record(1050, headers=first.out.headers)
-
-    assert fates(letter(), there=(record(), back)) == ["already there"]
+def again(mark: bytes = f"{SAMPLE.name}/3:1042".encode(), **changes: object) -> Record:
+    """The record with the header that says it was written again."""
+    return record(1050, headers=(("ce_id", b"b/7"), (HEADER, mark)), **changes)
 
 
-def test_what_several_readers_refused_is_written_again_once() -> None:
-    assert fates(letter(), letter(reader="agent/node-1")) == ["put back", "already there"]
-
-
-@pytest.mark.parametrize(
-    "mark",
-    [
-        pytest.param({"value": b"{}"}, id="another content"),
-        pytest.param({"key": b"node-2"}, id="another key"),
-        pytest.param({"headers": ((HEADER, b"x" * 5000),)}, id="no place"),
-        pytest.param({"headers": ((HEADER, f"{SAMPLE.name}/3:{'9' * 5000}".encode()),)}, id="no offset"),
-    ],
-)
-def test_a_header_alone_does_not_prove_that_a_record_was_written_again(mark: dict) -> None:
-    forged = {"headers": ((HEADER, f"{SAMPLE.name}/3:1042".encode()),)} | mark
-
-    assert fates(letter(), there=(record(), record(1050, **forged))) == ["put back"]
+THERE = (record(),)
+OTHER = encode(sample(8))
+BAD = record(value=b"{oops")
+OF_AGENT = letter(reader="agent/node-1")
 
 
 @pytest.mark.parametrize(
-    ("given", "there", "fate"),
+    ("letters", "there", "fates"),
     [
-        pytest.param({}, (), "expired", id="a record that has expired"),
-        pytest.param({"offset": 1100}, (record(),), "no such place", id="an offset that is not there yet"),
-        pytest.param({"partition": 12}, (record(),), "no such place", id="a partition that is not there"),
-        pytest.param({}, (record(value=encode(sample(8))),), "changed", id="another value in a re-created topic"),
-        pytest.param({}, (record(key=b"node-2"),), "changed", id="another key in a re-created topic"),
-        pytest.param({"value_base64": None}, (record(),), "changed", id="a letter without a record"),
-        pytest.param({"value_base64": "%"}, (record(),), "changed", id="a value that is no base64"),
+        pytest.param([letter()], (record(), again()), ["already there"], id="one that was written again"),
+        pytest.param(
+            [letter(), letter(reader="agent/node-1")], THERE, ["put back", "already there"], id="of two readers"
+        ),
+        pytest.param([letter()], (record(), again(value=b"{}")), ["put back"], id="its mark on another content"),
+        pytest.param([letter()], (record(), again(key=b"node-2")), ["put back"], id="its mark on another key"),
+        pytest.param([letter()], (record(), again(b"x" * 5000)), ["put back"], id="a mark of no place"),
+        pytest.param([letter()], (record(), again(NO_OFFSET)), ["put back"], id="a mark of no offset"),
+        pytest.param([letter()], (), ["expired"], id="a record that has expired"),
+        pytest.param([letter(offset=1100)], THERE, ["no such place"], id="an offset that is not there yet"),
+        pytest.param([letter(partition=12)], THERE, ["no such place"], id="a partition that is not there"),
+        pytest.param([letter()], (record(value=OTHER),), ["changed"], id="another value in a re-created topic"),
+        pytest.param([letter()], (record(key=b"node-2"),), ["changed"], id="another key in a re-created topic"),
+        pytest.param([letter(value_base64=None)], THERE, ["changed"], id="a letter without a record"),
+        pytest.param([letter(value_base64="%")], THERE, ["changed"], id="a value that is no base64"),
+        pytest.param([letter(BAD)], (BAD,), ["unreadable"], id="what would be refused again"),
     ],
 )
-def test_what_is_not_there_as_described_is_left(given: dict, there: tuple[Record, ...], fate: str) -> None:
-    assert fates(letter(**given), there=there) == [fate]
+def test_a_record_is_written_again_once_and_only_where_it_is_as_described(
+    letters: list[StoredDeadLetter], there: tuple[Record, ...], fates: list[str]
+) -> None:
+    assert [step.fate for step in decided(*letters, there=there)] == fates
 
 
 @pytest.mark.parametrize(
@@ -140,12 +132,6 @@ def test_what_a_letter_could_not_hold_is_written_again_whole(about: Record) -> N
 
     assert step.out is not None
     assert (step.out.key, step.out.value) == (about.key, about.value)
-
-
-def test_what_would_be_refused_again_is_left() -> None:
-    bad = record(value=b"{oops")
-
-    assert fates(letter(bad), there=(bad,)) == ["unreadable"]
 
 
 def test_only_what_lies_behind_the_originals_is_read() -> None:

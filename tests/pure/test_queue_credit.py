@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -87,63 +86,46 @@ def spent(log: Log) -> list[str]:
     return [one.target for one in outcomes if one.result == "applied"]
 
 
-def test_those_that_exceed_a_quota_stop_by_priority_and_no_more_in_an_interval_than_the_budget_allows() -> None:
-    async def run() -> None:
-        log, one, cluster = await begun(sharing("a"), sold(6_000))
-        await shrunk(log, one, cluster, sold(3_000), WAITS_S)
-        assert len(cluster.running) == 6, "nothing was granted yet"
-        await shrunk(log, one, cluster, sold(3_000), 40)
-        assert sorted(cluster.running) == [f"uid-0000{number}" for number in (2, 3, 4, 5)]
-        assert spent(log) == ["workload/uid-00000", "workload/uid-00001"]
-        reasons = {state.reason for done in log.decisions() for state in done.changes if state.phase == "evicting"}
-        assert reasons == {"QuotaShrank"}
-        lawful(log)
-
-    asyncio.run(run())
+async def test_those_that_exceed_a_quota_stop_by_priority_and_no_more_in_an_interval_than_the_budget_allows() -> None:
+    log, one, cluster = await begun(sharing("a"), sold(6_000))
+    await shrunk(log, one, cluster, sold(3_000), WAITS_S)
+    assert len(cluster.running) == 6, "nothing was granted yet"
+    await shrunk(log, one, cluster, sold(3_000), 40)
+    assert sorted(cluster.running) == [f"uid-0000{number}" for number in (2, 3, 4, 5)]
+    assert spent(log) == ["workload/uid-00000", "workload/uid-00001"]
+    reasons = {state.reason for done in log.decisions() for state in done.changes if state.phase == "evicting"}
+    assert reasons == {"QuotaShrank"}
+    lawful(log)
 
 
-def test_nobody_stops_who_does_not_exceed_a_quota_any_more() -> None:
-    async def run() -> None:
-        log, one, cluster = await begun(sharing("a"), sold(6_000))
-        await shrunk(log, one, cluster, sold(5_000), WAITS_S + 30)
-        assert len(cluster.running) == 5
-        assert len(spent(log)) == 1
-        lawful(log)
-
-    asyncio.run(run())
+async def test_nobody_stops_who_does_not_exceed_a_quota_any_more() -> None:
+    log, one, cluster = await begun(sharing("a"), sold(6_000))
+    await shrunk(log, one, cluster, sold(5_000), WAITS_S + 30)
+    assert len(cluster.running) == 5
+    assert len(spent(log)) == 1
+    lawful(log)
 
 
 @pytest.mark.parametrize(("signs_with", "running"), [(1, 4), (2, 6), (None, 6)])
-def test_where_proofs_are_required_only_an_account_with_the_cluster_key_gets_credit(
-    signs_with: int | None, running: int
-) -> None:
-    async def run() -> None:
-        keys = [] if signs_with is None else [cluster_key(signs_with)]
-        log, one, cluster = await begun(sharing("a"), sold(6_000), keys=keys)
-        await shrunk(log, one, cluster, sold(3_000), WAITS_S + 30, cluster_key(1))
-        assert len(cluster.running) == running
-
-    asyncio.run(run())
+async def test_where_proofs_are_required_only_an_account_with_the_cluster_key_gets_credit(signs_with, running) -> None:
+    keys = [] if signs_with is None else [cluster_key(signs_with)]
+    log, one, cluster = await begun(sharing("a"), sold(6_000), keys=keys)
+    await shrunk(log, one, cluster, sold(3_000), WAITS_S + 30, cluster_key(1))
+    assert len(cluster.running) == running
 
 
-def test_nobody_stops_for_a_quota_that_an_operator_made_smaller() -> None:
-    async def run() -> None:
-        log, one, cluster = await begun(queue("a", "6"))
-        await shrunk(log, one, cluster, queue("a", "1"), WAITS_S + 10)
-        assert len(cluster.running) == 6
-        assert not spent(log)
-
-    asyncio.run(run())
+async def test_nobody_stops_for_a_quota_that_an_operator_made_smaller() -> None:
+    log, one, cluster = await begun(queue("a", "6"))
+    await shrunk(log, one, cluster, queue("a", "1"), WAITS_S + 10)
+    assert len(cluster.running) == 6
+    assert not spent(log)
 
 
-def test_without_a_governor_nobody_stops_and_credit_is_asked_for_once_a_second() -> None:
-    async def run() -> None:
-        log, one, cluster = await begun(sharing("a"), sold(6_000))
-        log.put(SoldObject(metadata=sold(0).metadata))
-        await turns(one, cluster, 5)
-        assert len(cluster.running) == 6
-        asked = [decode(record.value, NodeOutcome) for record in log.topics[OUTCOME.name]]
-        assert 3 <= len(asked) <= 5
-        assert {(each.result, each.reason) for each in asked} == {("refused", "no credit")}
-
-    asyncio.run(run())
+async def test_without_a_governor_nobody_stops_and_credit_is_asked_for_once_a_second() -> None:
+    log, one, cluster = await begun(sharing("a"), sold(6_000))
+    log.put(SoldObject(metadata=sold(0).metadata))
+    await turns(one, cluster, 5)
+    assert len(cluster.running) == 6
+    asked = [decode(record.value, NodeOutcome) for record in log.topics[OUTCOME.name]]
+    assert 3 <= len(asked) <= 5
+    assert {(each.result, each.reason) for each in asked} == {("refused", "no credit")}

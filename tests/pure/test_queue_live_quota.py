@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from slacktide.deploy.cli.queue.standing import exceeds_text
 from slacktide.deploy.cli.queue.standing import standing as cluster_queues
 from slacktide.schemas.queue_objects import (
@@ -47,67 +45,56 @@ def test_a_figure_is_written_at_most_once_a_minute_and_goes_on_from_the_last_rec
     assert 1_390 < second.spec.cpu_milli <= 1_401
 
 
-def test_admission_follows_what_is_sold_and_what_exceeds_it_is_listed_not_stopped() -> None:
-    async def run() -> None:
-        log = Log()
-        log.put(FLAVOR, sharing("a", "50"), local("a"), *(workload(number, "a") for number in range(4)))
-        one, cluster = term(log, "first"), Cluster(log)
-        await one.begin(None)
-        await turns(one, cluster, 2)
-        assert {state[0] for state in standing(log).values()} == {"pending"}, "nothing is known to be sold"
-        log.put(sold(6_000))
-        await turns(one, cluster, 3)
-        assert [state[0] for _, state in sorted(standing(log).items())] == ["reserved"] * 3 + ["pending"]
-        log.put(sold(2_000))
-        await turns(one, cluster, 3)
-        assert len(cluster.running) == 3, "nobody is stopped"
-        [row] = cluster_queues(objects_of(log.records)).exceeds
-        assert (
-            exceeds_text(row)
-            == "ClusterQueue a exceeds its quota by 2 cpu of default; will be stopped: jobs/w0, jobs/w1"
-        )
-        cluster.finish("uid-00000")
-        await turns(one, cluster, 3)
-        assert standing(log)["uid-00003"][0] == "pending", "two run, and one is allowed"
-        lawful(log)
-
-    asyncio.run(run())
+async def test_admission_follows_what_is_sold_and_what_exceeds_it_is_listed_not_stopped() -> None:
+    log = Log()
+    log.put(FLAVOR, sharing("a", "50"), local("a"), *(workload(number, "a") for number in range(4)))
+    one, cluster = term(log, "first"), Cluster(log)
+    await one.begin(None)
+    await turns(one, cluster, 2)
+    assert {state[0] for state in standing(log).values()} == {"pending"}, "nothing is known to be sold"
+    log.put(sold(6_000))
+    await turns(one, cluster, 3)
+    assert [state[0] for _, state in sorted(standing(log).items())] == ["reserved"] * 3 + ["pending"]
+    log.put(sold(2_000))
+    await turns(one, cluster, 3)
+    assert len(cluster.running) == 3, "nobody is stopped"
+    [row] = cluster_queues(objects_of(log.records)).exceeds
+    assert (
+        exceeds_text(row) == "ClusterQueue a exceeds its quota by 2 cpu of default; will be stopped: jobs/w0, jobs/w1"
+    )
+    cluster.finish("uid-00000")
+    await turns(one, cluster, 3)
+    assert standing(log)["uid-00003"][0] == "pending", "two run, and one is allowed"
+    lawful(log)
 
 
-def test_of_two_gangs_of_eight_pods_exactly_one_runs_where_twelve_have_room() -> None:
+async def test_of_two_gangs_of_eight_pods_exactly_one_runs_where_twelve_have_room() -> None:
     """Four nodes with 3.9 CPUs each: the quota suffices for 15 pods of one CPU, and the nodes for 12."""
-
-    async def run() -> None:
-        log = Log()
-        log.put(FLAVOR, sharing("a", "110"), local("a"), sold(15_600, *[3_900] * 4))
-        log.put(workload(1, "a", pods=8), workload(2, "a", pods=8), workload(3, "a", pods=4))
-        one, cluster = term(log, "first"), Cluster(log)
-        await one.begin(None)
-        await turns(one, cluster, 3)
-        assert sorted(cluster.running) == ["uid-00001", "uid-00003"]
-        assert standing(log)["uid-00002"][0] == "pending"
-        cluster.finish("uid-00001")
-        await turns(one, cluster, 3)
-        assert sorted(cluster.running) == ["uid-00002", "uid-00003"]
-        lawful(log)
-
-    asyncio.run(run())
+    log = Log()
+    log.put(FLAVOR, sharing("a", "110"), local("a"), sold(15_600, *[3_900] * 4))
+    log.put(workload(1, "a", pods=8), workload(2, "a", pods=8), workload(3, "a", pods=4))
+    one, cluster = term(log, "first"), Cluster(log)
+    await one.begin(None)
+    await turns(one, cluster, 3)
+    assert sorted(cluster.running) == ["uid-00001", "uid-00003"]
+    assert standing(log)["uid-00002"][0] == "pending"
+    cluster.finish("uid-00001")
+    await turns(one, cluster, 3)
+    assert sorted(cluster.running) == ["uid-00002", "uid-00003"]
+    lawful(log)
 
 
-def test_a_gang_waits_until_there_is_room_on_nodes_even_in_another_queue() -> None:
-    async def run() -> None:
-        log = Log()
-        log.put(FLAVOR, sharing("a"), sharing("b"), local("a"), local("b"), sold(16_000, *[3_900] * 4))
-        log.put(workload(1, "a", pods=8), workload(2, "b", pods=8))
-        one, cluster = term(log, "first"), Cluster(log)
-        await one.begin(None)
-        await turns(one, cluster, 3)
-        [runs] = cluster.running
-        waits = {"uid-00001": "uid-00002", "uid-00002": "uid-00001"}[runs]
-        assert [one.reason for one in log.decisions()[1].changes if one.uid == waits] == ["NoRoomForAllPods"]
-        cluster.finish(runs)
-        await turns(one, cluster, 3)
-        assert list(cluster.running) == [waits]
-        lawful(log)
-
-    asyncio.run(run())
+async def test_a_gang_waits_until_there_is_room_on_nodes_even_in_another_queue() -> None:
+    log = Log()
+    log.put(FLAVOR, sharing("a"), sharing("b"), local("a"), local("b"), sold(16_000, *[3_900] * 4))
+    log.put(workload(1, "a", pods=8), workload(2, "b", pods=8))
+    one, cluster = term(log, "first"), Cluster(log)
+    await one.begin(None)
+    await turns(one, cluster, 3)
+    [runs] = cluster.running
+    waits = {"uid-00001": "uid-00002", "uid-00002": "uid-00001"}[runs]
+    assert [one.reason for one in log.decisions()[1].changes if one.uid == waits] == ["NoRoomForAllPods"]
+    cluster.finish(runs)
+    await turns(one, cluster, 3)
+    assert list(cluster.running) == [waits]
+    lawful(log)

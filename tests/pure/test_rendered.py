@@ -28,9 +28,7 @@ def render(records: list[tuple]) -> list[bytes]:
     some_records | st.just([(b"k", b"v", [])] * 200), st.integers(0, 2**40), st.integers(0, 99), st.integers(0, 2**30)
 )
 @settings(deadline=None)
-def test_a_batch_is_the_one_that_the_client_builds(
-    records: list[tuple], producer_id: int, epoch: int, sequence: int
-) -> None:
+def test_a_batch_is_the_one_that_the_client_builds(records, producer_id, epoch, sequence) -> None:
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
     for number, (key, value, headers) in enumerate(records):
         builder.append(number, AT_MS, key, value, headers)

@@ -150,7 +150,6 @@ def test_a_stall_that_was_changed_in_the_record_is_found(written: Written) -> No
 
 def _calmed(record: Record) -> Record:
     said = decode(record.value or b"", NodeSample)
-    assert said.ls_pressure is not None
     calm = [msgspec.structs.replace(look, cpu_stall_us=0) for look in said.ls_pressure.looks]
     pressure = msgspec.structs.replace(said.ls_pressure, looks=calm)
     return msgspec.structs.replace(record, value=encode(msgspec.structs.replace(said, ls_pressure=pressure)))

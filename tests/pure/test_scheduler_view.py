@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.scheduler.pod import ANNOTATION, SchedulerPod, own_thresholds, parsed
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -24,43 +24,24 @@ from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, U
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, SCORE
 from slacktide.streams.decisions.load.load_aware_estimator import Aggregation, Percents, Thresholds
+from slacktide.streams.decisions.load.own_thresholds import ANNOTATION, own_thresholds
 from slacktide.streams.decisions.load.pod_placement import Choice, PlacementArgs
 from slacktide.streams.records import Record
+from testbed.kube_scheduler import GIB, WALL_S, Still, figures, manifest
 
-GIB = 2**30
-NOW_S, WALL_S = 1_000.0, 1_700_000_000.0
+NOW_S = Still.now_s
 KINDS = NodeScore, NodeMetric, NodeAllocatable
 ONLY_BALANCE = PlacementArgs(load_weight=0)
 
 
-def told(node: str = "a", *, seq: int = 1, use: int = 1_000, batch: int | None = 4_000, **said: Any) -> list[Any]:
-    """What the log says of a node of 8 CPUs: score, metric, allocatable."""
-    known = {"node": node, "boot_id": "1-a", "seq": seq, "observed_ms": 1, "policy_version": "p",
-             "facts_revision": "f", "pods_revision": "r", **said}  # fmt: skip
-    window = {"window_ms": 300_000, "covered_ms": 300_000}
-    used = Use(cpu_milli=use, mem_bytes=GIB)
-    return [
-        NodeScore(**known, allocatable=Use(cpu_milli=8_000, mem_bytes=16 * GIB), use=used, prod_use=used,
-                  batch_left=Use(cpu_milli=batch or 0, mem_bytes=8 * GIB)),
-        NodeMetric(**known, **window, samples=1, node_use=used, system_use=used),
-        NodeAllocatable(**known, **window, batch_cpu_milli=batch, batch_mem_bytes=8 * GIB),
-    ]  # fmt: skip
-
-
 def receive(view: View, *nodes: list[Any], received_s: float = NOW_S, logged_s: float = WALL_S) -> None:
-    for figures in nodes:
-        for one in figures:
+    for node in nodes:
+        for one in node:
             view.receive(one, received_s=received_s, logged_s=logged_s)
 
 
 def pod(name: str = "p", node: str = "", cpu: str = "1000", memory: str = "1Gi", **said: Any) -> SchedulerPod:
-    asks = {"kubernetes.io/batch-cpu": cpu, "kubernetes.io/batch-memory": memory}
-    return parsed({
-        "metadata": {"name": name, "namespace": "batch", "uid": f"uid-{name}"},
-        "spec": {"nodeName": node, "schedulerName": "koord-scheduler", "priority": 5500,
-                 "containers": [{"name": "main", "resources": {"requests": asks, "limits": asks}}], **said},
-        "status": {"phase": "Running" if node else "Pending"},
-    })  # fmt: skip
+    return parsed(manifest(name, cpu, memory, node, **said))
 
 
 def choose(view: View, *nodes: str, one: SchedulerPod | None = None, now_s: float = NOW_S) -> Choice:
@@ -80,7 +61,7 @@ def used(view: View, node: str = "a") -> int:
 
 def test_pods_bound_since_the_report_count_at_their_estimate_and_take_what_is_sold() -> None:
     view = View(PlacementArgs())
-    receive(view, told())
+    receive(view, figures())
     view.changed(pod("x", "a"), at_s=WALL_S)
     assert (used(view), left(view)) == (1_850, 3_000)
     view.gone(("batch", "x"))
@@ -89,7 +70,7 @@ def test_pods_bound_since_the_report_count_at_their_estimate_and_take_what_is_so
 
 def test_a_pod_that_was_measured_counts_what_it_uses_once_it_has_filled_the_window() -> None:
     view = View(PlacementArgs())
-    score, metric, allocatable = told()
+    score, metric, allocatable = figures()
     measured = PodMetric(uid="uid-x", namespace="batch", name="x", use=Use(cpu_milli=300, mem_bytes=GIB))
     receive(view, [score, msgspec.structs.replace(metric, pods=[measured]), allocatable])
     view.changed(pod("x", "a"), at_s=WALL_S - 200)
@@ -101,16 +82,6 @@ def test_a_pod_that_was_measured_counts_what_it_uses_once_it_has_filled_the_wind
     assert used(view) == 1_000
 
 
-class Still:
-    """Time that stands still."""
-
-    def mono_ns(self) -> int:
-        return round(NOW_S * 10**9)
-
-    def wall_ms(self) -> int:
-        return round(WALL_S * 1_000)
-
-
 @pytest.mark.parametrize("ahead_s", [-3_600, 0, 3_600])
 async def test_a_young_pod_counts_at_its_estimate_wherever_the_logs_clock_is(ahead_s: int) -> None:
     """It was placed ten seconds ago: averages over five minutes hardly know it."""
@@ -119,11 +90,11 @@ async def test_a_young_pod_counts_at_its_estimate_wherever_the_logs_clock_is(ahe
     reader._live = True
     for age_s, name in ((10, "young"), (400, "old")):
         view.changed(pod(name, "a"), at_s=WALL_S - age_s)
-    score, metric, allocatable = told()
+    score, metric, allocatable = figures()
     use = Use(cpu_milli=30, mem_bytes=GIB)
     measured = [PodMetric(uid=f"uid-{name}", namespace="batch", name=name, use=use) for name in ("young", "old")]
-    figures = [score, msgspec.structs.replace(metric, pods=measured), allocatable]
-    said = zip((SCORE, METRIC, ALLOCATABLE), figures, strict=True)
+    sent = [score, msgspec.structs.replace(metric, pods=measured), allocatable]
+    said = zip((SCORE, METRIC, ALLOCATABLE), sent, strict=True)
     at_ms = round((WALL_S + ahead_s) * 1_000)
     records = [Record(topic=topic.name, partition=0, offset=0, timestamp_ms=at_ms, key=b"a", value=encode(one),
                       headers=[]) for topic, one in said]  # fmt: skip
@@ -133,14 +104,14 @@ async def test_a_young_pod_counts_at_its_estimate_wherever_the_logs_clock_is(ahe
 
 def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_could_not_be_bound_any_more() -> None:
     view = View(PlacementArgs())
-    receive(view, told("a"), told("b"))
+    receive(view, figures("a"), figures("b"))
     for name in ("x", "y"):
         view.assume(pod(name).asked, "a", now_s=NOW_S, at_s=WALL_S)
     assert (left(view, "a"), view.counts(NOW_S)) == (2_000, (2, 0, 2))
     view.changed(pod("x", "b"), at_s=WALL_S)
     assert (left(view, "a"), left(view, "b")) == (3_000, 3_000), "another rule sent it there"
     for after_s in (5, 60, BINDING_S - 1):  # of a burst, what was decided in seconds is bound for minutes
-        receive(view, told("a"), told("b"), received_s=NOW_S + after_s)
+        receive(view, figures("a"), figures("b"), received_s=NOW_S + after_s)
         assert left(view, "a", NOW_S + after_s) == 3_000
     assert left(view, "a", NOW_S + BINDING_S) == 4_000
     view.changed(pod("y", "a"), at_s=WALL_S)
@@ -151,7 +122,7 @@ def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_could_not_be_bound_an
 def test_while_bindings_are_not_seen_pods_count_where_they_were_sent_until_they_could_be() -> None:
     """The API server was away: a kube-scheduler may be back seconds before the watch of the pods is."""
     view = View(PlacementArgs())
-    receive(view, told("a"), told("b"), received_s=NOW_S + 20)
+    receive(view, figures("a"), figures("b"), received_s=NOW_S + 20)
     view.blind(True, now_s=NOW_S)
     view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
     assert left(view, "a", NOW_S + 20) == 3_000
@@ -159,7 +130,7 @@ def test_while_bindings_are_not_seen_pods_count_where_they_were_sent_until_they_
     view.blind(False, now_s=NOW_S + 21)
     assert left(view, "a", NOW_S + 22) == 3_000, "what happened meanwhile is said from now on"
     view.blind(False, now_s=NOW_S + 23)
-    receive(view, told("a"), received_s=NOW_S + 20 + BINDING_S)
+    receive(view, figures("a"), received_s=NOW_S + 20 + BINDING_S)
     assert left(view, "a", NOW_S + 21 + BINDING_S) == 4_000, "it was bound nowhere"
 
 
@@ -167,7 +138,7 @@ def test_copies_of_a_static_pods_manifest_are_pods_of_their_own() -> None:
     """They carry its annotations, a hash among them that nodes know the static pod by."""
     copied = {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "0123"}
     view = View(PlacementArgs())
-    receive(view, told())
+    receive(view, figures())
     for name in ("p1", "p2"):
         asks = {"requests": {"kubernetes.io/batch-cpu": "1000"}}
         view.changed(parsed({
@@ -180,7 +151,7 @@ def test_copies_of_a_static_pods_manifest_are_pods_of_their_own() -> None:
 
 def test_a_pod_that_asks_again_does_not_stand_in_its_own_way() -> None:
     view = View(PlacementArgs())
-    receive(view, told(batch=1_000))
+    receive(view, figures(batch=1_000))
     view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
     assert choose(view, "a").refused["a"].reason == "batch_short:cpu"
     assert not choose(view, "a", one=pod("x")).refused
@@ -188,7 +159,7 @@ def test_a_pod_that_asks_again_does_not_stand_in_its_own_way() -> None:
 
 def test_a_pod_that_is_deleted_before_it_is_bound_counts_no_more() -> None:
     view = View(PlacementArgs())
-    receive(view, told())
+    receive(view, figures())
     view.changed(pod("x"), at_s=WALL_S)
     view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
     view.gone(("batch", "x"))
@@ -197,7 +168,7 @@ def test_a_pod_that_is_deleted_before_it_is_bound_counts_no_more() -> None:
 
 def test_a_pod_that_has_ended_holds_nothing() -> None:
     view = View(PlacementArgs())
-    receive(view, told())
+    receive(view, figures())
     view.changed(pod("x", "a"), at_s=WALL_S)
     there = pod("x", "a")
     ended = replace(there.asked, pod=msgspec.structs.replace(there.asked.pod, phase="Succeeded"))
@@ -210,7 +181,7 @@ def test_a_burst_goes_round_and_piles_up_where_nothing_is_counted() -> None:
 
     def placed(view: View) -> dict[str, int]:
         names = [f"n{number}" for number in range(10)]
-        receive(view, *(told(name, use=1_000 + number) for number, name in enumerate(names)))
+        receive(view, *(figures(name, use=1_000 + number) for number, name in enumerate(names)))
         counts = dict.fromkeys(names, 0)
         for number in range(100):
             asking = pod(f"p{number}", cpu="30", memory="32Mi")
@@ -225,10 +196,10 @@ def test_a_burst_goes_round_and_piles_up_where_nothing_is_counted() -> None:
 
 def test_a_node_of_which_nothing_was_said_for_15_seconds_is_frozen_until_something_is() -> None:
     view = View(PlacementArgs())
-    receive(view, told())
+    receive(view, figures())
     assert not choose(view, "a", now_s=NOW_S + 15).refused
     assert choose(view, "a", now_s=NOW_S + 15.1).refused["a"].reason == "frozen"
-    receive(view, told(), received_s=NOW_S + 16)
+    receive(view, figures(), received_s=NOW_S + 16)
     assert not choose(view, "a", now_s=NOW_S + 17).refused
 
 
@@ -236,9 +207,9 @@ def test_a_node_of_which_nothing_was_said_for_15_seconds_is_frozen_until_somethi
 def test_a_node_freezes_when_one_topic_says_nothing_more_of_it(lost: type[Any]) -> None:
     """A broker may be away that leads the partitions of one topic: scores of now do not make an old load true."""
     view = View(PlacementArgs())
-    receive(view, told())
+    receive(view, figures())
     for seq in range(2, 190):
-        receive(view, [one for one in told(seq=seq) if not isinstance(one, lost)], received_s=NOW_S + seq)
+        receive(view, [one for one in figures(seq=seq) if not isinstance(one, lost)], received_s=NOW_S + seq)
     assert choose(view, "a", now_s=NOW_S + 189).refused["a"].reason == "frozen"
     asked = parsed(
         {"metadata": {"name": "web", "uid": "u"}, "spec": {"priority": 9_500}, "status": {"qosClass": "Burstable"}}
@@ -250,22 +221,22 @@ def test_a_node_freezes_when_one_topic_says_nothing_more_of_it(lost: type[Any]) 
 
 def test_a_node_said_to_be_stale_is_stale_however_often_it_is_said() -> None:
     view = View(PlacementArgs())
-    receive(view, told(), told(stale_ms=9_000))
+    receive(view, figures(), figures(stale_ms=9_000))
     assert choose(view, "a").refused["a"].reason == "stale"
-    receive(view, told(seq=2))
+    receive(view, figures(seq=2))
     assert not choose(view, "a").refused
 
 
 def test_an_older_report_changes_nothing() -> None:
     view = View(PlacementArgs())
-    receive(view, told(seq=5, use=2_000, batch=1_500), told(seq=4, use=9, batch=9))
+    receive(view, figures(seq=5, use=2_000, batch=1_500), figures(seq=4, use=9, batch=9))
     assert (used(view), left(view)) == (2_000, 1_500)
 
 
 def test_reports_of_an_older_boot_keep_no_node_from_freezing() -> None:
     view = View(PlacementArgs())
-    receive(view, told(boot_id="2-b", use=2_000))
-    receive(view, told(boot_id="1-a", seq=99, use=9), received_s=NOW_S + 14)
+    receive(view, figures(boot_id="2-b", use=2_000))
+    receive(view, figures(boot_id="1-a", seq=99, use=9), received_s=NOW_S + 14)
     assert used(view) == 2_000
     assert choose(view, "a", now_s=NOW_S + 16).refused["a"].reason == "frozen"
 
@@ -273,8 +244,8 @@ def test_reports_of_an_older_boot_keep_no_node_from_freezing() -> None:
 def test_after_a_freeze_the_older_boot_counts() -> None:
     """Workers that believe it have said nothing of the newer one for 15 s."""
     view = View(PlacementArgs())
-    receive(view, told(boot_id="2-b", use=2_000))
-    receive(view, told(boot_id="1-a", seq=99, use=9), received_s=NOW_S + 15)
+    receive(view, figures(boot_id="2-b", use=2_000))
+    receive(view, figures(boot_id="1-a", seq=99, use=9), received_s=NOW_S + 15)
     assert used(view) == 9
     assert not choose(view, "a", now_s=NOW_S + 16).refused
 
@@ -283,7 +254,7 @@ def test_after_a_freeze_the_older_boot_counts() -> None:
 def test_no_more_is_sold_than_the_node_has(counting: bool) -> None:  # noqa: FBT001
     view = View(PlacementArgs(), counting=counting)
     view.has("a", Resources(cpu_milli=2_500, mem_bytes=16 * GIB))
-    receive(view, told(batch=2**50))
+    receive(view, figures(batch=2**50))
     assert left(view) == 2_500
     view.has("a", Resources(cpu_milli=1_500, mem_bytes=16 * GIB))
     assert left(view) == 1_500
@@ -293,7 +264,7 @@ def test_no_more_is_sold_than_the_node_has(counting: bool) -> None:  # noqa: FBT
 
 def test_a_node_that_the_log_takes_back_is_unknown_topic_by_topic() -> None:
     view = View(PlacementArgs())
-    receive(view, told())
+    receive(view, figures())
     view.changed(pod("x", "a"), at_s=WALL_S)
     view.forget("a", NodeAllocatable)
     assert choose(view, "a").refused["a"].reason == "batch_short:cpu"
@@ -303,14 +274,14 @@ def test_a_node_that_the_log_takes_back_is_unknown_topic_by_topic() -> None:
     view.gone(("batch", "x"))
     view.forget("a", NodeMetric)
     assert view.counts(NOW_S)[0] == 0
-    receive(view, told(seq=1))
+    receive(view, figures(seq=1))
     assert not choose(view, "a").refused, "a node made anew begins anew"
 
 
 def test_a_node_that_vanishes_is_forgotten_with_its_last_pod() -> None:
     """Its figures go first: pods of a node that is gone are removed minutes later."""
     view = View(PlacementArgs())
-    receive(view, told())
+    receive(view, figures())
     view.changed(pod("x", "a"), at_s=WALL_S)
     for kind in KINDS:
         view.forget("a", kind)
@@ -342,7 +313,7 @@ def test_a_pod_of_the_same_name_is_another_though_nobody_said_that_the_first_is_
 
 def test_a_node_named_twice_is_asked_once_and_nobody_else_is() -> None:
     view = View(PlacementArgs())
-    receive(view, told("a"), told("b"))
+    receive(view, figures("a"), figures("b"))
     assert choose(view, "a", "b").names == ["a", "b"]
     assert choose(view, "a", "a").names == ["a"]
 
@@ -357,7 +328,7 @@ def test_pods_that_ask_a_scheduler_without_benefit_are_known_by_name_until_they_
 
 def test_unequal_nodes_fill_by_what_is_left() -> None:
     view = View(ONLY_BALANCE)
-    receive(view, told("large", use=0, batch=6_000), told("small", use=0, batch=2_000))
+    receive(view, figures("large", use=0, batch=6_000), figures("small", use=0, batch=2_000))
     for number in range(6):
         asking = pod(f"p{number}", memory="128Mi")
         best = choose(view, "large", "small", one=asking).ranked[0].name
@@ -372,21 +343,23 @@ def annotated(**said: Any) -> Thresholds:
 @pytest.mark.parametrize("kinds", [[NodeAllocatable], KINDS])
 def test_what_the_log_takes_back_holds_for_no_later_pod(kinds: list[type[Any]]) -> None:
     view = View(PlacementArgs())
-    receive(view, told())
+    receive(view, figures())
     assert not choose(view, "a").refused
     for kind in kinds:
         view.forget("a", kind)
     assert choose(view, "a").refused["a"].reason == "batch_short:cpu"
-    receive(view, told(seq=2))
+    receive(view, figures(seq=2))
     assert not choose(view, "a").refused
 
 
 EVENTS: dict[str, Callable[[View, str, int, float], None]] = {
-    "told": lambda view, node, seq, now_s: receive(view, told(node, seq=seq, use=seq * 700 % 8_000), received_s=now_s),
-    "stale": lambda view, node, seq, now_s: receive(view, told(node, seq=seq, stale_ms=9_000), received_s=now_s),
-    "scored": lambda view, node, seq, now_s: receive(view, told(node, seq=seq)[:1], received_s=now_s),
+    "told": lambda view, node, seq, now_s: receive(
+        view, figures(node, seq=seq, use=seq * 700 % 8_000), received_s=now_s
+    ),
+    "stale": lambda view, node, seq, now_s: receive(view, figures(node, seq=seq, stale_ms=9_000), received_s=now_s),
+    "scored": lambda view, node, seq, now_s: receive(view, figures(node, seq=seq)[:1], received_s=now_s),
     "sold": lambda view, node, seq, now_s: receive(
-        view, told(node, seq=seq, batch=seq * 700 % 2_100)[2:], received_s=now_s
+        view, figures(node, seq=seq, batch=seq * 700 % 2_100)[2:], received_s=now_s
     ),
     "taken back": lambda view, node, seq, _now_s: view.forget(node, KINDS[seq % 3]),
     "limited": lambda view, node, _seq, _now_s: view.limit(node, Thresholds(usage=Percents(20, 95))),
@@ -423,7 +396,7 @@ def test_who_was_asked_all_along_answers_like_one_who_is_asked_for_the_first_tim
 def test_a_nodes_own_thresholds_stand_for_the_clusters_until_they_are_taken_back() -> None:
     view = View(PlacementArgs())
     view.limit("a", annotated(usageThresholds={"cpu": 20}))
-    receive(view, told(use=1_000), told("b", use=1_000))
+    receive(view, figures(use=1_000), figures("b", use=1_000))
     assert choose(view, "a", "b").refused["a"].reason == "usage_exceeds_threshold:cpu"
     view.limit("a", Thresholds())
     assert not choose(view, "a", "b").refused
@@ -432,7 +405,7 @@ def test_a_nodes_own_thresholds_stand_for_the_clusters_until_they_are_taken_back
 def test_a_nodes_own_thresholds_on_a_statistic_are_held_against_that() -> None:
     """It uses little on average, and a lot at its 95th percentile over five minutes."""
     view = View(PlacementArgs())
-    score, metric, allocatable = told(use=100)
+    score, metric, allocatable = figures(use=100)
     flat = dict.fromkeys(("avg", "p50", "p90", "p99"), 100)
     spread = Spread(**flat, p95=7_000)
     nothing = Spread(**dict.fromkeys(flat, 0), p95=0)

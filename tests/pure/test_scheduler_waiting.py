@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,12 +22,9 @@ from slacktide.agents.cluster.scheduler.waiting import (
     Shapes,
     Waiting,
 )
-from slacktide.schemas.allocatable import NodeAllocatable
-from slacktide.schemas.metric import NodeMetric, Use
-from slacktide.schemas.score import NodeScore
 from slacktide.streams.decisions.load.pod_placement import Asking, PlacementArgs, asking
+from testbed.kube_scheduler import figures
 
-GIB = 2**30
 MANY = 10**6
 """Judgements."""
 NODES = ("a", "b", "c")
@@ -41,20 +37,6 @@ def pod(name: str, size: int = 1, *, priority: int = 5500, created_s: int = 0) -
         "metadata": {"name": name, "namespace": "batch", "uid": name, "creationTimestamp": created},
         "spec": {"priority": priority, "containers": [{"name": "main", "resources": {"requests": asks}}]},
     })  # fmt: skip
-
-
-def figures_of(node: str, *, use: int, batch: int, stale_ms: int) -> list[NodeScore | NodeMetric | NodeAllocatable]:
-    """What Kafka has of a node of 8 CPUs."""
-    known: dict[str, Any] = {"node": node, "boot_id": "1-a", "seq": 1, "observed_ms": 1, "policy_version": "p"}
-    known |= {"facts_revision": "f", "pods_revision": "r", "stale_ms": stale_ms}
-    window = {"window_ms": 300_000, "covered_ms": 300_000}
-    used, whole = Use(cpu_milli=use, mem_bytes=GIB), Use(cpu_milli=8_000, mem_bytes=16 * GIB)
-    left = Use(cpu_milli=batch, mem_bytes=8 * GIB)
-    return [
-        NodeScore(**known, allocatable=whole, use=used, prod_use=used, batch_left=left),
-        NodeMetric(**known, **window, samples=1, node_use=used, system_use=used),
-        NodeAllocatable(**known, **window, batch_cpu_milli=batch, batch_mem_bytes=8 * GIB),
-    ]
 
 
 class World:
@@ -386,7 +368,7 @@ ASKS = st.builds(
 def test_shapes_are_judged_as_each_alone_would_be(some: list[Asking], use: int, batch: int, silent: bool) -> None:  # noqa: FBT001
     """By the real rules: a node that refuses the least of all amounts is asked no more, for it refuses all."""
     view, shapes = View(PlacementArgs()), Shapes()
-    for one in figures_of("a", use=use, batch=batch, stale_ms=9_000 if silent else 0):
+    for one in figures("a", use=use, batch=batch, stale_ms=9_000 if silent else 0):
         view.receive(one, received_s=1_000.0, logged_s=0.0)
     for asks in some:
         shapes.of(asks).group(frozenset({"a"}))

@@ -105,3 +105,17 @@ async def test_after_an_error_it_is_written_again() -> None:
     async with server([500]) as (api, asked):
         await woken(api, again)
     assert any("500" in one for one in troubles)
+
+
+async def test_nothing_is_left_of_an_error_once_another_replica_placed_the_pod() -> None:
+    troubles: list[str] = []
+
+    def placed(waker: Waker) -> bool:
+        if waker.trouble:
+            troubles.append(waker.trouble)
+            waker._waiting.accept("u")
+        return bool(troubles) and not waker.trouble
+
+    async with server([500] * 100) as (api, _):
+        await woken(api, placed)
+    assert "500" in troubles[0]

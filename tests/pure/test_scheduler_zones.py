@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
-from slacktide.agents.cluster.scheduler.view import View
 from slacktide.deploy.cli.explain.workload_text import placement_text
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.inventory import Resources
-from slacktide.schemas.metric import NodeMetric, Use
-from slacktide.schemas.placement import PodPlacement
-from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ZONES
 from slacktide.schemas.zones import ZONES_STALE_S, BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
-from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.decisions.numa.placement import zones_score
 from slacktide.streams.explain.evidence import Logged
 from slacktide.streams.records import Record
-
-GIB = 2**30
-WALL_S = 1_700_000_000
-
-
-class Time:
-    """It stands still until it is moved on."""
-
-    now_s = 1_000.0
-
-    def mono_ns(self) -> int:
-        return round(self.now_s * 10**9)
-
-    def wall_ms(self) -> int:
-        return WALL_S * 1_000 + round(self.now_s * 1_000)
+from testbed.kube_scheduler import GIB, WALL_S, Asked, figures
 
 
 def zone(number: int, free_milli: int | None = 8_000, *, cpu_milli: int = 8_000, **near: int) -> Zone:
@@ -73,15 +52,11 @@ def manifest(name: str = "p", cpu: str = "6", node: str = "", **said: Any) -> di
     }
 
 
-class Asked:
-    """A scheduler's part that knows the zones of some nodes, and what it told."""
+class Zoned(Asked):
+    """It knows the zones of some nodes."""
 
     def __init__(self, *records: NodeZones, **args: Any) -> None:
-        self.told: list[PodPlacement] = []
-        self.args = PlacementArgs(**args)
-        self.view = View(self.args)
-        self.clock = Time()
-        self.answers = Answers(self.view, self.told.append, self.clock)
+        super().__init__(**args)
         self.say(*records)
 
     def say(self, *records: NodeZones) -> None:
@@ -93,33 +68,22 @@ class Asked:
         passed = self.filter(pod, *nodes)["NodeNames"]
         if len(passed) < 2:
             return "".join(passed)
-        ranks = json.loads(self.answers.prioritize(self._question(pod, passed)))
-        return max(ranks, key=lambda one: one["Score"])["Host"]
-
-    def filter(self, pod: dict[str, Any], *nodes: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.answers.filter(self._question(pod, nodes)))
-        return answer
+        ranks = self.prioritize(pod, *passed)
+        return max(ranks, key=ranks.__getitem__)
 
     def refused(self, pod: dict[str, Any], node: str) -> str:
         """Why; "": it is not."""
         why: dict[str, str] = self.filter(pod, node)["FailedAndUnresolvableNodes"]
         return why.get(node, "").removeprefix("slacktide: ")
 
-    def woken(self) -> list[str]:
-        """Names of pods that are woken now."""
-        return [one.key[1] for one in self.answers.waiting.wake(1_000, now_s=self.clock.now_s)]
-
     def bind(self, pod: dict[str, Any], node: str, phase: str = "Pending") -> None:
         bound = {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": {"phase": phase}}
         self.view.changed(parsed(bound), at_s=WALL_S)
 
-    def _question(self, pod: dict[str, Any], nodes: Any) -> bytes:
-        return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}).encode()
-
 
 def test_three_pods_at_once_the_third_goes_as_soon_as_a_record_shows_the_first() -> None:
     """Each asks for 6 of a zone's 8 CPUs. Until the kubelet has chosen a zone for the first, it may be either."""
-    asked = Asked(record("a", zone(0), zone(1)), record("b", zone(0), zone(1)))
+    asked = Zoned(record("a", zone(0), zone(1)), record("b", zone(0), zone(1)))
     pods = [manifest(f"testpod{number}") for number in (1, 2, 3)]
     first, second = asked.place(pods[0], "a", "b"), asked.place(pods[1], "a", "b")
 
@@ -131,7 +95,7 @@ def test_three_pods_at_once_the_third_goes_as_soon_as_a_record_shows_the_first()
 
 
 def test_the_record_that_shows_the_first_pods_zone_wakes_the_third_one_alone() -> None:
-    asked = Asked(record("a", zone(0), zone(1)), record("b", zone(0), zone(1)))
+    asked = Zoned(record("a", zone(0), zone(1)), record("b", zone(0), zone(1)))
     pods = [manifest(f"testpod{number}") for number in (1, 2, 3, 4)]
     larger = manifest("larger", cpu="9")
     for one in (*pods, larger):
@@ -149,7 +113,7 @@ def test_the_record_that_shows_the_first_pods_zone_wakes_the_third_one_alone() -
 
 
 def test_zones_that_are_fresh_again_wake_a_pod() -> None:
-    asked = Asked(record("a", zone(0), zone(1)))
+    asked = Zoned(record("a", zone(0), zone(1)))
     pod = manifest()
     asked.bind(pod, "")
     asked.clock.now_s += ZONES_STALE_S + 1
@@ -160,7 +124,7 @@ def test_zones_that_are_fresh_again_wake_a_pod() -> None:
 
 
 def test_a_refusal_names_the_zone_the_need_what_is_free_and_whose_reservation_counts() -> None:
-    asked = Asked(record("a", zone(0), zone(1, 7_000)))
+    asked = Zoned(record("a", zone(0), zone(1, 7_000)))
     assert asked.place(manifest("first"), "a") == "a"
 
     assert asked.refused(manifest("second"), "a") == (
@@ -174,7 +138,7 @@ def test_a_refusal_names_the_zone_the_need_what_is_free_and_whose_reservation_co
 
 def test_a_reservation_ends_with_the_record_the_pod_or_its_binding_elsewhere() -> None:
     def left_after(act: Any) -> str:
-        asked = Asked(record("a", zone(0)), record("b", zone(0)))
+        asked = Zoned(record("a", zone(0)), record("b", zone(0)))
         first = manifest("first")
         asked.place(first, "a")
         act(asked, first)
@@ -192,7 +156,7 @@ def test_a_reservation_ends_with_the_record_the_pod_or_its_binding_elsewhere() -
 def test_of_two_replicas_that_refused_a_pod_only_the_one_that_answered_last_wakes_it(last: int) -> None:
     """Each reads the other's answers from Kafka."""
     full = record("a", zone(0, 2_000), zone(1, 2_000))
-    replicas, pod = [Asked(full), Asked(full)], manifest("waits")
+    replicas, pod = [Zoned(full), Zoned(full)], manifest("waits")
     for seconds, replica in enumerate((replicas[1 - last], replicas[last])):
         replica.clock.now_s += seconds
         replica.bind(pod, "")
@@ -211,7 +175,7 @@ def test_of_two_replicas_that_refused_a_pod_only_the_one_that_answered_last_wake
 def test_a_replica_that_is_not_asked_any_more_wakes_the_pods_that_it_refused_last() -> None:
     """The other kube-scheduler leads now. It tries a pod on the annotation, whoever wrote that."""
     full = record("a", zone(0, 2_000), zone(1, 2_000))
-    before, leads = Asked(full), Asked(full)
+    before, leads = Zoned(full), Zoned(full)
     pod = manifest("waits")
     for replica in (before, leads):
         replica.bind(pod, "")
@@ -224,7 +188,7 @@ def test_a_replica_that_is_not_asked_any_more_wakes_the_pods_that_it_refused_las
 
 
 def test_another_pods_record_ends_no_reservation() -> None:
-    asked = Asked(record("a", zone(0)))
+    asked = Zoned(record("a", zone(0)))
     asked.place(manifest("first"), "a")
     asked.say(record("a", zone(0), seq=2, pods={"uid-other": [0]}))
     assert asked.refused(manifest("second"), "a").startswith("numa_over_reserved")
@@ -235,7 +199,7 @@ def test_restricted_takes_what_the_kubelet_admits_on_two_zones() -> None:
 
     def refused(free_milli: int, cpu: str) -> str:
         zones = zone(0, free_milli), zone(1, free_milli)
-        return Asked(record("a", *zones, policy="restricted")).refused(manifest(cpu=cpu), "a")
+        return Zoned(record("a", *zones, policy="restricted")).refused(manifest(cpu=cpu), "a")
 
     assert refused(8_000, "12") == ""
     assert refused(3_000, "4") == (
@@ -245,17 +209,17 @@ def test_restricted_takes_what_the_kubelet_admits_on_two_zones() -> None:
 
 @pytest.mark.parametrize("policy", ["none", "best-effort", None])
 def test_under_other_policies_and_an_unknown_one_every_pod_fits(policy: str | None) -> None:
-    assert Asked(record("a", zone(0, 0), policy=policy)).refused(manifest(), "a") == ""
+    assert Zoned(record("a", zone(0, 0), policy=policy)).refused(manifest(), "a") == ""
 
 
 def test_a_node_that_publishes_no_zones_is_not_asked_for_them() -> None:
-    assert Asked().refused(manifest(), "a") == ""
+    assert Zoned().refused(manifest(), "a") == ""
 
 
 def test_a_node_that_changes_its_policy_is_judged_by_the_new_one() -> None:
-    asked = Asked(record("a", zone(0, 4_000), zone(1, 4_000), policy="best-effort"))
+    asked = Zoned(record("a", zone(0, 4_000), zone(1, 4_000), policy="best-effort"))
     assert asked.refused(manifest(), "a") == ""
-    asked.answers.filter(asked._question(manifest(), ["nobody"]))
+    asked.filter(manifest(), "nobody")
     asked.say(record("a", zone(0, 4_000), zone(1, 4_000), seq=2))
     assert asked.refused(manifest("q"), "a").startswith("numa_no_zone:cpu")
 
@@ -264,12 +228,12 @@ def test_pod_scope_adds_containers_up_and_container_scope_does_not() -> None:
     asks = {"cpu": "5", "memory": "1Gi"}
     two = [{"name": name, "resources": {"requests": asks, "limits": asks}} for name in ("x", "y")]
     pod = manifest(containers=two)
-    assert Asked(record("a", zone(0), zone(1))).refused(pod, "a") == ""
-    assert Asked(record("a", zone(0), zone(1), scope="pod")).refused(pod, "a").startswith("numa_no_zone:cpu")
+    assert Zoned(record("a", zone(0), zone(1))).refused(pod, "a") == ""
+    assert Zoned(record("a", zone(0), zone(1), scope="pod")).refused(pod, "a").startswith("numa_no_zone:cpu")
 
 
 def test_ids_with_gaps_and_zones_of_memory_alone_are_used_as_they_are() -> None:
-    asked = Asked(record("a", zone(0, None), zone(2, 2_000), zone(3)))
+    asked = Zoned(record("a", zone(0, None), zone(2, 2_000), zone(3)))
     assert asked.refused(manifest(), "a") == ""
     [placement] = asked.told
     terms = placement.best[0].terms
@@ -277,7 +241,7 @@ def test_ids_with_gaps_and_zones_of_memory_alone_are_used_as_they_are() -> None:
 
 
 def test_zones_that_cannot_be_read_take_no_pod_that_needs_them() -> None:
-    asked = Asked(record("a"))
+    asked = Zoned(record("a"))
     assert asked.refused(manifest(), "a") == "its NUMA zones, or the allocations of pods in them, cannot be read"
     burstable = manifest("burstable")
     del burstable["spec"]["containers"][0]["resources"]["limits"]
@@ -285,7 +249,7 @@ def test_zones_that_cannot_be_read_take_no_pod_that_needs_them() -> None:
 
 
 def test_a_record_older_than_15_s_takes_no_pods_until_a_new_one_comes() -> None:
-    asked = Asked(record("a", zone(0)))
+    asked = Zoned(record("a", zone(0)))
     asked.clock.now_s += ZONES_STALE_S
     assert asked.refused(manifest(), "a") == ""
     asked.view.gone(("default", "p"))
@@ -297,7 +261,7 @@ def test_a_record_older_than_15_s_takes_no_pods_until_a_new_one_comes() -> None:
 
 
 def test_an_older_record_is_passed_over_while_the_newer_one_is_fresh() -> None:
-    asked = Asked(record("a", zone(0, 0), seq=5))
+    asked = Zoned(record("a", zone(0, 0), seq=5))
     asked.say(record("a", zone(0), seq=4))
     assert asked.refused(manifest(), "a").startswith("numa_no_zone")
     asked.say(record("a", zone(0), seq=1, boot_id="2-b"))
@@ -305,7 +269,7 @@ def test_an_older_record_is_passed_over_while_the_newer_one_is_fresh() -> None:
 
 
 def test_a_node_that_was_removed_keeps_no_zones() -> None:
-    asked = Asked()
+    asked = Zoned()
     asked.view.has("a", Resources(cpu_milli=8_000))
     asked.say(record("a", zone(0, 0)))
     asked.view.has("a", None)
@@ -315,7 +279,7 @@ def test_a_node_that_was_removed_keeps_no_zones() -> None:
 
 def test_a_pod_that_is_static_reserves_nothing() -> None:
     """The node's record would never name it: the kubelet knows it by another uid."""
-    asked = Asked(record("a", zone(0)))
+    asked = Zoned(record("a", zone(0)))
     mirror = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": "0123"}
     asked.bind(manifest("static", metadata={"annotations": mirror}), "a")
     assert asked.refused(manifest(), "a") == ""
@@ -323,11 +287,11 @@ def test_a_pod_that_is_static_reserves_nothing() -> None:
 
 def test_a_daemon_sets_pod_goes_to_every_node() -> None:
     owner = {"ownerReferences": [{"kind": "DaemonSet", "name": "d"}]}
-    assert Asked(record("a", zone(0, 0))).refused(manifest(metadata=owner), "a") == ""
+    assert Zoned(record("a", zone(0, 0))).refused(manifest(metadata=owner), "a") == ""
 
 
 def score(strategy: str, *zones: Zone, cpu: str = "6", **said: Any) -> int | None:
-    asked = Asked(record("a", *zones, **said), numa_strategy=strategy)
+    asked = Zoned(record("a", *zones, **said), numa_strategy=strategy)
     pod = parsed(manifest(cpu=cpu)).asked.zoned
     view = asked.view._nodes["a"].view(asked.clock.now_s).zones
     assert pod is not None
@@ -344,27 +308,15 @@ def test_the_strategies_score_by_zones_needed_or_by_how_full_a_zone_would_be() -
     assert score("BalancedAllocation", *two) == 72
 
 
-def load(node: str) -> list[Any]:
-    """What the stream says of a node of 16 CPUs."""
-    known = {"node": node, "boot_id": "b", "seq": 1, "observed_ms": 1, "policy_version": "p",
-             "facts_revision": "f", "pods_revision": "r"}  # fmt: skip
-    used, whole = Use(cpu_milli=1_000, mem_bytes=GIB), Use(cpu_milli=16_000, mem_bytes=32 * GIB)
-    return [
-        NodeScore(**known, allocatable=whole, use=used, prod_use=used, batch_left=Use(cpu_milli=0, mem_bytes=0)),
-        NodeMetric(**known, window_ms=300_000, covered_ms=300_000, samples=1, node_use=used, system_use=used),
-    ]
-
-
 @pytest.mark.parametrize(("weight", "order"), [(0, ["a", "b"]), (1, ["b", "a"])])
 def test_a_node_that_needs_one_zone_is_preferred_to_one_that_needs_two(weight: int, order: list[str]) -> None:
     small = [zone(number, 4_000, cpu_milli=4_000) for number in (0, 1)]
-    asked = Asked(
+    asked = Zoned(
         record("a", *small, policy="restricted"),
         record("b", zone(0), zone(1), policy="restricted"),
         numa_weight=weight,
     )
-    for figures in (*load("a"), *load("b")):
-        asked.view.receive(figures, received_s=asked.clock.now_s, logged_s=WALL_S)
+    asked.receive(*figures("a", cpu=16_000), *figures("b", cpu=16_000))
     choice = asked.view.choose(parsed(manifest()).asked, ["a", "b"], now_s=asked.clock.now_s)
 
     assert {one.name: one.willing.numa_score for one in choice.ranked} == {"a": 82, "b": 94}
@@ -373,16 +325,15 @@ def test_a_node_that_needs_one_zone_is_preferred_to_one_that_needs_two(weight: i
 
 def test_zones_change_no_score_where_no_node_publishes_them() -> None:
     def ranks(weight: int) -> Any:
-        asked = Asked(numa_weight=weight)
-        for figures in (*load("a"), *load("b")):
-            asked.view.receive(figures, received_s=asked.clock.now_s, logged_s=WALL_S)
+        asked = Zoned(numa_weight=weight)
+        asked.receive(*figures("a", cpu=16_000), *figures("b", cpu=16_000))
         return asked.view.choose(parsed(manifest()).asked, ["a", "b"], now_s=asked.clock.now_s).scores
 
     assert ranks(0) == ranks(100)
 
 
 def test_explain_shows_the_zone_with_what_is_free_there_before_and_after() -> None:
-    asked = Asked(record("a", zone(0, 7_000), zone(1)))
+    asked = Zoned(record("a", zone(0, 7_000), zone(1)))
     asked.place(manifest("first", cpu="1"), "a")
     asked.place(manifest("second"), "a")
     shown = placement_text(Logged(body=asked.told[-1], place=None), asked_ms=asked.clock.wall_ms())  # type: ignore[arg-type]
@@ -394,7 +345,7 @@ def test_explain_shows_the_zone_with_what_is_free_there_before_and_after() -> No
 
 
 def test_explain_shows_what_the_kubelet_admits_and_does_not_align() -> None:
-    asked = Asked(record("a", zone(0, 4_000), zone(1, 3_000), policy="best-effort"))
+    asked = Zoned(record("a", zone(0, 4_000), zone(1, 3_000), policy="best-effort"))
     asked.place(manifest(), "a")
     assert asked.told[-1].best[0].zones == ("would not be aligned: pod requests cpu 6000m, zone 0 has 4000m free")
 
@@ -403,7 +354,7 @@ def test_explain_shows_what_zones_do_not_count_and_what_the_kubelet_may_refuse()
     def container(name: str, cpu: str) -> dict[str, Any]:
         return {"name": name, "resources": {"limits": {"cpu": cpu}, "requests": {"cpu": cpu}}}
 
-    asked = Asked(record("a", zone(0, 8_000), zone(1, 8_000)))
+    asked = Zoned(record("a", zone(0, 8_000), zone(1, 8_000)))
     small, big = container("small", "2"), container("big", "8")
     pod = manifest(containers=[small, big], initContainers=[container("init", "4")], overhead={"cpu": "100m"})
     pod["status"]["qosClass"] = "Guaranteed"
@@ -417,7 +368,7 @@ def test_explain_shows_what_zones_do_not_count_and_what_the_kubelet_may_refuse()
 
 
 async def test_records_are_read_from_their_topic_and_bad_ones_laid_aside() -> None:
-    asked, refused = Asked(), []
+    asked, refused = Zoned(), []
     reader = TopicReader(
         Cluster("127.0.0.1:1"), asked.view, asked.args, lambda _record, why: refused.append(why), asked.clock
     )
@@ -438,7 +389,7 @@ async def test_records_are_read_from_their_topic_and_bad_ones_laid_aside() -> No
 
 
 def test_a_repeated_record_asks_no_node_anew() -> None:
-    asked = Asked(record("a", zone(0), zone(1)))
+    asked = Zoned(record("a", zone(0), zone(1)))
     asked.filter(manifest(), "a")
     before = dict(asked.view._changed)
     asked.say(record("a", zone(0), zone(1), seq=2))
@@ -448,4 +399,4 @@ def test_a_repeated_record_asks_no_node_anew() -> None:
 
 
 def test_more_than_eight_zones_are_not_looked_at() -> None:
-    assert Asked(record("a", *(zone(number, 0) for number in range(9)))).refused(manifest(), "a") == ""
+    assert Zoned(record("a", *(zone(number, 0) for number in range(9)))).refused(manifest(), "a") == ""

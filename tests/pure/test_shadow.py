@@ -49,7 +49,6 @@ def shadowed(policy: Policy) -> Worker:
 
 def both(worker: Worker, *samples: NodeSample) -> tuple[list[Out], list[Out]]:
     """What the worker says, and then what its shadow says."""
-    assert worker.shadow is not None
     outs = worker.samples([record_of(each) for each in samples], NOW_MS)
     return outs, [out for seen in worker.shadow.take() for out in worker.shadow.decisions(seen, NOW_MS)]
 
@@ -83,8 +82,6 @@ def test_the_shadow_sells_by_its_own_policy_when_the_worker_does() -> None:
     [said], [beside] = sold(real, ALLOCATABLE.name), sold(shadow, SHADOW_ALLOCATABLE.name)
 
     assert (beside.node, beside.seq, beside.policy_version) == (said.node, said.seq, TIGHT.version)
-    assert said.batch_cpu_milli is not None
-    assert beside.batch_cpu_milli is not None
     assert beside.batch_cpu_milli < said.batch_cpu_milli
 
 
@@ -116,7 +113,6 @@ def test_a_node_that_is_gone_is_withdrawn_from_what_the_shadow_sells() -> None:
     worker = shadowed(TIGHT)
     both(worker, keyframe(1))
     worker.inventory(inventory_record(None))
-    assert worker.shadow is not None
     [gone] = worker.shadow.unasked()
 
     assert (gone.topic, gone.key, gone.value) == (SHADOW_ALLOCATABLE.name, b"node-1", None)
@@ -128,7 +124,6 @@ def test_a_silent_node_is_silent_in_the_shadow_too() -> None:
     worker = shadowed(TIGHT)
     both(worker, keyframe(1))
     [real] = [out for out in worker.silent({"node-1": 8_000}) if out.topic == ALLOCATABLE.name]
-    assert worker.shadow is not None
     [shadow] = worker.shadow.unasked()
     sold, sold_by_shadow = decode(real.value, NodeAllocatable), decode(shadow.value, NodeAllocatable)
 

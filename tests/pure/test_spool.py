@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.node import spool as spools
@@ -162,7 +162,6 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(steps=steps, bytes_max=st.sampled_from([40_000, 1_000_000]))
 def test_every_intent_ends_in_exactly_one_conclusion_delivered_in_order(steps, bytes_max) -> None:
     """Whatever is done, and wherever the process dies: nothing is lost, invented, or out of order."""
@@ -186,7 +185,6 @@ def test_every_intent_ends_in_exactly_one_conclusion_delivered_in_order(steps, b
     assert set(run.begun) <= set(by_act), "an act without a conclusion"
 
 
-@settings(max_examples=50, deadline=None)
 @given(evictions=st.lists(st.booleans(), max_size=120), send_at=st.sets(st.integers(0, 119)), restart=st.booleans())
 def test_full_spool_counts_what_it_merges_and_keeps_every_eviction(evictions, send_at, restart) -> None:
     """Outcomes and counts add up to what was concluded; the folder stays about as small as it must."""
@@ -226,7 +224,6 @@ class Refusing(sqlite3.Connection):
         return super().executemany(*args)
 
 
-@settings(max_examples=100, deadline=None)
 @given(broken=st.lists(st.booleans(), min_size=1, max_size=60), send=st.sets(st.integers(0, 59)))
 def test_disk_that_refuses_stops_no_act(broken, send) -> None:
     """A full or read-only disk is counted; outcomes wait in memory and go out in order."""
@@ -333,6 +330,8 @@ def test_a_record_that_nobody_can_read_is_skipped_and_counted(tmp_path: Path) ->
     spool.close()
     with closing(spool_database.connect(tmp_path / "spool.db")) as db:
         db.execute("UPDATE outcome SET body = ? WHERE position BETWEEN 2 AND 1500", (b"{",))
+        for position, body in enumerate((b'{"node":"\xff"}', b"[" * 9_999, 7, 0.5, "text"), 2):
+            db.execute("UPDATE outcome SET body = ? WHERE position = ?", (body, position))
         db.execute("INSERT INTO intent (body) VALUES (?)", (b"[]",))
         db.execute("INSERT INTO gap VALUES (1, ?)", (b"no",))
     again = DiskSpool(tmp_path)
@@ -341,6 +340,37 @@ def test_a_record_that_nobody_can_read_is_skipped_and_counted(tmp_path: Path) ->
     assert again.interrupted() == []
     assert again.torn == 1_499 + 2
     again.close()
+
+
+def _waiting() -> bytes:
+    """A database with two intents, thirty outcomes and a gap."""
+    with tempfile.TemporaryDirectory() as folder:
+        spool = DiskSpool(Path(folder), 20_000)
+        for number in range(2):
+            spool.intend(outcome(number))
+        for number in range(2, 80):
+            spool.conclude(outcome(number))
+        spool.close()
+        return (Path(folder) / "spool.db").read_bytes()
+
+
+WAITING = _waiting()
+
+
+@given(at=st.integers(0, len(WAITING) * 8 - 1))
+def test_one_flipped_bit_ends_no_agent_and_hides_no_later_outcome(at: int) -> None:
+    """Wherever it is: in a row, a position, a page's head or the schema."""
+    raw = bytearray(WAITING)
+    raw[at // 8] ^= 1 << at % 8
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "spool.db").write_bytes(raw)
+        spool = DiskSpool(Path(folder), 1_000_000)
+        spool.interrupted()
+        spool.conclude(outcome(1_000))
+        sent = [*drained(spool), *drained(spool)]
+        spool.close()
+
+    assert [one.seq for one in sent][-1:] == [1_000]
 
 
 def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:

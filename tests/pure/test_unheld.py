@@ -7,23 +7,27 @@ import logging
 import msgspec
 import pytest
 
-from slacktide.agents.node.pods.description import Unheld
+from slacktide.agents.ignored import IGNORED
+from slacktide.agents.node.pods.description import PodFindings
 from slacktide.agents.node.sampler import inventory_of
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.qos import claims_in_vain, effective_priority_class, is_best_effort, vain_claim
-from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
+from slacktide.schemas.sample import Limits, NodeUse, PodUse
+from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Order, best_effort_by_memory
+from slacktide.streams.decisions.knobs.be_isolation import isolation
 from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.suppress.cpu_suppress import decide
 from slacktide.streams.explain.lint import lint
 from slacktide.streams.explain.node import explain_node
 from slacktide.streams.explain.node_log import node_log
 from testbed.chains import Chain
-from testbed.samples import BATCH, SERVICE, START_MS
+from testbed.samples import BATCH, SERVICE, START_MS, sample
 
 NATIVE = Resources(cpu_milli=2_000, mem_bytes=1 << 30)
+BOTH = Resources(cpu_milli=2_000, batch_cpu_milli=1_000)
 FREE = Pod(
     uid="free", namespace="jobs", name="scan", qos_label="BE", priority=3_500, kube_qos="Burstable", requests=NATIVE
 )
@@ -43,6 +47,7 @@ ON = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_policy=
         pytest.param({"priority": None}, True, id="by its label alone"),
         pytest.param({"kube_qos": "BestEffort"}, False, id="without native requests it lies in the group"),
         pytest.param({"qos_label": "LS", "priority": 9_500}, False, id="it claims nothing"),
+        pytest.param({"qos_label": "LS", "requests": BOTH}, True, id="batch resources beside native ones"),
         pytest.param({"qos_label": "LS", "priority": 7_500}, False, id="mid pods lie outside by design"),
     ],
 )
@@ -78,14 +83,10 @@ def test_a_batch_pod_that_others_gave_native_requests_is_explained(spec: dict) -
 
 def limit_us(pods: list[Pod], free_milli: int) -> int:
     """What best-effort pods may use beside a service of 1 CPU."""
-    sample = NodeSample(
-        node="node-1", boot_id="000000000001-00000000", seq=1, observed_ms=1_000, interval_ms=1_000,
-        policy_version=ON.version, facts_revision="f", pods_revision="p",
-        use=NodeUse(cpu_milli=1_000 + free_milli),
-        pod_use=[PodUse(uid="ls", cpu_milli=1_000), PodUse(uid="free", cpu_milli=free_milli)],
-        limits=Limits(be_cfs_quota_us=1_000_000),
-    )  # fmt: skip
-    decision = decide(sample, FACTS, pods, ON)
+    uses = [PodUse(uid="ls", cpu_milli=1_000), PodUse(uid="free", cpu_milli=free_milli)]
+    held = Limits(be_cfs_quota_us=1_000_000)
+    taken = sample(1, use=NodeUse(cpu_milli=1_000 + free_milli), pod_use=uses, limits=held)
+    decision = decide(taken, FACTS, pods, ON)
     assert decision.limits is not None
     return decision.limits.be_cfs_quota_us or 0
 
@@ -122,11 +123,10 @@ def test_explain_of_its_node_names_it_and_what_it_uses() -> None:
     told = explain_node(node_log(chain.node, chain.records), now_ms or START_MS + 3_100)
     [found] = [one for one in told.findings if one.name == "pods.unheld"]
 
-    assert found.severity == "warning"
+    assert found.severity == "problem"
     assert found.text == (
-        "not limited: jobs/scan: they are labelled best-effort, but run outside the best-effort cgroup; they "
-        "use 1,250m of CPU, and "
-        "count as koord-prod"
+        "not limited: jobs/scan: they are labelled best-effort or request batch resources, but run outside the "
+        "best-effort cgroup; they use 1,250m of CPU, and count as koord-prod"
     )
 
 
@@ -135,12 +135,12 @@ def test_each_is_reported_once_as_long_as_it_is_there(caplog: pytest.LogCaptureF
         def __init__(self) -> None:
             self.noted: list[tuple[str, str, str]] = []
 
-        def note(self, pod: Pod, *, node: str, reason: str, text: str, at_ms: int) -> None:
+        def note(self, pod: Pod, *, node: str, reason: str, text: str, at_ms: int, once: str = "") -> None:
             assert (node, at_ms) == ("node-1", 7)
             self.noted.append((pod.name, reason, text))
 
     notes = Notes()
-    unheld = Unheld("node-1", notes, lambda: 7)
+    unheld = PodFindings("node-1", notes, lambda: 7)
     with caplog.at_level(logging.WARNING):
         for pods in ([SERVICE, BATCH], [SERVICE, FREE], [FREE], [msgspec.structs.replace(FREE, phase="Succeeded")]):
             unheld.look(pods)
@@ -149,3 +149,44 @@ def test_each_is_reported_once_as_long_as_it_is_there(caplog: pytest.LogCaptureF
     assert (name, reason) == ("scan", "NotHeldBack")
     assert text.startswith(vain_claim(FREE))
     assert [one.getMessage() for one in caplog.records] == [f"pod jobs/scan {text}"]
+
+    notes.noted.clear()
+    counted = IGNORED.labels("pods", "field")
+    before = counted._value.get()
+    for ignored in (["a", "b"], ["b", "a"], ["b"], ["b", "c"], ["c"]):
+        unheld.look([msgspec.structs.replace(SERVICE, ignored=ignored)])
+    assert [text for _, _, text in notes.noted] == ["a", "b", "c"], "an Event once per text while it stays"
+    assert counted._value.get() - before == 3
+
+
+@pytest.mark.parametrize(
+    ("qos_label", "priority_class_label", "claimed"),
+    [
+        pytest.param("LSR", "koord-batch", "QoS class LSR and priority class koord-batch", id="LSR"),
+        pytest.param("LSE", "koord-prod", "QoS class LSE and priority class koord-prod", id="LSE in koord-prod"),
+        pytest.param("SYSTEM", None, "QoS class SYSTEM and priority class koord-prod", id="SYSTEM without a class"),
+        pytest.param(None, "koord-batch", "priority class koord-batch", id="no label"),
+    ],
+)
+def test_who_asks_for_batch_resources_is_held_and_evicted_as_best_effort(
+    qos_label: str | None, priority_class_label: str | None, claimed: str
+) -> None:
+    pod = msgspec.structs.replace(
+        BATCH,
+        qos_label=qos_label,
+        priority_class_label=priority_class_label,
+        requests=Resources(batch_cpu_milli=1_000, batch_mem_bytes=1 << 30),
+        cpuset="0-1",
+    )
+    [held] = inventory_of(FACTS, [pod]).pods
+    victims = best_effort_by_memory([EvictPod(pod=held, used=1)], feature="BEMemoryEvict", order=Order())
+    knobs = {one.knob for one in isolation([held], Colocation(enable=True))}
+    [found] = [one for one in lint(held, None, None) if one.name == "lint.overruled"]
+
+    assert [one.pod.uid for one in victims] == [pod.uid]
+    assert "cpu_shares" in knobs
+    assert (effective_priority_class(held), held.overruled) == ("koord-batch", claimed)
+    assert found in list(lint(pod, None, None)), "the file says the same as its node"
+    assert found.text.startswith(f"claims {claimed}, and requests batch resources")
+    [again] = inventory_of(FACTS, [held]).pods
+    assert again == held

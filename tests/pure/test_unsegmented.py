@@ -94,9 +94,7 @@ def test_without_a_segment_of_its_node_a_sample_is_in_none() -> None:
         pytest.param([], 610_000 - UNSEGMENTED_MS, id="nothing was said"),
     ],
 )
-def test_samples_are_read_again_since_the_last_minute_that_was_said_of_all_living(
-    said: list[Record], since_ms: int
-) -> None:
+def test_samples_are_read_again_since_the_last_minute_that_was_said_of_all_living(said, since_ms) -> None:
     assert unsegmented_since_ms(newest_of(said), now_ms=610_000) == since_ms
 
 

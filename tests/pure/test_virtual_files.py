@@ -6,6 +6,7 @@ import pytest
 
 from slacktide.deploy.virtual.files import Projection
 from slacktide.deploy.virtual.machine import BEST_EFFORT, Machine
+from testbed.stories import each_story, story
 
 GIB = 1 << 30
 
@@ -24,95 +25,70 @@ def shown(tmp_path, version):
     return Projection(machine, tmp_path / "node")
 
 
-def cpu_file(shown, group, name):
-    return shown.cgroup_mount / ("cpu" if shown.machine.version == 1 else "") / group / name
+class Files:
+    """What an agent does to the files, and what the machine makes of it; ``all`` is the best-effort group."""
+
+    def __init__(self, shown):
+        self.shown, self.machine, self.refused = shown, shown.machine, []
+
+    def path(self, group):
+        return BEST_EFFORT if group == "all" else self.machine.pods[group].path
+
+    def file(self, group):
+        cpu = self.shown.cgroup_mount / ("cpu" if self.machine.version == 1 else "") / self.path(group)
+        return cpu / ("cpu.cfs_quota_us" if self.machine.version == 1 else "cpu.max")
+
+    def quota(self, group, quota_us):
+        """As an agent does: the file is emptied and filled."""
+        self.file(group).write_text(f"{quota_us}" if self.machine.version == 1 else f"{quota_us} 100000")
+
+    def text(self, *words):
+        """Without a newline."""
+        self.file("all").write_text(" ".join(map(str, words)))
+
+    def lift(self, spelling):
+        """By one of the spellings of the version."""
+        texts = {1: ["-1", "-1\n", "-1"], 2: ["max", "max 100000", "max 100000\n"]}[self.machine.version]
+        self.file("all").write_text(texts[spelling])
+
+    def shorten(self, quota_us):
+        """As a write looks between its writing and its cutting off."""
+        with self.file("all").open("r+") as file:
+            file.write(f"{quota_us}\n" if self.machine.version == 1 else f"{quota_us} 100000\n")
+
+    def read_back(self):
+        self.refused = [str(one) for one in self.shown.read_back()]
+
+    def come(self, uid):
+        self.machine.add_pod(uid, "Burstable", request_milli=500)
+
+    def begin_anew(self, uid):
+        self.machine.remove_pod(uid)
+        self.machine.add_pod(uid, "BestEffort")
+
+    def usage(self, group):
+        v1 = self.machine.version == 1
+        file = self.shown.cgroup_mount / ("cpuacct" if v1 else "") / self.path(group)
+        file /= "cpuacct.usage" if v1 else "cpu.stat"
+        return file.read_text().splitlines()[0] if file.exists() else None
+
+    def state(self):
+        folders = sorted(path.name for path in self.shown.cgroup_mount.rglob("pod*"))
+        groups = ["all", *self.machine.pods]
+        texts = {group: self.file(group).read_text() for group in groups if self.file(group).exists()}
+        return {
+            "quota files": texts,
+            "usage files": [self.usage(group) for group in groups],
+            "folders of pods": sorted(set(folders)),
+            "quotas": [self.machine.best_effort.quota_us, *(one.quota_us for one in self.machine.pods.values())],
+            "used in ms": self.machine.best_effort.usage_ns // 10**6,
+            "refused": self.refused,
+        }
 
 
-def quota_file(shown, group=BEST_EFFORT):
-    return cpu_file(shown, group, "cpu.cfs_quota_us" if shown.machine.version == 1 else "cpu.max")
-
-
-def write_quota(shown, quota_us, group=BEST_EFFORT):
-    """As an agent does: the file is emptied and filled."""
-    quota_file(shown, group).write_text(f"{quota_us}" if shown.machine.version == 1 else f"{quota_us} 100000")
-
-
-def test_usage_is_told_in_the_hierarchys_own_unit(shown):
-    shown.machine.step(1000)
-    shown.write_files()
-
-    if shown.machine.version == 1:
-        text = (shown.cgroup_mount / "cpuacct" / BEST_EFFORT / "cpuacct.usage").read_text()
-        assert int(text) == 4_000_000_000
-    else:
-        text = (shown.cgroup_mount / BEST_EFFORT / "cpu.stat").read_text()
-        assert dict(line.split() for line in text.splitlines())["usage_usec"] == "4000000"
-
-
-def test_a_new_group_has_no_quota(shown):
-    assert quota_file(shown).read_text().split() == (["-1"] if shown.machine.version == 1 else ["max", "100000"])
-
-
-def test_what_an_agent_writes_holds_from_the_next_step_on(shown):
-    write_quota(shown, 50_000)
-    refused = shown.read_back()
-    shown.machine.step(1000)
-
-    assert refused == []
-    assert shown.machine.best_effort.usage_ns == 500_000_000
-
-
-def test_lifting_a_quota_is_understood_in_every_spelling(shown):
-    for text in {1: ["-1", "-1\n"], 2: ["max", "max 100000", "max 100000\n"]}[shown.machine.version]:
-        write_quota(shown, 50_000)
-        shown.read_back()
-        quota_file(shown).write_text(text)
-        shown.read_back()
-
-        assert shown.machine.best_effort.quota_us is None
-
-
-def test_a_file_just_emptied_changes_nothing(shown):
-    """Between an agent's emptying and its filling of a file the old limit holds."""
-    write_quota(shown, 50_000)
-    shown.read_back()
-    quota_file(shown).write_text("")
-
-    assert shown.read_back() == []
-    assert shown.machine.best_effort.quota_us == 50_000
-
-
-def test_what_was_written_is_not_written_over(shown):
-    """Figures are refreshed; control files belong to the agent, also what it wrote since the last look."""
-    write_quota(shown, 50_000)
-    shown.machine.step(1000)
-    shown.write_files()
-
-    assert quota_file(shown).read_text().split()[0] == "50000"
-
-
-@pytest.mark.parametrize("text", ["soon", "500", "1 2 3"])
-def test_a_write_the_kernel_would_refuse_is_undone(shown, text):
-    write_quota(shown, 50_000)
-    shown.read_back()
-    quota_file(shown).write_text(text)
-    refused = shown.read_back()
-
-    assert len(refused) == 1
-    assert shown.machine.best_effort.quota_us == 50_000
-    assert quota_file(shown).read_text().split()[0] == "50000"
-    assert shown.read_back() == []
-
-
-def test_parent_and_child_may_change_in_either_order(shown):
-    """Files keep no order of writes: what is valid when all are written is taken."""
-    pod = shown.machine.pods["one"].path
-    for pod_us, group_us in ((60_000, 80_000), (20_000, 30_000), (90_000, 90_000)):
-        write_quota(shown, group_us)
-        write_quota(shown, pod_us, pod)
-
-        assert shown.read_back() == []
-        assert (shown.machine.best_effort.quota_us, shown.machine.pods["one"].quota_us) == (group_us, pod_us)
+@each_story("virtual_files")
+def test_what_the_files_do(given, steps, shown, snapshot):
+    assert story(Files(shown), steps) == snapshot
 
 
 def test_who_opened_the_old_text_reads_the_old_text(shown):
@@ -125,41 +101,6 @@ def test_who_opened_the_old_text_reads_the_old_text(shown):
 
         assert file.read() == before
     assert path.read_text() != before
-
-
-def test_a_shortened_text_whose_old_tail_is_still_there_is_understood(shown):
-    """As an agent's write looks between its writing and its cutting off."""
-    write_quota(shown, 100_000)
-    shown.read_back()
-    with quota_file(shown).open("r+") as file:
-        file.write("5000\n" if shown.machine.version == 1 else "5000 100000\n")
-    shown.read_back()
-
-    assert shown.machine.best_effort.quota_us == 5_000
-
-
-def test_pods_come_and_go_whole(shown):
-    machine = shown.machine
-    new = machine.add_pod("three", "Burstable", request_milli=500)
-    gone = machine.pods["one"].path
-    machine.remove_pod("one")
-    shown.write_files()
-
-    assert quota_file(shown, new.path).exists()
-    assert not quota_file(shown, gone).parent.exists()
-    assert shown.read_back() == []
-
-
-def test_a_pod_started_anew_under_its_uid_begins_at_zero(shown):
-    machine = shown.machine
-    machine.step(1000)
-    machine.remove_pod("one")
-    machine.add_pod("one", "BestEffort")
-    shown.write_files()
-
-    name = "cpuacct/{}/cpuacct.usage" if machine.version == 1 else "{}/cpu.stat"
-    text = (shown.cgroup_mount / name.format(machine.pods["one"].path)).read_text()
-    assert text.split()[0 if machine.version == 1 else 1] == "0"
 
 
 def test_jiffies_of_use_and_idleness_add_up_to_the_time_of_all_cpus(shown):

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook import review
-from slacktide.agents.cluster.webhook.mutation import Admission, admission, drawn, priority_class_of, profile_of
+from slacktide.agents.cluster.webhook.answers import Answers
+from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
+from slacktide.agents.cluster.webhook.mutation import admission, drawn, in_accord, priority_class_of, profile_of
+from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.text import excess_of
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector
 from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass
+from testbed.scenarios import plain, scenarios
 
 CLASSES = {"koord-batch": PriorityClass(value=5000, preemption_policy="PreemptLowerPriority")}
-COLOCATED = {"koordinator.sh/enable-colocation": "true"}
 
 
 def profile(**spec: Any) -> dict[str, Any]:
     """The quick start's, as the API server gives it."""
     given = {
-        "namespaceSelector": {"matchLabels": COLOCATED},
+        "namespaceSelector": {"matchLabels": {"koordinator.sh/enable-colocation": "true"}},
         "selector": {"matchLabels": {"app-type": "batch"}},
         "qosClass": "BE",
         "priorityClassName": "koord-batch",
@@ -33,76 +38,8 @@ def profile(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ClusterColocationProfile", "metadata": metadata, "spec": given | spec}
 
 
-def pod(**labels: str) -> dict[str, Any]:
-    asked = {"cpu": "2", "memory": "4Gi"}
-    container = {"name": "worker", "image": "x", "resources": {"requests": asked, "limits": asked}}
-    spec = {"containers": [container], "schedulerName": "default-scheduler", "priority": 0}
-    return {"metadata": {"generateName": "job-", "labels": labels}, "spec": spec}
-
-
 def request(of: dict[str, Any], operation: str = "CREATE") -> review.Request:
     return review.Request(uid="7f", operation=operation, namespace="batch-demo", object=of)
-
-
-def admitted(of: dict[str, Any], *profiles: dict[str, Any]) -> Admission:
-    return admission(request(of), [profile_of(one) for one in profiles], CLASSES, COLOCATED)
-
-
-def test_a_pod_that_a_profile_is_for_is_changed_in_these_places_alone() -> None:
-    done = admitted(pod(**{"app-type": "batch"}), profile())
-
-    assert done.result == "mutated"
-    assert {operation["path"] for operation in done.patch} == {
-        "/metadata/labels/koordinator.sh~1mutated",
-        "/metadata/labels/koordinator.sh~1qosClass",
-        "/metadata/annotations",
-        "/spec/schedulerName",
-        "/spec/priority",
-        "/spec/priorityClassName",
-        "/spec/preemptionPolicy",
-        *(
-            f"/spec/containers/0/resources/{kind}/{name}"
-            for kind in ("requests", "limits")
-            for name in ("cpu", "memory", "kubernetes.io~1batch-cpu", "kubernetes.io~1batch-memory")
-        ),
-    }
-
-
-def test_a_pod_that_no_profile_is_for_stays_as_it_is() -> None:
-    assert admitted(pod(), profile()).result == "unchanged"
-    assert admission(request(pod(**{"app-type": "batch"})), [profile_of(profile())], CLASSES, {}).result == "unchanged"
-    assert admitted(pod(**{"app-type": "batch"}), profile(probability=0, qosClass="LS")).patch == ()
-
-
-def test_a_profile_that_cannot_be_applied_refuses_the_pod_and_names_itself() -> None:
-    done = admitted(pod(**{"app-type": "batch"}), profile(priorityClassName="koord-lost"))
-
-    assert done.result == "refused"
-    assert done.refused == ("ClusterColocationProfile batch-workload-profile: there is no PriorityClass koord-lost")
-
-
-def test_the_annotation_keeps_native_resources_whatever_its_value() -> None:
-    kept = profile()
-    kept["metadata"]["annotations"] = {"config.koordinator.sh/skip-update-resources": ""}
-
-    done = admitted(pod(**{"app-type": "batch"}), kept)
-
-    assert done.result == "mutated"
-    assert not [operation for operation in done.patch if "resources" in operation["path"]]
-
-
-def test_a_profile_in_dry_run_changes_nothing_and_what_it_would_change_is_reported() -> None:
-    dry = profile(labels={}) | {"metadata": {"name": "dry", "annotations": {"slacktide.io/dry-run": "true"}}}
-    live = profile(schedulerName="other", qosClass="", priorityClassName="", labels={"a": "b"})
-    of = pod(**{"app-type": "batch"})
-    both, lost = admitted(of, dry, live), admitted(of, dry | {"spec": {"priorityClassName": "koord-lost"}})
-
-    assert both.patch == admitted(of, live).patch
-    assert 'would change /metadata/labels/koordinator.sh~1qosClass "BE", ' in both.dry_run
-    assert "/metadata/labels/a" not in both.dry_run
-    assert (lost.result, lost.patch) == ("unchanged", ())
-    assert lost.dry_run == "ClusterColocationProfile dry: there is no PriorityClass koord-lost"
-    assert admitted(pod(), dry).dry_run == ""
 
 
 def test_draws_are_even_and_a_question_asked_again_is_answered_the_same() -> None:
@@ -156,3 +93,68 @@ def test_a_patch_is_answered_as_json_patch_in_base64() -> None:
 def test_what_is_no_question_is_refused(raw: bytes) -> None:
     with pytest.raises(BadMessageError, match="AdmissionReview"):
         review.asked(raw)
+
+
+BATCH = {"kubernetes.io/batch-cpu": "1000"}
+LSR = {"koordinator.sh/qosClass": "LSR"}
+NEEDS_BE = "labels.koordinator.sh/qosClass: Required value: must specify koordinator QoS BE with koordinator colocation"
+
+
+@pytest.mark.parametrize(
+    ("labels", "priority", "asks", "strict", "why"),
+    [
+        pytest.param(LSR, 5_500, BATCH, False, f"[{NEEDS_BE}", id="LSR with batch resources and class"),
+        pytest.param({}, 5_500, BATCH, False, NEEDS_BE, id="batch resources without a label"),
+        pytest.param({"app-type": "batch"}, 5_500, {"cpu": "1"}, False, "", id="the profile sets label and resources"),
+        pytest.param(LSR, 9_500, {"cpu": "2"}, False, "", id="LSR in koord-prod"),
+        pytest.param(LSR, 9_500, {"cpu": "2"}, True, "pod.spec.containers[*].resources.limits", id="strict"),
+    ],
+)
+def test_classes_and_resources_go_together_once_profiles_were_applied(
+    labels: dict[str, str],
+    priority: int,
+    asks: dict[str, str],
+    strict: bool,  # noqa: FBT001
+    why: str,
+) -> None:
+    spec = {"containers": [{"name": "main", "resources": {"requests": asks}}], "priority": priority}
+    of = request({"metadata": {"name": "job", "labels": labels}, "spec": spec})
+    profiles = [profile_of(profile())]
+    done = in_accord(admission(of, profiles, CLASSES, {"koordinator.sh/enable-colocation": "true"}), strict=strict)
+
+    assert done.refused.startswith(why)
+    assert (done.result == "contradictory") is bool(why)
+
+
+@scenarios("webhook_admission")
+def test_admission(case: dict[str, Any]) -> None:
+    """A new pod, the profiles, its namespace's labels, and what becomes of it."""
+    profiles = [profile_of(one) for one in case["profiles"]]
+
+    assert plain(admission(request(case["pod"]), profiles, CLASSES, case["labels"])) == case["gives"]
+
+
+BARE = {"name": "c", "resources": {"requests": {"cpu": "1m", "memory": "1Ki"}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        pytest.param({"x": [[]] * 11_000}, "lists and objects", id="lists"),
+        pytest.param({"x": [""] * 13_000}, "keys and texts", id="texts"),
+        pytest.param({"containers": [BARE] * 201}, "201 containers", id="containers"),
+        pytest.param({"x": msgspec.Raw(b"[" * 5_000 + b"]" * 5_000)}, "nested deeper", id="depth"),
+    ],
+)
+async def test_a_pod_beyond_reason_is_refused_before_it_is_read(spec: dict[str, Any], why: str) -> None:
+    pod = {"metadata": {"name": "a"}, "spec": spec}
+    raw = msgspec.json.encode({"apiVersion": review.API_VERSION, "request": {"uid": "7f", "object": pod}})
+    nothing = cast("ApiServer", None), cast("ClusterCache", None)
+    answers = Answers(*nothing, (), ConfigMapName(namespace="s", name="c"), lambda _: None, lambda: 0)
+
+    response = msgspec.json.decode(await answers.mutate(raw))["response"]
+
+    assert (response["uid"], response["allowed"], response["status"]["code"]) == ("7f", False, 422)
+    assert why in response["status"]["message"]
+    texts = msgspec.json.encode({"metadata": {"annotations": {"a": '["{' * 20_000}}, "spec": {"containers": [BARE]}})
+    assert excess_of(texts) == "", "what is in a text is one text"

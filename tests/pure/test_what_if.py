@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from slacktide.schemas.inventory import Pod, Resources
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.schemas.sample_columns_codec import encoded, with_limits
 from slacktide.streams.records import Record
-from slacktide.streams.replay.model import Range, used_milli
+from slacktide.streams.replay.model import used_milli
 from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.whatif import Change, WhatIf
 from testbed.samples import GIB, PODS, START_MS, SUPPRESS, keyframe, policy_record, sample
 from testbed.samples import record_of as bare_record
+from testbed.scenarios import plain, scenarios
 
 
 def policy(threshold_pct: int, **more: object) -> Policy:
@@ -57,9 +61,7 @@ HOUR = 3_600
 @pytest.mark.parametrize("pods", [PODS, []])
 @pytest.mark.parametrize("limits", [None, Limits(be_cfs_quota_us=70_000), Limits(be_cfs_quota_us=-1, be_cpuset=[0])])
 @pytest.mark.parametrize("since_raise_ms", [None, 900])
-def test_a_sample_with_other_limits_is_as_if_encoded(
-    pods: list[Pod], limits: Limits | None, since_raise_ms: int | None
-) -> None:
+def test_a_sample_with_other_limits_is_as_if_encoded(pods, limits, since_raise_ms) -> None:
     recorded = keyframe(3, pods=pods, pod_use=[PodUse(uid=pod.uid, cpu_milli=7, mem_bytes=GIB) for pod in pods])
     changes = {"policy_version": "other", "limits": limits, "since_raise_ms": since_raise_ms}
 
@@ -195,47 +197,10 @@ def test_samples_that_come_twice_count_once() -> None:
     assert what_if([*records, *records], SUPPRESS).all == what_if(records, SUPPRESS).all
 
 
-def pod(milli: int | None = None, limit: int | None = None) -> Pod:
-    return Pod(
-        uid="be",
-        namespace="a",
-        name="b",
-        requests=Resources(batch_cpu_milli=milli),
-        limits=Resources(batch_cpu_milli=limit),
-    )
+@scenarios("what_if_use")
+def test_use_is_bounded(case: dict[str, Any]) -> None:
+    """What pods would have used under the other limit, from what they used under the recorded one."""
+    pods = msgspec.convert(case["pods"], list[tuple[PodUse, Pod | None]])
+    found = used_milli(pods, case["recorded"], case["other"], case["node"], away=case.get("away", ()))
 
-
-@pytest.mark.parametrize(
-    ("use", "of", "recorded", "other", "bounds"),
-    [
-        pytest.param(800, pod(), 1_000, 500, (500, 500), id="a tighter limit cuts"),
-        pytest.param(300, pod(), 1_000, 500, (300, 300), id="a tighter limit that is not reached changes nothing"),
-        pytest.param(1_200, pod(), 1_000, 1_000, (1_200, 1_200), id="the same limit is passed as far as it was"),
-        pytest.param(1_200, pod(), 1_000, 500, (700, 700), id="and a tighter one"),
-        pytest.param(500, pod(), 1_000, 3_000, (500, 500), id="who was not held back wants no more"),
-        pytest.param(950, pod(), 1_000, 3_000, (950, 3_000), id="who was held back may want all"),
-        pytest.param(950, pod(2_000), 1_000, 3_000, (950, 2_000), id="or what it requests"),
-        pytest.param(950, pod(2_000, 2_500), 1_000, 3_000, (950, 2_500), id="or its limit"),
-        pytest.param(950, pod(500), 1_000, 3_000, (950, 950), id="what it used it wants"),
-        pytest.param(950, pod(9_000), 1_000, 9_000, (950, 4_000), id="but not more than the node has left"),
-    ],
-)
-def test_use_is_bounded(use: int, of: Pod, recorded: float, other: float, bounds: tuple[float, float]) -> None:
-    pods = [(PodUse(uid="be", cpu_milli=use, best_effort_group=True), of)]
-
-    assert used_milli(pods, recorded, other, 4_000) == Range(low_milli=bounds[0], high_milli=bounds[1])
-
-
-def test_pods_that_stay_use_what_one_that_is_away_leaves() -> None:
-    """Four of five share a limit of 1 CPU that held all of them back: they use at least as much as before."""
-    pods = [(PodUse(uid=str(at), cpu_milli=200), None) for at in range(5)]
-
-    assert used_milli(pods, 1_000, 1_000, 4_000, away=["4"]) == Range(low_milli=800, high_milli=1_000)
-    assert used_milli(pods, 1_000, 700, 4_000, away=["4"]) == Range(low_milli=700, high_milli=700)
-    assert used_milli(pods, 2_000, 900, 4_000, away=["4"]) == Range(low_milli=800, high_milli=800), "nothing held them"
-
-
-def test_a_throttled_pod_was_held_back() -> None:
-    pods = [(PodUse(uid="be", cpu_milli=100, throttled_periods=1), PODS[1])]
-
-    assert used_milli(pods, 1_000, 2_000, 4_000) == Range(low_milli=100, high_milli=2_000)
+    assert plain(found) == case["gives"]

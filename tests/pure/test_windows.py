@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import ceil, isnan
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from slacktide.streams.columns.segments import (
 from slacktide.streams.columns.series import SLOTS_MAX, slot_ms
 from slacktide.streams.columns.windows import Arrival, Averages, Windows, averages_of
 from testbed.samples import START_MS, sample
+from testbed.scenarios import run, scenarios
 
 
 class OneNode:
@@ -52,16 +54,48 @@ class OneNode:
         return averages_of(self.window, found.values, found.counts[0])
 
     @property
-    def knows_nothing(self) -> bool:
-        values = self.windows.averages([self.window]).values
-        return bool(np.isnan(values).all())
-
-    @property
     def pods(self) -> dict[str, Use]:
         return {
             uid: Use(cpu_milli=round(cpu), mem_bytes=round(mem))
             for uid, (cpu, mem) in zip(self.window.rows, self.averages.pods, strict=True)
             if not isnan(cpu) and not isnan(mem)
+        }
+
+    def says(
+        self,
+        at_ms: int,
+        interval_ms: int,
+        cpu: int | None,
+        *,
+        listed: str | None = None,
+        anew: bool = False,
+        **pods: Any,
+    ) -> bool:
+        restarted = pods.pop("restarted", False)
+        one = said(at_ms, interval_ms, cpu, *(pod(uid, milli) for uid, milli in pods.items()))
+        return self.merge(one, None if listed is None else _listed(listed), restarted=restarted)
+
+    def fill(self, at_ms: int, interval_ms: int, cpu: int | None, **pods: int) -> int:
+        one = said(at_ms, interval_ms, cpu, *(pod(uid, milli) for uid, milli in pods.items()))
+        return self.windows.fill(self.window, one)
+
+    def another(self, node: str = "node-1", window_ms: int = 10_000) -> None:
+        """The window of another length, or of a node that has the place of the one that is dropped."""
+        self.window_ms = window_ms
+        if node != self.window.node:
+            self.windows.drop(self.window)
+            self.window = self.windows.window(node, window_ms)
+
+    def stands(self) -> dict[str, Any] | None:
+        if np.isnan(self.windows.averages([self.window]).values).all():
+            return None
+        now = self.averages
+        return {
+            "averages": [now.node.cpu_milli, now.system.cpu_milli, now.system.mem_bytes],
+            "covered_ms": now.covered_ms,
+            "samples": now.samples,
+            "pods": {uid: use.cpu_milli for uid, use in self.pods.items()},
+            "spreads": [[covered_ms, figures[0]] for covered_ms, figures in self.spreads()],
         }
 
     def spreads(self) -> list[tuple[int, list[list[float]]]]:
@@ -98,94 +132,8 @@ def pod(uid: str, cpu_milli: int | None, mem_bytes: int | None = 100) -> PodUse:
     return PodUse(uid=uid, cpu_milli=cpu_milli, mem_bytes=mem_bytes)
 
 
-def listed(*uids: str) -> list[Pod]:
+def _listed(uids: str) -> list[Pod]:
     return [Pod(uid=uid, namespace="n", name=uid) for uid in uids]
-
-
-def test_a_figure_weighs_as_long_as_it_held() -> None:
-    """3 s at 100 and 1 s at 500 are 200 on average."""
-    node = OneNode()
-    node.tell(3_000, 3_000, 100)
-    node.tell(4_000, 1_000, 500)
-
-    assert (node.averages.node.cpu_milli, node.averages.covered_ms, node.averages.samples) == (200, 4_000, 2)
-
-
-def test_what_is_older_than_the_window_leaves_it() -> None:
-    node = OneNode()
-    for second in range(1, 31):
-        node.tell(second * 1_000, 1_000, 1_000 if second <= 20 else 0)
-
-    assert (node.averages.node.cpu_milli, node.averages.covered_ms, node.averages.samples) == (0, 10_000, 10)
-
-
-def test_a_gap_is_not_covered_and_counts_as_nothing() -> None:
-    node = OneNode()
-    node.tell(1_000, 1_000, 300)
-    node.tell(8_000, 1_000, 100)
-
-    assert (node.averages.node.cpu_milli, node.averages.covered_ms) == (200, 2_000)
-    assert [(covered_ms, figures[0][0]) for covered_ms, figures in node.spreads()] == [(2_000, 200)] * 3
-
-
-@pytest.mark.parametrize("at_ms", [5_000, 4_999, 1_000, -100_000])
-def test_a_late_sample_is_not_merged(at_ms: int) -> None:
-    node = OneNode()
-    node.tell(5_000, 1_000, 100)
-
-    assert not node.tell(at_ms, 1_000, 900)
-    assert node.averages.node.cpu_milli == 100
-
-
-def test_time_that_is_covered_already_is_not_covered_twice() -> None:
-    """A restarted agent's first interval may reach back before the last sample."""
-    node = OneNode()
-    node.tell(5_000, 1_000, 100)
-    node.tell(6_000, 4_000, 300)
-
-    assert (node.averages.node.cpu_milli, node.averages.covered_ms) == (200, 2_000)
-
-
-def test_a_boots_first_sample_covers_nothing() -> None:
-    """It has no interval, hence no rates."""
-    node = OneNode()
-    node.tell(1_000, 0, None)
-
-    assert node.knows_nothing
-
-
-def test_system_is_what_no_pod_accounts_for_and_never_less_than_nothing() -> None:
-    node = OneNode()
-    node.tell(1_000, 1_000, 500, pod("a", 100), pod("b", 200))
-    node.tell(2_000, 1_000, 500, pod("a", 400), pod("b", 200))
-
-    assert node.averages.system == Use(cpu_milli=100, mem_bytes=800)
-
-
-def test_a_pod_is_averaged_over_its_own_time() -> None:
-    node = OneNode()
-    node.tell(1_000, 1_000, 900, pod("old", 100))
-    node.tell(2_000, 1_000, 900, pod("old", 300), pod("new", 500))
-
-    assert {uid: use.cpu_milli for uid, use in node.pods.items()} == {"old": 200, "new": 500}
-
-
-def test_a_figure_that_is_missing_does_not_pass_for_nothing() -> None:
-    """A pod of unknown CPU has no metric: then its request counts."""
-    node = OneNode()
-    node.tell(1_000, 1_000, 900, pod("a", None), pod("b", 100))
-    node.tell(2_000, 1_000, None, pod("b", 100))
-
-    assert node.pods.keys() == {"b"}
-    assert node.averages.node.cpu_milli == 900
-
-
-def test_a_pod_that_neither_the_sample_nor_the_pod_list_names_is_dropped() -> None:
-    node = OneNode()
-    node.merge(sample(1, pod_use=[pod("listed", 100), pod("gone", 100)]), listed("listed"))
-    node.merge(sample(2, pod_use=[]), listed("listed"))
-
-    assert node.pods.keys() == {"listed"}
 
 
 def test_a_long_window_has_no_more_slots_than_a_short_one() -> None:
@@ -196,45 +144,6 @@ def test_a_long_window_has_no_more_slots_than_a_short_one() -> None:
 
     assert 86_400_000 * (1 - 1 / SLOTS_MAX) <= node.averages.covered_ms <= 86_400_000
     assert node.averages.node.cpu_milli == 50
-
-
-def test_a_leap_far_ahead_leaves_only_what_comes_after_it() -> None:
-    node = OneNode()
-    node.tell(1_000, 1_000, 900)
-    node.tell(10**12, 10**12, 100)
-
-    assert (node.averages.node.cpu_milli, node.averages.covered_ms) == (100, 10_000)
-    assert node.spreads()[-1][0] == SECONDS * 1_000
-
-
-def test_a_clock_that_was_set_back_begins_anew() -> None:
-    node = OneNode()
-    node.tell(100_000, 1_000, 900)
-
-    assert node.merge(said(5_000, 1_000, 100), restarted=True)
-    assert (node.averages.node.cpu_milli, node.averages.covered_ms) == (100, 1_000)
-    assert node.spreads()[-1][0] == 1_000
-
-
-def test_another_length_begins_the_averages_anew_and_leaves_the_percentiles() -> None:
-    node = OneNode()
-    node.tell(1_000, 1_000, 900)
-    node.window_ms = 20_000
-    node.tell(2_000, 1_000, 100)
-
-    assert (node.averages.node.cpu_milli, node.averages.covered_ms) == (100, 1_000)
-    assert node.spreads()[0][0] == 2_000
-
-
-def test_the_place_of_a_node_that_is_dropped_is_another_ones_and_tells_nothing_of_it() -> None:
-    node = OneNode()
-    node.tell(1_000, 1_000, 900, pod("a", 100))
-    node.windows.drop(node.window)
-    node.window = node.windows.window("node-2", 10_000)
-
-    assert node.knows_nothing
-    node.tell(2_000, 1_000, 100, pod("b", 50))
-    assert (node.averages.node.cpu_milli, node.pods["b"].cpu_milli, node.spreads()[0][0]) == (100, 50, 1_000)
 
 
 def test_many_nodes_grow_the_arrays_and_each_keeps_its_own() -> None:
@@ -255,63 +164,7 @@ def test_many_nodes_grow_the_arrays_and_each_keeps_its_own() -> None:
 # Late ones
 
 
-def test_a_late_sample_fills_only_what_nothing_covers() -> None:
-    node = OneNode()
-    node.tell(1_000, 1_000, 100, pod("a", 10))
-    node.tell(6_000, 1_000, 100, pod("a", 10))
-
-    assert node.windows.fill(node.window, said(4_000, 4_000, 500, pod("a", 50))) == 3_000
-    assert node.windows.fill(node.window, said(4_000, 4_000, 500, pod("a", 50))) == 0
-    assert (node.averages.node.cpu_milli, node.averages.covered_ms, node.pods["a"].cpu_milli) == (340, 5_000, 34)
-    assert node.spreads()[0] == (5_000, [[340, 500, 500, 500, 500], *node.spreads()[0][1][1:]])
-
-
-def test_the_newest_sample_fills_nothing_when_it_comes_again() -> None:
-    """Of its last second nothing is free before the time that has come."""
-    node = OneNode()
-    for at_ms in (1_300, 2_300):
-        node.tell(at_ms, 1_000, 100)
-
-    assert node.windows.fill(node.window, said(2_300, 1_000, 100)) == 0
-
-
-def test_what_lies_before_the_rings_fills_nothing() -> None:
-    node = OneNode()
-    node.tell(SECONDS * 1_000 + 10_000, 1_000, 100)
-
-    assert node.windows.fill(node.window, said(9_000, 1_000, 500)) == 0
-
-
 # A pod come or gone: what is measured and what is listed are read at different times.
-
-
-def test_a_pods_first_sample_does_not_pass_for_the_systems() -> None:
-    """Its CPU is not known yet, but what it uses is in the node's."""
-    node = OneNode()
-    node.tell(1_000, 1_000, 1_200, pod("a", 1_000))
-    node.tell(2_000, 1_000, 3_200, pod("a", 1_000), pod("new", None))
-    node.tell(3_000, 1_000, 3_200, pod("a", 1_000), pod("new", 2_000))
-
-    assert node.averages.system.cpu_milli == 200
-
-
-def test_a_pods_last_moment_does_not_pass_for_the_systems() -> None:
-    """It left within the second: the node's use holds some of its own."""
-    node = OneNode()
-    node.tell(1_000, 1_000, 3_200, pod("a", 1_000), pod("gone", 2_000))
-    node.tell(2_000, 1_000, 2_700, pod("a", 1_000))
-    node.tell(3_000, 1_000, 1_200, pod("a", 1_000))
-
-    assert node.averages.system.cpu_milli == 200
-
-
-def test_what_the_system_uses_more_while_a_pod_leaves_is_seen() -> None:
-    """The pod's own use of before is all that is taken off."""
-    node = OneNode()
-    node.tell(1_000, 1_000, 1_200, pod("gone", 1_000))
-    node.tell(2_000, 1_000, 3_200)
-
-    assert node.averages.system.cpu_milli == (200 + 2_200) / 2
 
 
 # Out, and in again elsewhere
@@ -324,7 +177,7 @@ def busy(node: OneNode, seconds: int, begin_s: int = 0) -> None:
         node.merge(said(at_ms, 1_000, 1_000 + second * 37 % 400, *uses), LISTED)
 
 
-LISTED = listed("a", "b")
+LISTED = _listed("ab")
 
 
 @pytest.mark.parametrize("window_s", [10, 100, 300, 1_000])
@@ -457,9 +310,7 @@ STEP = st.tuples(
 
 
 @given(steps=st.lists(STEP, min_size=1, max_size=40), offset_ms=st.integers(0, 999), window_s=st.integers(1, 400))
-def test_windows_say_what_a_plain_reference_says(
-    steps: list[tuple[int, int, int | None, list[int | None]]], offset_ms: int, window_s: int
-) -> None:
+def test_windows_say_what_a_plain_reference_says(steps, offset_ms, window_s) -> None:
     """Averages by the millisecond, percentiles by the second; late samples between are nothing."""
     node = OneNode(window_s * 1_000)
     spans: list[tuple[int, int, int | None, dict[str, int | None]]] = []
@@ -537,12 +388,7 @@ STEP_MS = st.tuples(
     window_s=st.integers(1, 1_200),
     offset_ms=st.sampled_from([0, 0, 1, 400, 999]),
 )
-def test_minutes_taken_back_are_as_if_the_samples_had_been_heard(
-    data: st.DataObject,
-    steps: list[tuple[int, int, int, tuple[int | None, int | None]]],
-    window_s: int,
-    offset_ms: int,
-) -> None:
+def test_minutes_taken_back_are_as_if_the_samples_had_been_heard(data, steps, window_s, offset_ms) -> None:
     """By one that hears only the last samples: from an owner's segments, and from whoever heard all before the last."""
     heard, owner, beside, last = [OneNode(window_s * 1_000) for _ in range(4)]
     begin = data.draw(st.integers(0, len(steps)), "the first of the last")
@@ -579,3 +425,8 @@ def test_a_full_ring_has_the_percentiles_of_its_sorted_seconds(values: int, seed
     whole = rings.spreads(np.arange(2))[-1]
     ranks = [ceil(SECONDS * percent / 100) - 1 for percent in PERCENTS]
     assert np.array_equal(np.array(whole.figures)[..., 1:], np.sort(seconds)[..., ranks])
+
+
+@scenarios("windows")
+def test_windows(case: dict[str, Any]) -> None:
+    run(case, OneNode)

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand, command_id
-from slacktide.schemas.inventory import NodeInventory, Pod, Resources, revision_of
-from slacktide.schemas.metric import NodeMetric, Use
+from slacktide.schemas.inventory import NodeInventory, Resources, revision_of
+from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import DEFAULT, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
+from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, METRIC, SAMPLE, SCORE, WINDOW
 from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.records import Out, Record
@@ -25,7 +26,6 @@ from slacktide.streams.worker import Worker
 from testbed.samples import (
     BATCH,
     FACTS,
-    PODS,
     SERVICE,
     START_MS,
     SUPPRESS,
@@ -36,6 +36,7 @@ from testbed.samples import (
     record_of,
     sample,
 )
+from testbed.scenarios import run, scenarios
 
 NOW_MS = START_MS + 1_000_000
 RECORD: dict[str, Any] = {"topic": WINDOW.name, "partition": 0, "offset": 0, "timestamp_ms": START_MS}
@@ -77,7 +78,6 @@ def test_a_sample_is_answered_with_what_shall_hold_and_why(worker: Worker) -> No
     assert hold.terms["allowed_milli"] == 1_600
     assert command.id == command_id("node-1", command.boot_id, 7, "answer", "node-1", SUPPRESS.version)
     assert (command.observed_ms, command.decided_ms, command.worker) == (START_MS + 7_000, NOW_MS, "w")
-    assert command.sample is not None
     assert (command.sample.topic, command.sample.partition, command.sample.offset) == (SAMPLE.name, 0, 7)
 
 
@@ -98,31 +98,6 @@ def test_keep_is_lean(worker: Worker) -> None:
     assert (out.answer, out.age_ms) == ("keep", NOW_MS - START_MS - 1_000)
     assert len(out.value or b"") < 450
     assert decode(out.value, NodeCommand).hold == []
-
-
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        pytest.param(sample(1), "no pods", id="neither pods nor facts were ever seen"),
-        pytest.param(sample(1, pods=PODS), "no facts", id="pods came, facts never"),
-        pytest.param(keyframe(1, policy_version="ffff"), "other policy", id="the agent holds another policy"),
-        pytest.param(keyframe(1, limits=None), "the limit in force is unknown", id="the rule itself cannot decide"),
-    ],
-)
-def test_what_cannot_be_decided_is_answered_skipped_and_says_why(worker: Worker, said: NodeSample, reason: str) -> None:
-    command = answer(worker, said)
-
-    assert (command.answer, command.reason, command.hold) == ("skipped", reason, [])
-
-
-def test_pods_are_those_that_the_sample_names(worker: Worker) -> None:
-    """A sample of a revision that was never said is skipped, whatever is known of the node otherwise."""
-    tell(worker, keyframe(1))
-
-    assert answer(worker, sample(2)).answer == "set"
-    assert answer(worker, sample(3, pods_revision="other")).reason == "no pods"
-    assert answer(worker, sample(4, facts_revision="other")).reason == "no facts"
-    assert answer(worker, sample(5)).answer == "set"
 
 
 def test_a_redelivered_sample_is_answered_the_same(worker: Worker) -> None:
@@ -149,50 +124,7 @@ def test_an_older_pod_list_does_not_come_back(worker: Worker) -> None:
     assert worker.late_samples == 1
 
 
-def test_only_the_last_few_revisions_are_kept(worker: Worker) -> None:
-    for seq in range(1, 8):
-        tell(worker, keyframe(seq, pods_revision=f"p{seq}"))
-
-    assert [answer(worker, sample(10 + seq, pods_revision=f"p{seq}")).reason for seq in range(1, 8)] == (
-        ["no pods"] * 3 + [""] * 4
-    )
-
-
-def test_a_partition_that_moved_away_is_forgotten(worker: Worker) -> None:
-    tell(worker, keyframe(1))
-    worker.forget(0)
-    worker.forget(0)
-
-    assert answer(worker, sample(2)).reason == "no pods"
-
-
-def test_what_was_read_back_counts_as_seen_and_is_not_answered(worker: Worker) -> None:
-    worker.learn([record_of(keyframe(1)), record_of(sample(2)), policy_record(b"no sample")])
-    outs = tell(worker, sample(3))
-
-    assert [command.answer for command in answers(outs)] == ["set"]
-    [metric] = [decode(out.value, NodeMetric) for out in outs if out.topic == METRIC.name]
-    assert metric.covered_ms == 3_000
-
-
-def test_another_boot_is_newer_whatever_its_seq(worker: Worker) -> None:
-    tell(worker, keyframe(100))
-    command = answer(worker, sample(1, boot_id="000000000002-0000000a", observed_ms=START_MS + 101_000))
-
-    assert (command.answer, worker.late_samples) == ("set", 0)
-
-
 # Policy
-
-
-def test_a_policy_takes_effect_at_once(worker: Worker) -> None:
-    off = policy_of(SUPPRESS.colocation, msgspec.structs.replace(SUPPRESS.resource_threshold, enable=False))
-    worker.policy(policy_record(off))
-    command = answer(worker, keyframe(1, policy_version=off.version))
-
-    assert command.answer == "set"
-    assert command.hold[0].limits == Limits(be_cfs_quota_us=None)
-    assert answer(worker, sample(2)).reason == "other policy"
 
 
 def test_without_any_policy_the_builtin_one_is_in_force() -> None:
@@ -240,47 +172,6 @@ def test_the_first_policy_of_another_installation_takes_effect_whatever_its_epoc
 
 
 # Inventory
-
-
-def test_the_end_of_a_node_withdraws_its_figures_until_it_comes_again(worker: Worker) -> None:
-    tell(worker, keyframe(1))
-    outs = worker.inventory(inventory_record(None))
-
-    assert [(out.topic, out.partition, out.key, out.value) for out in outs] == [
-        (METRIC.name, 0, b"node-1", None),
-        (ALLOCATABLE.name, 0, b"node-1", None),
-        (SCORE.name, 0, b"node-1", None),
-    ]
-    assert [out.topic for out in tell(worker, keyframe(2))] == [COMMAND.name], "answered, but not published"
-    assert worker.inventory(inventory_record(NodeInventory(node="node-1", revision="r", facts=FACTS))) == []
-    assert METRIC.name in {out.topic for out in tell(worker, keyframe(4))}
-
-
-def test_a_removed_node_is_not_brought_back_by_a_writer_of_an_older_epoch(worker: Worker) -> None:
-    def told(epoch: int) -> NodeInventory:
-        return NodeInventory(node="node-1", revision="r", facts=FACTS, writer_epoch=epoch)
-
-    worker.inventory(inventory_record(told(2)))
-    worker.inventory(inventory_record(None))
-    worker.inventory(inventory_record(told(1)))
-    assert [out.topic for out in tell(worker, keyframe(1))] == [COMMAND.name]
-    worker.inventory(inventory_record(told(2)))
-    assert METRIC.name in {out.topic for out in tell(worker, keyframe(2))}
-
-
-def test_a_node_of_another_installation_is_taken_whatever_its_epoch(worker: Worker) -> None:
-    """A Kafka that was made anew knows nothing of the epochs of the old one."""
-
-    def told(installation: str, epoch: int) -> NodeInventory:
-        return NodeInventory(node="node-1", revision="r", facts=FACTS, installation=installation, writer_epoch=epoch)
-
-    worker.inventory(inventory_record(told("old", 7)))
-    worker.inventory(inventory_record(None))
-    worker.inventory(inventory_record(told("new", 1)))
-    assert METRIC.name in {out.topic for out in tell(worker, keyframe(1))}
-    worker.inventory(inventory_record(None))
-    worker.inventory(inventory_record(told("new", 0)))
-    assert [out.topic for out in tell(worker, keyframe(2))] == [COMMAND.name]
 
 
 @given(
@@ -346,168 +237,6 @@ def figures(outs: list[Out]) -> tuple[list[NodeMetric], list[NodeAllocatable]]:
     )
 
 
-def test_a_nodes_averages_and_batch_resources_are_published_with_their_inputs(worker: Worker) -> None:
-    """System is what no pod accounts for: 1.5 + 3.5 CPUs over two seconds, less 1.5 each, is 1 on average."""
-    [_, *rest] = tell(worker, keyframe(1), sample(2, use=NodeUse(cpu_milli=3_500, mem_bytes=4 * 2**30)))
-    [_, metric], [_, batch] = figures(rest)
-
-    assert (metric.node_use.cpu_milli, metric.system_use) == (2_500, Use(cpu_milli=1_000, mem_bytes=2**30))
-    assert (metric.window_ms, metric.covered_ms, metric.samples) == (10_000, 2_000, 2)
-    assert [(pod.uid, pod.priority_class, pod.qos, pod.use.cpu_milli) for pod in metric.pods] == [
-        ("be", "koord-batch", "BE", 500),
-        ("ls", "koord-prod", "LS", 1_000),
-    ]
-    # 4000 - 40% margin - 1000 system - 1000 of the service.
-    assert (batch.batch_cpu_milli, batch.reason) == (400, "")
-    assert (batch.seq, batch.pods_revision, batch.policy_version) == (2, revision_of(PODS), SUPPRESS.version)
-
-
-def test_without_colocation_nothing_may_be_asked_for(worker: Worker) -> None:
-    colocation = msgspec.structs.replace(SUPPRESS.colocation, enable=False)
-    worker.policy(policy_record(policy_of(colocation, SUPPRESS.resource_threshold)))
-    [metric], [batch] = figures(tell(worker, keyframe(1)))
-
-    assert metric.node_use.cpu_milli == 1_500
-    assert (batch.batch_cpu_milli, batch.batch_mem_bytes, batch.reason) == (None, None, "disabled")
-
-
-def test_figures_are_published_when_they_change_but_not_with_each_sample_of_a_second(worker: Worker) -> None:
-    def said(at_ms: int, cpu_milli: int) -> NodeSample:
-        return keyframe(
-            at_ms, observed_ms=START_MS + at_ms, interval_ms=100, use=NodeUse(cpu_milli=cpu_milli, mem_bytes=1)
-        )
-
-    published = [
-        at_ms
-        for at_ms, cpu_milli in [(0, 100), (100, 100), (800, 300), (1_000, 300), (2_100, 900), (2_200, 900)]
-        if figures(tell(worker, said(at_ms, cpu_milli)))[0]
-    ]
-
-    assert published == [0, 1_000, 2_100]
-
-
-def test_what_moves_by_less_than_a_hundredth_of_the_node_waits(worker: Worker) -> None:
-    """4,000 millicores: 33 more on average is no news, 50 more is."""
-    uses = [1_500, 1_500, 1_600, 1_600, 1_800, 1_800]
-    published = [
-        seq
-        for seq, milli in enumerate(uses, start=1)
-        if figures(tell(worker, keyframe(seq, use=NodeUse(cpu_milli=milli, mem_bytes=4 * 2**30))))[0]
-    ]
-
-    assert published == [1, 4, 5]
-
-
-def test_figures_that_do_not_change_are_published_every_five_seconds(worker: Worker) -> None:
-    published = [seq for seq in range(1, 14) if figures(tell(worker, keyframe(seq)))[0]]
-
-    assert published == [1, 6, 11]
-
-
-def test_a_sample_that_comes_a_few_milliseconds_early_is_still_the_fifth_second(worker: Worker) -> None:
-    """Else figures would come each 6 s."""
-    early = (keyframe(seq, observed_ms=START_MS + seq * 1_000 + (9 if seq == 1 else -seq % 7)) for seq in range(1, 14))
-    published = [each.seq for each in early if figures(tell(worker, each))[0]]
-
-    assert published == [1, 6, 11]
-
-
-def test_nothing_is_published_of_a_node_whose_pods_or_figures_are_unknown(worker: Worker) -> None:
-    assert figures(tell(worker, sample(1))) == ([], [])
-    assert figures(tell(worker, keyframe(2, node="node-2", use=NodeUse()))) == ([], [])
-
-
-def test_a_redelivered_sample_is_in_no_window(worker: Worker) -> None:
-    tell(worker, keyframe(1), sample(2))
-    for _ in range(3):
-        tell(worker, keyframe(1), sample(2))
-    [metric], _ = figures(tell(worker, sample(7)))
-
-    assert (metric.samples, metric.covered_ms) == (3, 3_000)
-
-
-# A pod come or gone: its use and the list that names it are read at different times
-
-
-def sold(worker: Worker, seq: int, uses: dict[str, int | None], pods: list[Pod]) -> int | None:
-    """Batch CPU once a second; the system uses 500 millicores, the node what all use."""
-    said = keyframe(
-        seq,
-        use=NodeUse(cpu_milli=500 + sum(milli or 0 for milli in uses.values()), mem_bytes=4 * 2**30),
-        pod_use=[
-            PodUse(uid=uid, cpu_milli=milli, mem_bytes=2**20, best_effort_group=uid.startswith("be"))
-            for uid, milli in uses.items()
-        ],
-        pods=pods,
-        pods_revision=revision_of(pods),
-    )
-    _, [batch] = figures(tell(worker, said))
-    return batch.batch_cpu_milli
-
-
-MORE = Pod(uid="be-2", namespace="jobs", name="more", qos_label="BE", kube_qos="BestEffort")
-USES: dict[str, int | None] = {"ls": 800, "be": 300}
-
-
-def test_a_batch_pod_that_runs_before_the_list_names_it_takes_nothing_from_what_is_sold(worker: Worker) -> None:
-    """Its group tells what it is: else it would count for a service until the list follows."""
-    before = sold(worker, 1, USES, PODS)
-    with_more: dict[str, int | None] = {**USES, "be-2": 900}
-    after = [sold(worker, 2, with_more, PODS), sold(worker, 7, with_more, [*PODS, MORE])]
-
-    assert after == [before, before] == [1_100] * 2
-
-
-def test_a_batch_pod_that_the_list_names_before_it_runs_takes_nothing_from_what_is_sold(worker: Worker) -> None:
-    before = sold(worker, 1, USES, PODS)
-    after = [sold(worker, 2, USES, [*PODS, MORE]), sold(worker, 8, {**USES, "be-2": None}, [*PODS, MORE])]
-
-    assert after == [before, before]
-
-
-def test_a_batch_pod_that_leaves_the_list_before_it_ends_takes_nothing_from_what_is_sold(worker: Worker) -> None:
-    """It counts by what the list said of it last."""
-    both = [*PODS, msgspec.structs.replace(MORE, uid="x")]
-    with_more: dict[str, int | None] = {**USES, "x": 900}
-    before = sold(worker, 1, with_more, both)
-    after = [sold(worker, 2, with_more, PODS), sold(worker, 7, USES, PODS)]
-
-    assert after == [before, before]
-
-
-def test_a_service_counts_by_its_request_until_its_use_is_known_and_as_long_as_either_names_it(worker: Worker) -> None:
-    """What is sold falls once, by what it asked for, and never below that on the way."""
-    new = msgspec.structs.replace(SERVICE, uid="new", requests=Resources(cpu_milli=600))
-    first = sold(worker, 1, USES, PODS)
-    asked = sold(worker, 2, USES, [*PODS, new])
-    with_new: dict[str, int | None] = {**USES, "new": 500}
-    known = sold(worker, 3, with_new, [*PODS, new])
-    unlisted = sold(worker, 4, with_new, PODS)
-    gone = sold(worker, 10, USES, PODS)
-
-    assert (first, asked, known, unlisted, gone) == (1_100, 500, 600, 600, 1_100)
-
-
-def test_what_is_sold_never_falls_below_what_runs_there_asked_for(worker: Worker) -> None:
-    asked = msgspec.structs.replace(BATCH, requests=Resources(batch_cpu_milli=3_000, mid_cpu_milli=200))
-    pods = [SERVICE, asked]
-    [_], [batch] = figures(tell(worker, keyframe(1, pods=pods, pods_revision=revision_of(pods))))
-
-    assert (batch.batch_cpu_milli, batch.mid_cpu_milli) == (3_000, 200)
-    assert batch.floored == ["batch_cpu_milli", "mid_cpu_milli"]
-    assert batch.cpu_terms["batch_milli"] == 1_400
-
-
-def test_nothing_is_sold_to_mid_pods_but_a_share_of_what_nobody_asked_for(worker: Worker) -> None:
-    """Nobody predicts what production pods will leave: 4000 - 500 system - 2000 asked for = 1500, and half of it."""
-    colocation = msgspec.structs.replace(SUPPRESS.colocation, mid_unallocated_pct=50)
-    worker.policy(policy_record(policy_of(colocation, SUPPRESS.resource_threshold)))
-    [_], [sold] = figures(tell(worker, keyframe(1, use=NodeUse(cpu_milli=2_000, mem_bytes=4 * 2**30))))
-
-    assert sold.mid_cpu_milli == 750
-    assert (sold.mid_cpu_terms["reclaimable_milli"], sold.mid_cpu_terms["unallocated_milli"]) == (0, 1_500)
-
-
 def test_percentiles_are_published_with_what_they_cover(worker: Worker) -> None:
     [*_, metric], _ = figures(
         tell(
@@ -524,13 +253,6 @@ def test_percentiles_are_published_with_what_they_cover(worker: Worker) -> None:
     ]
     cpu = metric.aggregates[0].node_cpu_milli
     assert (cpu.avg, cpu.p50, cpu.p90, cpu.p95, cpu.p99) == (1_550, 1_550, 1_590, 1_595, 1_599)
-
-
-def test_late_samples_of_a_boot_are_counted(worker: Worker) -> None:
-    tell(worker, keyframe(1), keyframe(2), keyframe(2), sample(1))
-    [metric], _ = figures(tell(worker, keyframe(7)))
-
-    assert metric.late == 2
 
 
 def test_each_boot_has_its_own_late_samples_however_long_its_figures_waited(worker: Worker) -> None:
@@ -623,15 +345,6 @@ def test_a_minute_that_reaches_beyond_what_was_heard_is_told_of_by_the_next_samp
     assert metric.covered_ms == metric.aggregates[0].covered_ms == metric.seq * 1_000
 
 
-def test_windows_that_became_fuller_are_said_with_the_next_sample(worker: Worker) -> None:
-    """Though nothing moved, and what was said is younger than what is said again."""
-    tell(worker, keyframe(1))
-    assert figures(tell(worker, keyframe(2)))[0] == []
-    worker.publish(0)
-
-    assert [metric.seq for metric in figures(tell(worker, keyframe(3)))[0]] == [3]
-
-
 @pytest.mark.parametrize("phase_ms", [0, 1, 400, 500, 999])
 def test_what_was_learned_beside_is_filled_in_as_if_it_had_been_heard(worker: Worker, phase_ms: int) -> None:
     """To the millisecond, also of the second that the two share; and twice is once."""
@@ -663,3 +376,122 @@ def test_an_answer_that_the_log_refuses_is_a_dead_letter_and_the_node_is_answere
     assert (command.id, command.seq, command.hold) == (decode(out.value, NodeCommand).id, 1, [])
     assert command.reason == "the answer was refused: MessageSizeTooLarge"
     assert [each.topic for each in worker.refused(skipped, "again", NOW_MS)] == [DEAD_LETTER.name]
+
+
+ENCODE = msgspec.structs.replace(BATCH, requests=Resources(batch_cpu_milli=700, batch_mem_bytes=2**30))
+LISTED = {
+    "ls": SERVICE,
+    "be": BATCH,
+    "be-2": msgspec.structs.replace(BATCH, uid="be-2", name="more"),
+    "x": msgspec.structs.replace(BATCH, uid="x", name="more"),
+    "new": msgspec.structs.replace(SERVICE, uid="new", requests=Resources(cpu_milli=600)),
+    "asks": ENCODE,
+    "done": msgspec.structs.replace(ENCODE, uid="done", phase="Succeeded"),
+    "free": msgspec.structs.replace(
+        ENCODE, priority_class_label="koord-free", requests=Resources(free_cpu_milli=300, free_mem_bytes=2**30)
+    ),
+    "large": msgspec.structs.replace(BATCH, requests=Resources(batch_cpu_milli=3_000, mid_cpu_milli=200)),
+}
+
+
+class Told:
+    """A worker that is told of one node, and what it writes."""
+
+    def __init__(self) -> None:
+        self._worker = Worker("w")
+        self._worker.policy(policy_record())
+
+    def sample(self, seq: int, *, make: Any = sample, **of: Any) -> list[Any]:
+        """``cpu``: the node's, beside 4 GiB. ``uses``: CPU of pods. ``listed``: the pods, by their names."""
+        if "cpu" in of:
+            of["use"] = {"cpu_milli": of.pop("cpu"), "mem_bytes": 4 * 2**30}
+        if "use" in of:
+            of["use"] = msgspec.convert(of["use"], NodeUse)
+        if "listed" in of:
+            of["pods"] = [LISTED[name] for name in of.pop("listed")]
+            of["pods_revision"] = revision_of(of["pods"])
+        if "uses" in of:
+            of["pod_use"] = [
+                PodUse(uid=uid, cpu_milli=milli, mem_bytes=2**20, best_effort_group=uid.startswith("be"))
+                for uid, milli in of.pop("uses").items()
+            ]
+        if of.get("policy_version") == "in force":
+            of["policy_version"] = self._worker.in_force.version
+        if "after_ms" in of:
+            of["observed_ms"] = START_MS + of.pop("after_ms")
+        return self._written(tell(self._worker, make(seq, **of)))
+
+    def keyframe(self, seq: int, **of: Any) -> list[Any]:
+        return self.sample(seq, make=keyframe, **of)
+
+    def pods_change(self, seq: int, listed: list[str], **uses: int | None) -> list[Any]:
+        """The system uses 500 millicores, the node what all use."""
+        return self.keyframe(seq, cpu=500 + sum(milli or 0 for milli in uses.values()), listed=listed, uses=uses)
+
+    def _written(self, outs: list[Out]) -> list[Any]:
+        found: list[Any] = []
+        for out in outs:
+            if out.topic == COMMAND.name:
+                command = decode(out.value, NodeCommand)
+                limits = [hold.limits for hold in command.hold]
+                found.append([command.answer, *([command.reason] if command.reason else limits)])
+            elif out.value is None:
+                found.append([out.topic, out.partition, (out.key or b"").decode(), None])
+            elif out.topic == METRIC.name:
+                one = decode(out.value, NodeMetric)
+                pods = {pod.uid: [pod.priority_class, pod.qos, pod.use.cpu_milli] for pod in one.pods}
+                covered = [one.samples, one.covered_ms, one.aggregates[0].covered_ms, one.late]
+                found.append({"metric": [one.node_use, one.system_use], "covered": covered, "pods": pods})
+                found[-1] |= {"stale_ms": one.stale_ms} if one.stale_ms else {}
+            elif out.topic == ALLOCATABLE.name:
+                batch = decode(out.value, NodeAllocatable)
+                of = [batch.batch_cpu_milli, batch.batch_mem_bytes, batch.mid_cpu_milli]
+                found.append({"sold": of, "floored": batch.floored, "reason": batch.reason, "by": batch.cpu_terms})
+                found[-1] |= {"mid_by": batch.mid_cpu_terms} if batch.mid_cpu_milli else {}
+                found[-1] |= {"free": [batch.free_cpu_milli, batch.free_mem_bytes]} if batch.free_mem_bytes else {}
+                found[-1] |= {"stale_ms": batch.stale_ms, "degraded": batch.degraded} if batch.stale_ms else {}
+            elif out.topic == SCORE.name and (
+                (score := decode(out.value, NodeScore)).stale_ms or score.free_left.cpu_milli
+            ):
+                found.append({"score": [score.use, score.batch_left, score.free_asked, score.free_left]})
+                found[-1] |= {"stale_ms": score.stale_ms} if score.stale_ms else {}
+        return found
+
+    def learn(self, *seqs: int) -> None:
+        """The first one carries pods and facts; the last record is none."""
+        first, *rest = seqs
+        self._worker.learn([record_of(keyframe(first)), *(record_of(sample(seq)) for seq in rest)])
+        self._worker.learn([policy_record(b"no sample")])
+
+    def policy(self, colocation: dict[str, Any] | None = None, **threshold: Any) -> None:
+        of = msgspec.structs.replace(SUPPRESS.colocation, **colocation or {})
+        self._worker.policy(
+            policy_record(policy_of(of, msgspec.structs.replace(SUPPRESS.resource_threshold, **threshold)))
+        )
+
+    def inventory(self, *gone: None, **of: Any) -> list[Any]:
+        told = None if gone else NodeInventory(node="node-1", revision="r", facts=FACTS, **of)
+        return self._written(self._worker.inventory(inventory_record(told)))
+
+    def forget(self) -> None:
+        self._worker.forget(0)
+
+    def publish(self) -> None:
+        self._worker.publish(0)
+
+    def silent(self, silent_ms: int, node: str = "node-1") -> list[Any]:
+        return self._written(self._worker.silent({node: silent_ms}))
+
+    def late(self) -> int:
+        return self._worker.late_samples
+
+
+@scenarios("worker_stale")
+def test_worker_stale(case: dict[str, Any]) -> None:
+    """Of a node that is silent."""
+    run(case, Told)
+
+
+@scenarios("worker")
+def test_worker(case: dict[str, Any]) -> None:
+    run(case, Told)

@@ -28,6 +28,7 @@ from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import RenderedAnswers, record_of
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker import worker as module
+from testbed.rungs import NIGHTLY
 from testbed.samples import FACTS, GIB, PODS, START_MS, keyframe, policy_record, sample
 
 POLICY = policy_of(
@@ -42,6 +43,7 @@ SELLS_FREE = policy_of(
     msgspec.structs.replace(POLICY.colocation, free_class_enable=True, mem_calculate_policy="request"),
     POLICY.resource_threshold,
 )
+OVER = policy_of(msgspec.structs.replace(POLICY.colocation, cpu_reclaim_threshold_pct=600), POLICY.resource_threshold)
 
 
 class Fleet:
@@ -132,6 +134,19 @@ class Fleet:
         )
         return made, pods
 
+    def records(self, second: int) -> list[tuple[Record, Record]]:
+        """Each node's sample, in a row and in columns."""
+        found = []
+        for number, name in enumerate(self.names):
+            made, pods = self.sample(name, second)
+            offset = second * len(self.names) + number
+            row = placed(made, encode(made), SAMPLE.name, offset, second)
+            found.append((row, msgspec.structs.replace(row, topic=SAMPLE_COLUMNS.name, value=encoded(made, pods))))
+        return found
+
+    def in_columns(self, second: int) -> list[Record]:
+        return [columns for _, columns in self.records(second)]
+
     def forecast(self, name: str, second: int) -> Record:
         """What its pods are predicted to use; now and then of another boot, or so old that it does not count."""
         dice = self._dice
@@ -185,23 +200,18 @@ def bodies(outs: list[Out]) -> list[tuple[str, bytes | None, Any]]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(6 if NIGHTLY else 3))
 @pytest.mark.parametrize("mixed", [False, True], ids=["all in columns", "half in columns"])
 def test_all_that_follows_is_equal(seed: int, *, mixed: bool) -> None:
     """Commands, NodeMetric, allocatable, score and the minutes of windows."""
-    policy = SELLS_FREE if seed % 2 else POLICY
+    policy = (POLICY, SELLS_FREE, OVER)[seed % 3]
     fleet, rows, columns = Fleet(seed, policy=policy), worker(policy), worker(policy)
     written, states = set[str](), set[str]()
     free = 0
     for second in range(150):
-        one, other = [], []
-        for number, name in enumerate(fleet.names):
-            made, pods = fleet.sample(name, second)
-            offset = second * len(fleet.names) + number
-            row = placed(made, encode(made), SAMPLE.name, offset, second)
-            one.append(row)
-            other.append(row if mixed and number % 2 else
-                         placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, offset, second))  # fmt: skip
+        both = fleet.records(second)
+        one = [row for row, _ in both]
+        other = [each[not mixed or number % 2 == 0] for number, each in enumerate(both)]
         now_ms = START_MS + second * 1_000 + 350
         if second % 20 == 10:
             told = [fleet.forecast(name, second) for name in fleet.names[:-1]]
@@ -220,17 +230,11 @@ def test_all_that_follows_is_equal(seed: int, *, mixed: bool) -> None:
     assert bool(free) == (policy is SELLS_FREE)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if NIGHTLY else 2))
 def test_what_is_read_back_in_columns_is_what_is_read_back_in_rows(seed: int) -> None:
     """A new owner learns a minute in slices, mute; what it publishes then is equal."""
     fleet, rows, columns = Fleet(seed), worker(), worker()
-    back: list[tuple[Record, Record]] = []
-    for second in range(90):
-        for number, name in enumerate(fleet.names):
-            made, pods = fleet.sample(name, second)
-            offset = second * len(fleet.names) + number
-            back.append((placed(made, encode(made), SAMPLE.name, offset, second),
-                         placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, offset, second)))  # fmt: skip
+    back = [pair for second in range(90) for pair in fleet.records(second)]
     ahead = back[240:]
     for begin in range(0, 240, 50):
         one, other = zip(*back[begin : min(begin + 50, 240)], strict=True)
@@ -328,12 +332,8 @@ def test_figures_of_joined_turns_are_equal(seed: int, monkeypatch: pytest.Monkey
     most = 0
     for wave in range(60):
         at_once = dice.randrange(1, 4)
-        records: list[Record] = []
-        for second in range(wave * 3, wave * 3 + at_once):
-            for number, name in enumerate(fleet.names):
-                made, pods = fleet.sample(name, second)
-                offset = second * len(fleet.names) + number
-                records.append(placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, offset, second))
+        seconds = range(wave * 3, wave * 3 + at_once)
+        records = [record for second in seconds for record in fleet.in_columns(second)]
         now_ms = START_MS + (wave * 3 + at_once) * 1_000
         answers: dict[int, list[Any]] = {id(whole): [], id(parts): []}
         while records:
@@ -366,12 +366,7 @@ def test_figures_that_arrays_refuse_are_those_of_the_rules(refused: str, monkeyp
     fleet, plain, other = Fleet(5, nodes=6), worker(), worker()
     metrics = 0
     for second in range(0, 150, 5):
-        turn: list[Record] = []
-        for at in range(second, second + 5):
-            for number, name in enumerate(fleet.names):
-                made, pods = fleet.sample(name, at)
-                offset = at * len(fleet.names) + number
-                turn.append(placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, offset, at))
+        turn = [record for at in range(second, second + 5) for record in fleet.in_columns(at)]
         now_ms = START_MS + second * 1_000 + 5_350
         monkeypatch.setattr(figures, "publish", publish)
         of_plain = plain.samples(turn, now_ms)
@@ -385,11 +380,7 @@ def test_what_lies_between_two_blocks_keeps_its_place() -> None:
     """So do blocks that would be too large together."""
     reader, fleet = worker(), Fleet(1, nodes=2)
     for second in range(12):
-        pairs = [(name, fleet.sample(name, second)) for name in fleet.names]
-        reader.answers(
-            [placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, second, second) for _, (made, pods) in pairs],
-            START_MS + second * 1_000,
-        )
+        reader.answers(fleet.in_columns(second), START_MS + second * 1_000)
     blocks = [one for one in reader._unpublished if isinstance(one, Block)]
     assert len(blocks) >= 3
     first, second, third = blocks[:3]
@@ -407,11 +398,9 @@ def test_answers_that_are_rendered_together_are_those_that_are_written_one_by_on
     reader, fleet = worker(), Fleet(3, nodes=6)
     kinds: set[str] = set()
     for second in range(40):
-        records: list[Record] = []
-        for number, name in enumerate(fleet.names):
-            made, pods = fleet.sample(name, second)
-            one = placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, second * 9 + number, second)
-            records.append(msgspec.structs.replace(one, partition=number % 2))
+        records = [
+            msgspec.structs.replace(one, partition=number % 2) for number, one in enumerate(fleet.in_columns(second))
+        ]
         records.append(msgspec.structs.replace(records[0], value=b"{"))
         answers = reader.answers(records, START_MS + second * 1_000 + 350)
         assert isinstance(answers, RenderedAnswers)
@@ -424,6 +413,6 @@ def test_answers_that_are_rendered_together_are_those_that_are_written_one_by_on
         assert answers.placeless == [out for out in answers if out.partition is None]
         assert +answers.counts == Counter(out.answer for out in placed_outs)
         assert sorted(answers.ages_ms) == sorted(out.age_ms for out in placed_outs if out.age_ms is not None)
-        assert answers.nodes == {out.key for out in placed_outs}
+        assert answers.nodes == {out.key for out in placed_outs if out.sign_of_life}
         kinds |= {out.answer for out in placed_outs} | {out.topic for out in answers.placeless}
     assert kinds == {"set", "keep", "skipped", DEAD_LETTER.name}

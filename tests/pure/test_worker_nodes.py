@@ -16,15 +16,16 @@ from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources, rev
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, METRIC, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, SCORE
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
-from testbed.samples import FACTS, GIB, SUPPRESS, inventory_record, keyframe, policy_record, record_of, sample
+from testbed.samples import FACTS, GIB, START_MS, SUPPRESS, inventory_record, keyframe, policy_record, record_of, sample
+from testbed.scenarios import run, scenarios
 
 PIB = 2**50
 LISTED: Policy = msgspec.structs.replace(SUPPRESS, node_source="inventory")
 LOW, HIGH = "000000000001-0000000a", "000000000009-0000000b"
-AT_MS = 1_900_000_000_000
+AT_MS = START_MS
 
 
 def inventory_of(node: str = "node-1", **changes: Any) -> Record:
@@ -82,174 +83,11 @@ def test_what_is_sold_goes_by_the_inventory_whatever_a_sample_claims(worker: Wor
     assert sold.facts_revision == forged.facts_revision, "what the agent decided by is named as well"
 
 
-def test_a_scheduler_is_told_of_the_inventorys_allocatable(worker: Worker) -> None:
-    worker.inventory(inventory_of())
-    [score] = of(give(worker, keyframe(1, facts=HUGE, facts_revision="forged")), SCORE.name, NodeScore)
-
-    assert (score.allocatable.cpu_milli, score.allocatable.mem_bytes) == (4_000, 16 * GIB)
-    assert score.inventory_revision == decode(inventory_of().value, NodeInventory).revision
-
-
-def test_what_is_suppressed_goes_by_the_samples_facts(worker: Worker) -> None:
-    """The agent decides by them: the answers would differ else."""
-    worker.inventory(inventory_of(capacity=Resources(cpu_milli=1_000, mem_bytes=GIB)))
-    [command] = of(give(worker, keyframe(1)), COMMAND.name, NodeCommand)
-
-    assert command.hold[0].terms["allowed_milli"] == 1_600
-
-
-def test_the_inventorys_annotations_choose_the_strategy(worker: Worker) -> None:
-    """A sample that annotates itself to sell 100% does not."""
-    annotated = {"node.koordinator.sh/colocation-strategy": '{"cpuReclaimThresholdPercent":100}'}
-    facts = msgspec.structs.replace(FACTS, annotations=annotated)
-    worker.inventory(inventory_of())
-    [plain] = of(give(worker, keyframe(1)), ALLOCATABLE.name, NodeAllocatable)
-    [said] = of(
-        give(worker, keyframe(2, facts=facts, facts_revision=revision_of(facts))), ALLOCATABLE.name, NodeAllocatable
-    )
-    worker.inventory(inventory_of(annotations=annotated))
-    [told] = of(give(worker, sample(3, facts_revision=revision_of(facts))), ALLOCATABLE.name, NodeAllocatable)
-
-    assert said.batch_cpu_milli == plain.batch_cpu_milli
-    assert told.batch_cpu_milli > plain.batch_cpu_milli, "another inventory counts at the next sample"
-
-
-def test_an_unknown_node_is_answered_and_nothing_is_kept_of_it(worker: Worker) -> None:
-    outs = give(worker, keyframe(1), keyframe(2))
-
-    assert answers(outs) == [("skipped", "unknown node")] * 2
-    [command, _] = of(outs, COMMAND.name, NodeCommand)
-    assert command.reason == "unknown node: no inventory record; is the bridge running?"
-    assert not [out for out in outs if out.topic in {METRIC.name, ALLOCATABLE.name, SCORE.name}]
-    assert (worker.unknown_samples, len(worker.held), worker.knows(0, "node-1")) == (2, 0, False)
-
-
-def test_a_node_is_known_as_soon_as_its_inventory_is(worker: Worker) -> None:
-    give(worker, keyframe(1))
-    worker.inventory(inventory_of())
-    outs = give(worker, keyframe(2))
-
-    assert answers(outs) == [("set", "")]
-    assert of(outs, ALLOCATABLE.name, NodeAllocatable)
-
-
-def test_a_node_of_another_partition_is_unknown(worker: Worker) -> None:
-    """Its key belongs elsewhere: whoever writes it here would give the node a second set of figures."""
-    worker.inventory(inventory_of())
-    record = record_of(keyframe(1), partition=3)
-
-    assert answers(worker.samples([record], AT_MS)) == [("skipped", "unknown node")]
-
-
-def test_samples_of_a_removed_node_bring_nothing_back(worker: Worker) -> None:
-    worker.inventory(inventory_of())
-    give(worker, keyframe(1))
-    removed = worker.inventory(inventory_record(None))
-    outs = give(worker, keyframe(2), keyframe(3))
-
-    assert {out.topic for out in removed} == {METRIC.name, ALLOCATABLE.name, SCORE.name}
-    assert answers(outs) == [("skipped", "unknown node")] * 2
-    assert len(worker.held) == 0
-    worker.learn([record_of(keyframe(4))])
-    assert worker.fill([record_of(keyframe(5))]) == []
-    assert len(worker.held) == 0
-
-
 def test_dead_letters_of_unknown_nodes_are_few(worker: Worker) -> None:
     outs = [out for n in range(200) for out in give(worker, keyframe(n + 1, node=f"invented-{n}"))]
 
     assert sum(out.topic == COMMAND.name for out in outs) == 200
     assert sum(out.topic == DEAD_LETTER.name for out in outs) == 4, "one a minute"
-
-
-def test_an_open_worker_takes_in_so_many_nodes_and_those_of_the_inventory() -> None:
-    worker = Worker("w", open_nodes_max=3)
-    worker.policy(policy_record())
-    told = [answers(give(worker, keyframe(1, node=f"node-{n}")))[0] for n in range(5)]
-
-    assert told == [("set", "")] * 3 + [("skipped", "unknown node")] * 2
-    worker.inventory(inventory_of("node-4"))
-    assert answers(give(worker, keyframe(2, node="node-4"))) == [("set", "")]
-    assert answers(give(worker, keyframe(2, node="node-0"))) == [("set", "")]
-
-
-def test_in_an_open_worker_too_the_inventory_counts_where_there_is_one() -> None:
-    worker = Worker("w")
-    worker.policy(policy_record())
-    forged = keyframe(1, facts=HUGE, facts_revision="forged")
-    [open_] = of(give(worker, forged), ALLOCATABLE.name, NodeAllocatable)
-    worker.inventory(inventory_of())
-    [listed] = of(give(worker, sample(2, facts_revision="forged")), ALLOCATABLE.name, NodeAllocatable)
-
-    assert (open_.inventory_revision, open_.batch_mem_bytes > 16 * GIB) == ("", True)
-    assert (listed.inventory_revision != "", listed.batch_mem_bytes < 16 * GIB) == (True, True)
-
-
-def test_nodes_that_do_not_exist_are_forgotten_when_the_inventory_decides() -> None:
-    worker = Worker("w")
-    worker.policy(policy_record())
-    give(worker, keyframe(1), keyframe(1, node="node-2"))
-    worker.inventory(inventory_of())
-    worker.policy(policy_record(LISTED))
-
-    assert (worker.knows(0, "node-1"), worker.knows(0, "node-2")) == (True, False)
-    assert worker.held.dropped == {(0, "node-2")}
-
-
-def test_a_node_that_is_lost_is_forgotten_unless_the_inventory_lists_it() -> None:
-    worker = Worker("w")
-    worker.policy(policy_record())
-    worker.inventory(inventory_of())
-    give(worker, keyframe(1), keyframe(1, node="node-2"))
-    for node in ("node-1", "node-2"):
-        worker.lost(0, node)
-
-    assert (worker.knows(0, "node-1"), worker.knows(0, "node-2")) == (True, False)
-    assert worker.silent({"node-2": 10_000}) == []
-
-
-@pytest.mark.parametrize("boot_id", ["999999999999-x", "999999999999-0badcafe", "1", ""])
-def test_a_boot_id_that_no_agent_has_is_refused(worker: Worker, boot_id: str) -> None:
-    worker.inventory(inventory_of())
-    give(worker, keyframe(1))
-    outs = give(worker, keyframe(2, boot_id=boot_id))
-    [command] = of(outs, COMMAND.name, NodeCommand)
-
-    assert (command.answer, command.reason[:25]) == ("skipped", "not a NodeSample: boot id")
-    assert [out.topic for out in outs] == [DEAD_LETTER.name, COMMAND.name]
-    assert answers(give(worker, sample(3))) == [("set", "")], "the agent's own samples go on"
-
-
-def test_two_agents_of_one_name_freeze_the_node(worker: Worker) -> None:
-    """Both are answered, nothing is published, and after 15 s of one alone it goes on."""
-    worker.inventory(inventory_of())
-    give(worker, keyframe(1, boot_id=LOW))
-    both = [give(worker, keyframe(n, boot_id=boot)) for n in range(2, 12) for boot in (HIGH, LOW)]
-
-    assert [answers(outs)[0][0] for outs in both[:2]] == ["set", "set"]
-    assert all(answers(outs) == [("skipped", "two boots")] for outs in both[-10:])
-    assert not [out for outs in both[-10:] for out in outs if out.topic != COMMAND.name]
-    assert worker.held.two_boots(AT_MS + 12_000) == ["node-1"]
-
-    alone = [give(worker, keyframe(n, boot_id=LOW)) for n in range(12, 30)]
-    assert [answers(outs)[0][0] for outs in alone] == ["skipped"] * 14 + ["set"] * 4
-    said = [one for outs in alone for one in of(outs, ALLOCATABLE.name, NodeAllocatable)]
-    assert {one.boot_id for one in said} == {LOW}
-    assert worker.held.two_boots(AT_MS + 29_000) == []
-
-
-def test_an_invented_boot_does_not_lock_the_agent_out(worker: Worker) -> None:
-    """One forged sample, with a time a day ahead: the agent is believed again after 15 s."""
-    worker.inventory(inventory_of())
-    give(worker, keyframe(1))
-    give(worker, keyframe(2, boot_id=HIGH, observed_ms=AT_MS + 86_400_000))
-    told = [give(worker, keyframe(n)) for n in range(3, 22)]
-
-    assert answers(told[0]) == [("set", "")]
-    assert answers(told[6]) == [("skipped", "two boots")]
-    assert answers(told[-1]) == [("set", "")]
-    said = [one for outs in told for one in of(outs, ALLOCATABLE.name, NodeAllocatable)]
-    assert {one.observed_ms < AT_MS for one in said} == {True}
 
 
 def test_a_restart_under_redelivery_loses_nothing(worker: Worker) -> None:
@@ -286,3 +124,91 @@ print(peak() - before, len(worker.held))
             [sys.executable, "-c", program, source], capture_output=True, text=True, check=True, cwd="tests"
         ).stdout.split()
         assert (float(said[0]) < 30, int(said[1])) == (True, held), (source, said)
+
+
+FORGED = {
+    "huge": HUGE,
+    "sells all": msgspec.structs.replace(
+        FACTS, annotations={"node.koordinator.sh/colocation-strategy": '{"cpuReclaimThresholdPercent":100}'}
+    ),
+    "small": msgspec.structs.replace(FACTS, capacity=Resources(cpu_milli=1_000, mem_bytes=GIB)),
+}
+
+
+class Listing:
+    """A worker, and what it writes of nodes by an inventory and by samples with facts of their own."""
+
+    def __init__(self, *, is_open: bool = False, **of: Any) -> None:
+        self._worker = Worker("w", **of)
+        self._worker.policy(policy_record(SUPPRESS if is_open else LISTED))
+
+    def lists(self, node: str = "node-1", facts: str = "") -> None:
+        made = msgspec.structs.replace(FORGED[facts], name=node) if facts else msgspec.structs.replace(FACTS, name=node)
+        told = NodeInventory(node=node, revision=revision_of(made), facts=made)
+        self._worker.inventory(inventory_record(told, node))
+
+    def removes(self, node: str = "node-1") -> list[str]:
+        return [out.topic for out in self._worker.inventory(inventory_record(None, node))]
+
+    def inventory_decides(self) -> None:
+        self._worker.policy(policy_record(LISTED))
+
+    def sample(self, seq: int, node: str = "node-1", facts: str = "", make: Any = keyframe, **of: Any) -> list[Any]:
+        if facts:
+            of |= {"facts": FORGED[facts], "facts_revision": revision_of(FORGED[facts])}
+        if make is sample:
+            of.pop("facts", None)
+        found: list[Any] = []
+        for out in give(self._worker, make(seq, node=node, **of)):
+            if out.topic == COMMAND.name:
+                command = decode(out.value, NodeCommand)
+                found.append([command.answer, command.reason, *(hold.terms["allowed_milli"] for hold in command.hold)])
+            elif out.topic == ALLOCATABLE.name:
+                sold = decode(out.value, NodeAllocatable)
+                found.append([sold.batch_cpu_milli, sold.batch_mem_bytes, sold.inventory_revision, sold.boot_id])
+                found[-1].append(sold.observed_ms)
+            elif out.topic == SCORE.name:
+                score = decode(out.value, NodeScore)
+                found.append([score.allocatable, score.inventory_revision])
+            else:
+                found.append(out.topic)
+        return found
+
+    def again(self, seq: int, **of: Any) -> list[Any]:
+        """A sample that carries neither pods nor facts."""
+        return self.sample(seq, make=sample, **of)
+
+    def elsewhere(self, partition: int) -> list[tuple[str, str]]:
+        return answers(self._worker.samples([record_of(keyframe(1), partition=partition)], AT_MS))
+
+    def both(self, first: int, last: int) -> list[list[Any]]:
+        """Two agents of one name: what each is answered, and all that is written."""
+        return [self.sample(seq, boot_id=boot) for seq in range(first, last) for boot in (HIGH, LOW)]
+
+    def alone(self, first: int, last: int) -> list[list[Any]]:
+        return [self.sample(seq, boot_id=LOW) for seq in range(first, last)]
+
+    def two_boots(self, seq: int) -> list[str]:
+        return self._worker.held.two_boots(AT_MS + seq * 1_000)
+
+    def lost(self, node: str) -> None:
+        self._worker.lost(0, node)
+
+    def silent(self, node: str) -> int:
+        return len(self._worker.silent({node: 10_000}))
+
+    def reads_back(self, seq: int) -> list[Out]:
+        self._worker.learn([record_of(keyframe(seq))])
+        return self._worker.fill([record_of(keyframe(seq + 1))])
+
+    def knows(self, *nodes: str) -> dict[str, Any]:
+        held = self._worker.held
+        known = [node for node in nodes if self._worker.knows(0, node)]
+        dropped = sorted(node for _, node in held.dropped)
+        unknown = self._worker.unknown_samples
+        return {"known": known, "held": len(held), "dropped": dropped, "unknown_samples": unknown}
+
+
+@scenarios("worker_nodes")
+def test_worker_nodes(case: dict[str, Any]) -> None:
+    run(case, Listing)

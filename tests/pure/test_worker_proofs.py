@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,13 +16,17 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome, PodName, Spent
 from slacktide.schemas.policy import Policy, versioned
 from slacktide.schemas.proof import Verifier
-from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC, OUTCOME
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns_codec import encoded
+from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC, OUTCOME, SAMPLE, SAMPLE_COLUMNS
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.proofs import LETTERS_A_MINUTE, by_keys
 from slacktide.streams.records import Out, Record
+from slacktide.streams.rendering import RenderedAnswers
+from slacktide.streams.rendering import record_of as written
 from slacktide.streams.worker import Worker
 from testbed.proofs import LATER_S, REQUIRED, cluster_key, key_of, proven
-from testbed.samples import BOOT, START_MS, SUPPRESS, keyframe, policy_record, raw_record, record_of, sample
+from testbed.samples import BOOT, PODS, START_MS, SUPPRESS, keyframe, policy_record, raw_record, record_of, sample
 
 NOW_MS = START_MS + 1_000_000
 FORGED_BOOT = "999999999999-x"
@@ -92,6 +97,59 @@ def test_a_forger_changes_nothing_for_the_real_node() -> None:
     answered = [out for out in outs if out.topic != DEAD_LETTER.name and not out.unproven]
     assert answered == wanted
     assert [decode(out.value, NodeMetric) for out in answered if out.topic == METRIC.name]
+
+
+@pytest.mark.parametrize("form", [encode, lambda its: encoded(its, PODS)], ids=["rows", "columns"])
+def test_a_recorded_sample_of_an_earlier_start_changes_nothing(form: Callable[[NodeSample], bytes]) -> None:
+    """Its proof is valid, and it comes every 5 s; the real agent is answered, and its figures published, as without."""
+
+    def sent(its: NodeSample, at_s: int) -> Record:
+        topic = SAMPLE.name if form is encode else SAMPLE_COLUMNS.name
+        record = msgspec.structs.replace(record_of(its), topic=topic, value=form(its), offset=at_s)
+        return proven(msgspec.structs.replace(record, timestamp_ms=START_MS + at_s * 1_000 + 100))
+
+    recorded = keyframe(1)
+    real = [sent(keyframe(seq, boot_id="000000000002-0000000b"), seq) for seq in range(20, 80)]
+    alone, beside = made(), made()
+    wanted, outs = [], []
+    for worker, found in ((alone, wanted), (beside, outs)):
+        for number, record in enumerate([sent(recorded, 1), *real]):
+            again = [sent(recorded, 20 + number)] if worker is beside and number % 5 == 1 else []
+            found += [out for one in (record, *again) for out in worker.samples([one], NOW_MS)]
+
+    told = [written(out) for out in outs if b'"boot_id":"%b"' % BOOT.encode() not in (out.value or b"")]
+    assert told == [written(out) for out in wanted if b'"boot_id":"%b"' % BOOT.encode() not in (out.value or b"")]
+    assert {one.answer for one in commands(wanted)} <= {"set", "keep"}
+
+
+@pytest.mark.parametrize("form", [encode, lambda its: encoded(its, PODS)], ids=["rows", "columns"])
+def test_an_answer_to_a_repeated_sample_is_no_sign_of_life(form: Callable[[NodeSample], bytes]) -> None:
+    """Of this start or an earlier one, alone in its fetch or twice, or with an unknown pod list; all are proven."""
+    topic = SAMPLE.name if form is encode else SAMPLE_COLUMNS.name
+    worker, now_s = made(), iter(range(1, 100))
+
+    def living(*sent: NodeSample) -> set[bytes | None]:
+        at_s = next(now_s)
+        records = [
+            proven(msgspec.structs.replace(record_of(its, offset=at_s), topic=topic, value=form(its))) for its in sent
+        ]
+        outs = worker.answers(records, NOW_MS)
+        found = {out.key for out in outs if out.sign_of_life}
+        assert not isinstance(outs, RenderedAnswers) or outs.nodes == found
+        assert len(commands(list(outs))) == len(sent)
+        return found
+
+    def next_boot(its: NodeSample) -> NodeSample:
+        return msgspec.structs.replace(its, boot_id="000000000002-0000000b")
+
+    unlisted = msgspec.structs.replace(sample(3), pods_revision="0123456789abcdef")
+    assert all([living(keyframe(1)), living(sample(2)), living(unlisted), living(sample(4), sample(2))])
+    for repeated in (keyframe(1), sample(2), unlisted, sample(4)):
+        assert living(repeated) == living(repeated, repeated) == set(), repeated.seq
+    assert all([living(next_boot(keyframe(1))), living(next_boot(sample(2)))])
+    for repeated in (keyframe(1), sample(4), next_boot(sample(2))):
+        assert living(repeated) == set(), repeated.seq
+    assert living(next_boot(sample(3)))
 
 
 def test_an_invented_node_leaves_nothing_behind() -> None:

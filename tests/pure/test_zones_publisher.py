@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from slacktide.agents.node.zones.devices import DeviceState
 from slacktide.agents.node.zones.kubelet import CpuState, MemoryState
@@ -12,6 +12,7 @@ from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesRecords, co
 from slacktide.agents.node.zones.record import Read
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.zones import NodeZones
+from testbed.stories import SteppedClock, each_story, story
 from testbed.zone_tree import STATIC, Tree, two_zones
 
 
@@ -19,136 +20,59 @@ def pod(uid: str, phase: str = "Running", kube_qos: str = "BestEffort") -> Pod:
     return Pod(uid=uid, namespace="default", name=uid, phase=phase, kube_qos=kube_qos)
 
 
-class ManualClock:
-    """It stands still until it is moved on."""
-
-    def __init__(self) -> None:
-        self.now_ns = 1_000_000_000
-
-    def mono_ns(self) -> int:
-        return self.now_ns
-
-    def wall_ms(self) -> int:
-        return self.now_ns // 1_000_000
-
-
 class Node:
     """A node's files, a clock, and what is due at each look."""
 
     def __init__(self, folder: Path) -> None:
         self.tree: Tree = two_zones(folder)
-        self.clock = ManualClock()
+        self.clock = SteppedClock()
+        self.record: NodeZones | None = None
         folders = ZonesFolders(sys_folder=self.tree.sys, kubelet_folder=self.tree.kubelet)
         self.records = ZonesRecords(folders, node="n1", boot_id="b", clock=self.clock)
 
-    def look(self, *pods: Pod, after_s: float = 1) -> NodeZones | None:
-        self.clock.now_ns += round(after_s * 1e9)
-        return self.records.due(pods) if self.records.changed(pods) else None
+    def wait(self, seconds: int) -> None:
+        self.clock.pass_ms(seconds * 1_000)
+
+    def look(self, *pods: str) -> None:
+        """A second later, with pods such as ``a`` or ``a:Pending``."""
+        self.wait(1)
+        listed = [pod(*one.split(":")) for one in pods]
+        self.record = self.records.due(listed) if self.records.changed(listed) else None
+
+    def cpu(self, *held: str) -> None:
+        """Given to pods by the CPU manager, as in ``a=2``."""
+        self.tree.cpu_state(**{uid: {"app": cpus} for uid, _, cpus in (one.partition("=") for one in held)})
+
+    def memory(self, allocatable: int, free: int, *held: str) -> None:
+        """Given to pods by the memory manager, as in ``a=0`` from zone 0."""
+        self.tree.memory_state(allocatable, free, **{one[0]: [int(one[2:])] for one in held})
+
+    def static(self) -> None:
+        self.tree.config(STATIC)
+
+    def torn(self) -> None:
+        (self.tree.kubelet / "cpu_manager_state").write_text('{"policyName": "sta')
+
+    def third_zone(self) -> None:
+        self.tree.write("online", "0-2\n")
+        for zone, cpus in enumerate(("0-1", "2-3", "4-5")):
+            self.tree.zone(zone, cpus, 4, "10 21 21")
+
+    def state(self) -> dict[str, object]:
+        if self.record is None:
+            return {"record": None}
+        free = [f"zone {one.id}: {one.available.cpu_milli}m {one.available.mem_bytes} B" for one in self.record.zones]
+        pods = [f"pod {one.uid} in {one.zones}" for one in self.record.pods]
+        missing = [f"missing {one.what}" for one in self.record.missing]
+        return {"record": f"{self.record.seq}, policy {self.record.policy}: {'; '.join(free + pods + missing)}"}
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+@each_story("zones_publisher")
+def test_which_records_a_node_publishes(given: dict, steps: str, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    assert story(Node(tmp_path), steps) == snapshot
 
 
-def test_without_a_change_a_record_follows_after_five_seconds(node: Node) -> None:
-    first = node.look()
-    assert first is not None
-    assert [node.look() for _ in range(4)] == [None] * 4
-    second = node.look()
-    assert second is not None
-    assert (second.seq, second.zones) == (first.seq + 1, first.zones)
-
-
-def test_what_the_kubelet_gives_to_a_pod_is_published_at_the_next_look(node: Node) -> None:
-    node.look()
-    node.tree.cpu_state(a={"app": "2"})
-    record = node.look(pod("a", "Pending"))
-
-    assert record is not None
-    assert [one.uid for one in record.pods] == ["a"]
-    assert record.zones[1].available.cpu_milli == 1000
-
-
-def test_a_pod_that_waits_and_holds_nothing_is_not_named(node: Node) -> None:
-    """It may have been listed before the kubelet gave it CPUs."""
-    node.look()
-    assert node.look(pod("a", "Pending")) is None
-    named = node.look(pod("a", "Running"), pod("b", "Succeeded"))
-
-    assert named is not None
-    assert [one.uid for one in named.pods] == ["a"]
-
-
-def test_a_pod_counts_once_the_last_manager_has_given_to_it(node: Node) -> None:
-    node.tree.config(STATIC)
-    node.tree.memory_state(9, 9)
-    node.tree.cpu_state(a={"app": "2"})
-    before = node.look(pod("a", "Pending"))
-    node.tree.memory_state(9, 5, a=[1])
-    after = node.look(pod("a", "Pending"))
-
-    assert before is not None
-    assert before.pods == []
-    assert after is not None
-    assert [one.uid for one in after.pods] == ["a"]
-
-
-@pytest.mark.parametrize("now", [[], [pod("a", "Failed")], [pod("a", "Succeeded"), pod("b")]])
-def test_what_an_ended_pod_held_is_available_although_the_kubelet_has_not_taken_it_back(
-    node: Node, now: list[Pod]
-) -> None:
-    """The memory manager does so when the next pod is admitted, which would never come to a zone that looks full."""
-    node.tree.config(STATIC)
-    node.tree.cpu_state(a={"app": "2"})
-    node.tree.memory_state(9, 4, a=[0])
-    before = node.look(pod("a"))
-    after = node.look(*now)
-
-    assert before is not None
-    assert (before.zones[0].available.mem_bytes, before.zones[1].available.cpu_milli) == (4, 1000)
-    assert after is not None
-    assert (after.zones[0].available.mem_bytes, after.zones[1].available.cpu_milli) == (9, 2000)
-    assert "a" not in [one.uid for one in after.pods]
-
-
-def test_an_ended_pod_holds_nothing_in_later_records(node: Node) -> None:
-    node.tree.cpu_state(a={"app": "2"})
-    node.look(pod("a"))
-    later = [node.look(after_s=6) for _ in range(3)]
-
-    assert [one and one.zones[1].available.cpu_milli for one in later] == [2000] * 3
-
-
-def test_a_pod_that_holds_cpus_before_it_is_listed_holds_them(node: Node) -> None:
-    node.look(pod("a"))
-    node.tree.cpu_state(b={"app": "2"})
-    record = node.look(pod("a"))
-
-    assert record is not None
-    assert record.zones[1].available.cpu_milli == 1000
-    assert [one.uid for one in record.pods] == ["a", "b"]
-
-
-def test_a_pod_that_ended_before_the_agent_began_holds_its_cpus_for_a_minute_at_most(node: Node) -> None:
-    """No list ever has it. A pod that was just admitted is in the next one."""
-    node.tree.cpu_state(a={"app": "2"})
-    first = node.look(pod("b"))
-    later = [node.look(pod("b"), after_s=30) for _ in range(3)]
-
-    assert first is not None
-    assert first.zones[1].available.cpu_milli == 1000
-    assert [one and one.zones[1].available.cpu_milli for one in later] == [1000, 2000, 2000]
-
-
-def test_without_a_list_of_pods_none_has_ended(node: Node) -> None:
-    node.tree.cpu_state(a={"app": "2"})
-    looks = [node.look(after_s=61) for _ in range(3)]
-
-    assert [one and one.zones[1].available.cpu_milli for one in looks] == [1000] * 3
-
-
-def test_a_pod_with_devices_counts_once_the_last_manager_has_given_to_it(node: Node) -> None:
+def test_a_pod_with_devices_counts_once_the_last_manager_has_given_to_it() -> None:
     """To a pod that is not Guaranteed the device manager gives alone."""
 
     def counts(pods: list[Pod], *, cpu_static: bool, memory_static: bool) -> set[str]:
@@ -167,45 +91,3 @@ def test_a_pod_with_devices_counts_once_the_last_manager_has_given_to_it(node: N
     assert counts([guaranteed], cpu_static=True, memory_static=False) == set()
     assert counts([guaranteed], cpu_static=False, memory_static=True) == set()
     assert counts([burstable], cpu_static=True, memory_static=True) == {"d"}
-
-
-def test_a_changed_configuration_of_the_kubelet_is_published(node: Node) -> None:
-    before = node.look()
-    node.tree.config(STATIC)
-    after = node.look()
-
-    assert before is not None
-    assert after is not None
-    assert (before.policy, after.policy) == ("none", "restricted")
-
-
-def test_a_torn_file_is_named_and_a_whole_one_brings_the_zones_back(node: Node) -> None:
-    node.look()
-    (node.tree.kubelet / "cpu_manager_state").write_text('{"policyName": "sta')
-    torn = node.look()
-    node.tree.cpu_state()
-    whole = node.look()
-
-    assert torn is not None
-    assert torn.zones == []
-    assert [one.what for one in torn.missing] == ["cpu_manager_state"]
-    assert whole is not None
-    assert len(whole.zones) == 2
-    assert whole.missing == []
-
-
-def test_a_record_that_did_not_arrive_is_due_again(node: Node) -> None:
-    node.look()
-    node.records.owe()
-    assert node.look() is not None
-
-
-def test_a_kernel_that_gains_a_zone_is_seen_within_five_seconds(node: Node) -> None:
-    node.look()
-    node.tree.write("online", "0-2\n")
-    for zone, cpus in enumerate(("0-1", "2-3", "4-5")):
-        node.tree.zone(zone, cpus, 4, "10 21 21")
-    record = node.look(after_s=5)
-
-    assert record is not None
-    assert [zone.id for zone in record.zones] == [0, 1, 2]

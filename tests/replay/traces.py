@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sim.crew import record_of
 from sim.world import Parts, World
 
 from slacktide.schemas.topics import COMMAND, POLICY
@@ -36,7 +35,7 @@ def world_trace(seed: int) -> list[Record]:
         return made
 
     world = World(seed, Parts(worker=worker)).run()
-    records = [record_of(entry) for topic in REPLAYED for entry in world.log.ever[topic]]
+    records = [record for topic in REPLAYED for record in world.log.ever[topic]]
     return in_order(one for one in records if one.topic != COMMAND.name or one.value in said)
 
 

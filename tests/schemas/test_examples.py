@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import msgspec
 import pytest
-from jsonschema import Draft202012Validator
 
 from slacktide.schemas import heartbeat, topics
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -24,6 +23,7 @@ from slacktide.streams.decisions.resources.batch_resource import batch_resource
 from slacktide.streams.decisions.resources.node_load import NodeLoad
 from slacktide.streams.decisions.suppress.cpu_suppress import Decision, decide
 from slacktide.streams.worker.scores import node_score
+from testbed.messages import check
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 KINDS = {topic.name: topic.message for topic in topics.TOPICS} | {heartbeat.KIND: heartbeat.Heartbeat}
@@ -72,7 +72,7 @@ def test_an_example_is_read_and_written_unchanged(path: Path) -> None:
 def test_an_example_keeps_to_the_checked_in_schema(path: Path) -> None:
     schema = msgspec.json.decode((SCHEMAS / "jsonschema" / f"{path.parent.name}.json").read_bytes())
 
-    Draft202012Validator(schema).validate(msgspec.json.decode(path.read_bytes()))
+    check(msgspec.json.decode(path.read_bytes()), schema)
 
 
 def test_each_message_has_three_examples_and_no_other_folder_stands_beside_them() -> None:

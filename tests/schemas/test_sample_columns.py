@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.bounds import AMOUNT_MAX, COUNT_MAX, TIME_MS_MAX
@@ -30,7 +30,6 @@ from testbed.messages import any_message
 from testbed.proofs import LATER_S, cluster_key, key_of
 from testbed.samples import BATCH, PODS, SERVICE, keyframe, sample
 
-QUICK = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 UIDS = [pod.uid for pod in PODS]
 
 
@@ -67,7 +66,6 @@ def lists_and_samples(draw: st.DrawFn) -> tuple[NodeSample, list[Pod]]:
     return made, pods
 
 
-@QUICK
 @given(lists_and_samples())
 def test_nothing_is_lost(given_sample: tuple[NodeSample, list[Pod]]) -> None:
     made, pods = given_sample
@@ -79,7 +77,6 @@ def test_nothing_is_lost(given_sample: tuple[NodeSample, list[Pod]]) -> None:
     assert encoded(back, pods) == encoded(made, pods)
 
 
-@QUICK
 @given(lists_and_samples())
 def test_what_is_written_is_the_message_of_its_topic(given_sample: tuple[NodeSample, list[Pod]]) -> None:
     made, pods = given_sample
@@ -88,7 +85,6 @@ def test_what_is_written_is_the_message_of_its_topic(given_sample: tuple[NodeSam
     assert msgspec.json.encode(msgspec.json.decode(written, type=SampleColumns)) == written
 
 
-@QUICK
 @given(lists_and_samples(), lists_and_samples())
 def test_heads_are_equal_where_all_that_they_state_is_equal(
     one: tuple[NodeSample, list[Pod]], other: tuple[NodeSample, list[Pod]]

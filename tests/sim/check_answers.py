@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sim.log import PARTITIONS, Entry
-from sim.trace import Trace
+from sim.log import PARTITIONS
+from sim.trace import Checks
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand, command_id
@@ -19,9 +19,9 @@ from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
 from slacktide.streams.decisions.node_decision import NodeDecision, answer_of, decide_node
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET
-from slacktide.streams.records import Out
+from slacktide.streams.records import Out, Record
 from testbed.history.answers import Name, name_of
-from testbed.history.figures import below_floor
+from testbed.history.published import below_floor
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -37,32 +37,28 @@ class Known:
     facts: dict[int, dict[str, str]] = field(default_factory=lambda: {partition: {} for partition in range(PARTITIONS)})
 
     def shown(self, partition: int, sample: NodeSample) -> None:
-        """A sample passed by."""
         if sample.pods is not None:
             self.pods[partition][sample.node] = sample.pods_revision
         if sample.facts is not None:
             self.facts[partition][sample.node] = sample.facts_revision
 
     def removed(self, partition: int, node: str) -> None:
-        """The node is gone, its writer says."""
         self.pods[partition].pop(node, None)
         self.facts[partition].pop(node, None)
 
 
-class AnswerChecks:
+class AnswerChecks(Checks):
     """Judges the workers by what they were handed."""
 
-    def __init__(self, world: World, trace: Trace) -> None:
-        self._world = world
-        self._trace = trace
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
         self._known: dict[str, Known] = {}
         self._sent: set[Name] = set()
 
     def worker_started(self, worker: str) -> None:
-        """It knows nothing."""
         self._known[worker] = Known()
 
-    def worker_told(self, worker: str, entry: Entry, outs: Sequence[Out]) -> None:
+    def worker_told(self, worker: str, entry: Record, outs: Sequence[Out]) -> None:
         """A policy or inventory record: bad ones are dead letters, null ones are not."""
         kind = BY_NAME[entry.topic].message
         try:
@@ -79,19 +75,17 @@ class AnswerChecks:
         if entry.topic in {POLICY.name, INVENTORY.name}:
             self._letters(worker, [entry] * bad, letters)
 
-    def learns(self, worker: str, entries: Sequence[Entry]) -> None:
-        """Samples read back mute."""
+    def learns(self, worker: str, entries: Sequence[Record]) -> None:
         for entry in entries:
             sample = self._sample(entry)
             if sample is not None:
                 self._known[worker].shown(entry.partition, sample)
 
     def forgets(self, worker: str, partition: int) -> None:
-        """The partition moved away."""
         self._known[worker].pods[partition] = {}
         self._known[worker].facts[partition] = {}
 
-    def answered(self, worker: str, entries: Sequence[Entry], outs: Sequence[Out]) -> None:
+    def answered(self, worker: str, entries: Sequence[Record], outs: Sequence[Out]) -> None:
         """One batch: one answer to each sample, a dead letter for each record that is none."""
         commands = [(out, decode(out.value, NodeCommand)) for out in outs if out.topic == COMMAND.name]
         by_name: dict[Name, list[NodeCommand]] = {}
@@ -142,8 +136,6 @@ class AnswerChecks:
         pods = checker.pods.get(sample.pods_revision)
         facts = checker.facts.get(sample.facts_revision)
         self._must(pods is not None and facts is not None, "decided by what nobody ever said", *what)
-        assert pods is not None
-        assert facts is not None
         decision = decide_node(sample, facts, pods, known.policy)
         own = decision.limits
         self._must(command.answer == answer_of(decision), "decided otherwise than", own, *what)
@@ -172,7 +164,7 @@ class AnswerChecks:
         short = below_floor(said, pods or ())
         self._must(not short, "sells less than was sold already", short, said)
 
-    def _letters(self, worker: str, bad: Sequence[Entry], letters: Sequence[Out]) -> None:
+    def _letters(self, worker: str, bad: Sequence[Record], letters: Sequence[Out]) -> None:
         """Each bad record is kept, with where it came from and why."""
         read = [decode(out.value, DeadLetter) for out in letters]
         where = Counter((letter.topic, letter.partition, letter.offset) for letter in read)
@@ -180,14 +172,10 @@ class AnswerChecks:
         self._must(where == wanted, "other dead letters than bad records", worker, where, wanted)
         self._must(all(letter.reason for letter in read), "a dead letter without a reason", worker)
 
-    def _sample(self, entry: Entry) -> NodeSample | None:
+    def _sample(self, entry: Record) -> NodeSample | None:
         """The sample, or None for a record that is none, or not under its node's key."""
         try:
             sample = decode(entry.value, NodeSample)
         except BadMessageError:
             return None
         return sample if entry.key == sample.node.encode() else None
-
-    def _must(self, holds: bool, why: str, *evidence: object) -> None:  # noqa: FBT001 - reads as a sentence
-        if not holds:
-            self._trace.complain(why, *evidence)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sim.check_budget import BudgetChecks
-from sim.trace import Trace
+from sim.policies import BUDGET
+from sim.trace import Checks
 from slacktide.deploy.virtual.machine import BEST_EFFORT
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import Pod
@@ -17,25 +18,52 @@ from slacktide.schemas.sample import NodeSample
 
 if TYPE_CHECKING:
     from sim.node import Node
+    from sim.world import World
 
 COOL_MS = 4_000
 
 
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    at_ms: int
+    node: str
+    outlasted: bool
+    """By a lease that was over, with the log away: one to a node, beside the budget."""
+    incarnation: int
+    """Of the log: one that was made anew has forgotten what was spent before."""
+
+
+class BudgetChecks(Checks):
+    """Never more evictions in any while than the policy's budget, whatever governors and agents say of them."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._recent: deque[Evicted] = deque()
+
+    def evicts(self, node: str, *, outlasted: bool) -> None:
+        log = self._world.log
+        self._recent.append(Evicted(self._now_ms, node, outlasted, log.incarnation))
+        while self._recent[0].at_ms <= self._now_ms - BUDGET["intervalSeconds"] * 1_000:
+            self._recent.popleft()
+        paid = [one for one in self._recent if one.incarnation == log.incarnation and not one.outlasted]
+        self._must(len(paid) <= BUDGET["clusterMax"], "more evictions than the cluster's budget", *paid)
+        mine = [one for one in paid if one.node == node]
+        self._must(len(mine) <= BUDGET["nodeMax"], f"{node}: more evictions than a node's budget", *mine)
+
+
 @dataclass(slots=True)
 class Asked:
-    """A pod that was asked to end."""
-
     since_ms: int
     seq: int
 
 
-class EvictionChecks:
+class EvictionChecks(Checks):
     """Judges one node's evictions by its machine, and by the leases that its agent heard."""
 
-    def __init__(self, node: Node, trace: Trace, budget: BudgetChecks) -> None:
+    def __init__(self, node: Node, budget: BudgetChecks) -> None:
+        super().__init__(node.world, node.name)
         self._node = node
         self._budget = budget
-        self._trace = trace
         self._meant: dict[str, NodeOutcome] = {}
         self._asked: dict[str, Asked] = {}
         self._grace_ms: dict[str, int] = {}
@@ -53,12 +81,10 @@ class EvictionChecks:
         self._last: Asked | None = None
 
     def told(self, pods: Sequence[Pod]) -> None:
-        """A pod list."""
         self._grace_ms |= {pod.uid: pod.grace_s * 1_000 for pod in pods}
 
     @property
     def dying(self) -> set[str]:
-        """Who was asked to end, and is still there."""
         return {uid for uid in self._asked if uid in self._node.machine.pods}
 
     def hears(self, credit: EvictionCredit, since_ms: int) -> None:
@@ -86,7 +112,6 @@ class EvictionChecks:
             self._meant[_uid(outcome)] = outcome
 
     def meant(self, uid: str) -> NodeOutcome | None:
-        """The intent to evict a pod."""
         return self._meant.get(uid)
 
     def terminates(self, uid: str, samples: Mapping[int, NodeSample]) -> None:
@@ -94,14 +119,12 @@ class EvictionChecks:
         meant = self._meant.get(uid)
         self._touches(uid)
         self._must(meant is not None, "asks a pod to end without an intent", uid)
-        assert meant is not None
         mine = meant.boot_id == self._boot_id
         self._must(not mine or uid not in self._asked, "asks a pod to end twice", uid)
         if mine:
             self._spent += 1
             sample = samples.get(meant.seq)
             self._must(sample is not None, "evicts by a sample that was never taken", meant)
-            assert sample is not None
             self._budget.evicts(self._node.name, outlasted=self._paid_for(meant))
             self._in_time(meant)
             self._wanted(uid, sample)
@@ -115,7 +138,6 @@ class EvictionChecks:
         self._touches(uid)
         asked = self._asked.get(uid)
         self._must(asked is not None, "kills whom it never asked to end", uid)
-        assert asked is not None
         waited_ms = self._now_ms - asked.since_ms
         self._must(waited_ms >= self._grace_ms[uid], "kills before the grace is over", uid, waited_ms)
 
@@ -145,8 +167,6 @@ class EvictionChecks:
         """Whether it is the one eviction that a lease allows which is over while Kafka is unreachable."""
         lease, pod = self._lease, meant.pod
         self._must(lease is not None and pod is not None, "evicts without credit", meant)
-        assert lease is not None
-        assert pod is not None
         self._must(lease.boot_id == self._boot_id, "evicts on another boot's credit", meant, lease)
         self._must(self._spent <= lease.granted, "evicts without credit", meant, lease, self._spent)
         self._must(pod.namespace not in lease.spared_namespaces, "evicts of a spared namespace", meant, lease)
@@ -174,19 +194,10 @@ class EvictionChecks:
         used_pct, threshold_pct = used_bytes * 100 // capacity_bytes, threshold.mem_evict_threshold_pct
         wants = threshold.enable and threshold_pct is not None and used_pct >= threshold_pct
         self._must(wants, "evicts where no policy wants it", used_pct, threshold_pct)
-        assert threshold_pct is not None
         lower_pct = threshold_pct - 2 if threshold.mem_evict_lower_pct is None else threshold.mem_evict_lower_pct
         wanted_bytes = capacity_bytes * (used_pct - lower_pct) // 100
         coming_bytes = sum(use.mem_bytes or 0 for use in sample.pod_use if use.uid in self.dying)
         self._must(coming_bytes < wanted_bytes, "evicts although enough is dying", uid, coming_bytes, wanted_bytes)
-
-    @property
-    def _now_ms(self) -> int:
-        return self._node.world.timeline.now_ms
-
-    def _must(self, holds: bool, why: str, *evidence: object) -> None:  # noqa: FBT001 - reads as a sentence
-        if not holds:
-            self._trace.complain(f"{self._node.name}: {why}", *evidence)
 
 
 def _uid(outcome: NodeOutcome) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sim.trace import Trace
+from sim.trace import Checks
 from slacktide.agents.clock import WALL_DRIFT_MS_MAX
 from slacktide.agents.node.actuator import THROTTLED
 from slacktide.agents.node.sampler import RATE_NS_MIN
@@ -39,20 +39,18 @@ BYPASSED_PART = 0.01
 
 @dataclass(slots=True)
 class Cut:
-    """A limit that shall hold in time, since a sample asked for it."""
-
     since_ms: int
     due_ms: int
     rate: float
     """CPUs."""
 
 
-class LimitChecks:
+class LimitChecks(Checks):
     """Judges one node by its machine, and by what its agent was told; never by what the agent says."""
 
-    def __init__(self, node: Node, trace: Trace, interval_ms: int) -> None:
+    def __init__(self, node: Node, interval_ms: int) -> None:
+        super().__init__(node.world, node.name)
         self._node = node
-        self._trace = trace
         self._interval_ms = interval_ms
         self.over_ms_longest = 0
         self.applied_ids: set[str] = set()
@@ -80,7 +78,6 @@ class LimitChecks:
         self._taken_ms = 0
 
     def stopped(self) -> None:
-        """Nobody is there to act."""
         self._cuts.clear()
         self._newest = None
 
@@ -95,7 +92,6 @@ class LimitChecks:
         self._taking = True
 
     def acts(self, intent: NodeOutcome | None) -> None:
-        """It is about to act: what the sample of this very tick should say is what the kernel shows now."""
         self._others = self._other_groups()
         self.decided(intent)
 
@@ -128,7 +124,6 @@ class LimitChecks:
     def held(self, before: Limits, limits: Limits, intent: NodeOutcome | None, *, refused: bool) -> None:
         """An act on the kernel: meant, in order, once, allowed, spaced, and on best-effort pods alone."""
         self._must(intent is not None, "an act without an intent")
-        assert intent is not None
         self._must((intent.before, intent.after) == (before, limits), "the act is not what was meant", intent)
         self._must((intent.node, intent.boot_id) == (self._node.name, self.boot_id), "acts for another boot", intent)
         self._must(intent.seq in self.samples, "acts on a sample that was never taken", intent)
@@ -262,14 +257,6 @@ class LimitChecks:
             for path, group in self._node.machine.groups.items()
             if not path.startswith(BEST_EFFORT)
         }
-
-    @property
-    def _now_ms(self) -> int:
-        return self._node.world.timeline.now_ms
-
-    def _must(self, holds: bool, why: str, *evidence: object) -> None:  # noqa: FBT001 - reads as a sentence
-        if not holds:
-            self._trace.complain(f"{self._node.name}: {why}", *evidence)
 
 
 def _rate(limits: Limits) -> float:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sim.trace import Trace
+from sim.trace import Checks
 from slacktide.agents.node.reporter import Key, key_of
 from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand
@@ -25,20 +25,18 @@ ACTED = frozenset({"applied", "failed"})
 
 @dataclass(slots=True)
 class Act:
-    """One intent and what became of it."""
-
     intent: NodeOutcome
     done: bool = False
     refused: bool = False
     outcome: NodeOutcome | None = None
 
 
-class OutcomeChecks:
+class OutcomeChecks(Checks):
     """Judges one node's outcomes by its acts."""
 
-    def __init__(self, node: Node, trace: Trace) -> None:
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.world, node.name)
         self._node = node
-        self._trace = trace
         self._acts: dict[Key, Act] = {}
         self._open: Act | None = None
         self._concluded: list[NodeOutcome] = []
@@ -49,7 +47,6 @@ class OutcomeChecks:
 
     @property
     def intent(self) -> NodeOutcome | None:
-        """What is about to be done."""
         return None if self._open is None else self._open.intent
 
     def booted(self, boot_id: str) -> None:
@@ -69,8 +66,7 @@ class OutcomeChecks:
             self._count_refusals()
 
     def took(self, seq: int) -> None:
-        """A sample waits for its answer."""
-        self._taken_ms[seq] = self._node.world.timeline.now_ms
+        self._taken_ms[seq] = self._now_ms
 
     def hears(self, command: NodeCommand) -> None:
         """An answer is being handed to the agent: in time, or not."""
@@ -80,7 +76,7 @@ class OutcomeChecks:
         mine = (command.node, command.boot_id) == (self._node.name, self._boot_id)
         if not mine or seq not in self._taken_ms or seq <= self._answered_seq:
             return
-        age_ms = self._node.world.timeline.now_ms - self._taken_ms[seq]
+        age_ms = self._now_ms - self._taken_ms[seq]
         follows = seq == self._answered_seq + 1
         self._answered_seq = seq
         if age_ms > self._node.settings.guard_deadline_ms:
@@ -90,11 +86,9 @@ class OutcomeChecks:
             self._guarding = self._guarding and self._in_time < IN_TIME_TO_HAND_BACK
 
     def heard(self) -> None:
-        """The agent is done with it."""
         self._hearing = None
 
     def intended(self, outcome: NodeOutcome) -> None:
-        """The spool has an intent."""
         self._must(key_of(outcome) not in self._acts, "means to act twice on one id", outcome)
         if outcome.origin == "stream" and (outcome.rule == RULE or outcome.spent is not None):
             self._answers(outcome)
@@ -103,7 +97,6 @@ class OutcomeChecks:
             self._open = act
 
     def held(self, *, refused: bool) -> None:
-        """The kernel was told."""
         if self._open is not None:
             self._open.done, self._open.refused = not refused, refused
 
@@ -117,7 +110,6 @@ class OutcomeChecks:
             self._of_pod(act, outcome)
         elif outcome.result in ACTED:
             self._must(act is not None and act.outcome is None, "an outcome without an act, or its second", outcome)
-            assert act is not None
             self._true(act, outcome, limits)
             act.outcome = outcome
             self._open = None
@@ -174,7 +166,6 @@ class OutcomeChecks:
         """What the stream is said to have decided was said by an answer to this very sample of this very boot."""
         hearing = self._hearing
         self._must(hearing is not None, "decided by an answer that was never heard", outcome)
-        assert hearing is not None
         said = (hearing.node, hearing.boot_id, hearing.seq, hearing.policy_version)
         meant = (self._node.name, self._boot_id, outcome.seq, self._node.policy.version)
         self._must(said == meant, "decided by an answer to something else", hearing, outcome)
@@ -201,14 +192,7 @@ class OutcomeChecks:
         refused = sum(
             outcome.count
             for outcome in self._concluded
-            if outcome.result == "refused" and outcome.rule == RULE and self._of_this_boot(outcome)
+            if outcome.result == "refused" and outcome.rule == RULE and outcome.boot_id == self._boot_id
         )
         expected = self._heard - self._settled
         self._must(refused == expected, "refused answers, and how many the outcomes say", expected, refused)
-
-    def _of_this_boot(self, outcome: NodeOutcome) -> bool:
-        return outcome.boot_id == self._boot_id
-
-    def _must(self, holds: bool, why: str, *evidence: object) -> None:  # noqa: FBT001 - reads as a sentence
-        if not holds:
-            self._trace.complain(f"{self._node.name}: {why}", *evidence)

@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sim.check_answers import AnswerChecks
-from sim.check_budget import BudgetChecks
-from sim.check_evictions import EvictionChecks
+from sim.check_evictions import BudgetChecks, EvictionChecks
 from sim.check_limits import LimitChecks
 from sim.check_outcomes import OutcomeChecks
-from sim.log import Entry
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.cpu_list import cpu_ranges
-from slacktide.streams.records import Out
+from slacktide.streams.records import Out, Record
 from testbed.virtual.kernel import VirtualKernel
 
 if TYPE_CHECKING:
@@ -37,8 +35,8 @@ class Checker:
         self._limits: dict[str, LimitChecks] = {}
         self._outcomes: dict[str, OutcomeChecks] = {}
         self._evictions: dict[str, EvictionChecks] = {}
-        self._budget = BudgetChecks(world, world.trace)
-        self._answers = AnswerChecks(world, world.trace)
+        self._budget = BudgetChecks(world)
+        self._answers = AnswerChecks(world)
         self.worker_started = self._answers.worker_started
         self.worker_told = self._answers.worker_told
         self.learns = self._answers.learns
@@ -46,10 +44,9 @@ class Checker:
         self.sent = self._answers.sent
 
     def watch(self, node: Node) -> None:
-        """A new node."""
-        self._limits[node.name] = LimitChecks(node, self._trace, self._world.interval_ms)
-        self._outcomes[node.name] = OutcomeChecks(node, self._trace)
-        self._evictions[node.name] = EvictionChecks(node, self._trace, self._budget)
+        self._limits[node.name] = LimitChecks(node, self._world.interval_ms)
+        self._outcomes[node.name] = OutcomeChecks(node)
+        self._evictions[node.name] = EvictionChecks(node, self._budget)
         self._remember(node)
 
     def booted(self, node: Node, boot_id: str) -> None:
@@ -127,18 +124,16 @@ class Checker:
         self._outcomes[node.name].concluded(outcome, VirtualKernel(node.machine).limits())
         self._evictions[node.name].ended(outcome)
 
-    def answered(self, worker: str, entries: Sequence[Entry], outs: Sequence[Out]) -> None:
+    def answered(self, worker: str, entries: Sequence[Record], outs: Sequence[Out]) -> None:
         first, last = entries[0], entries[-1]
         self._trace.note(worker, "answers", f"{first.partition}@{first.offset}..{last.offset}", f"{len(outs)} records")
         self._answers.answered(worker, entries, outs)
 
     def settled(self) -> None:
-        """The quiet time has lasted for long enough."""
         for outcomes in self._outcomes.values():
             outcomes.settled()
 
     def finished(self) -> None:
-        """The quiet time is over: everything has settled."""
         for node in self._world.nodes:
             self._limits[node.name].judge()
             if node.agent is None or node.agent.in_charge != "stream":
@@ -149,17 +144,14 @@ class Checker:
 
     @property
     def evicted(self) -> int:
-        """How many pods were asked to go."""
         return sum(checks.evicted for checks in self._evictions.values())
 
     @property
     def frozen(self) -> int:
-        """How often a pod was stopped for want of credit."""
         return sum(checks.frozen for checks in self._evictions.values())
 
     @property
     def over_ms_longest(self) -> int:
-        """The longest that any node was over its allowance."""
         return max(checks.over_ms_longest for checks in self._limits.values())
 
     def _remember(self, node: Node) -> None:

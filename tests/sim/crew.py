@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sim.log import PARTITIONS, Entry
+from sim.log import PARTITIONS
+from sim.timeline import Life
 from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE, WINDOW
 from slacktide.streams.records import Out, Record
@@ -30,16 +31,16 @@ class Held:
     sent_at_ms: int = 0
 
 
-class Process:
+class Process(Life):
     """Stands in for the process around one ``Worker``: reads, answers, commits, dies, comes back."""
 
     def __init__(self, world: World, name: str) -> None:
+        super().__init__(world.timeline)
         self.world = world
         self.name = name
         self.brain: Worker | None = None
         self.held: dict[int, Held] = {}
         self.paused_until_ms = 0
-        self._life = 0
         self._positions: dict[tuple[str, int], int] = {}
 
     @property
@@ -61,7 +62,7 @@ class Process:
         self.world.checker.worker_started(self.name)
         self.read_topics()
         self.world.crew.joined(self)
-        self._while_alive(COMMIT_EVERY_MS, self._commit)
+        self.while_alive(COMMIT_EVERY_MS, self._commit)
 
     def kill(self) -> None:
         """Die with -9: what was not acknowledged was perhaps never sent."""
@@ -74,7 +75,6 @@ class Process:
         self.world.crew.left(self)
 
     def read_topics(self) -> None:
-        """Read policy and inventory on."""
         if self.brain is None or not self.world.log.up:
             return
         self._read_on(POLICY.name, 0, self.brain.policy)
@@ -90,10 +90,10 @@ class Process:
         now_ms = self.world.timeline.wall_ms
         older = [entry for entry in log.read(SAMPLE.name, partition, 0)[:position]
                  if entry.timestamp_ms >= now_ms - LISTED_MS]  # fmt: skip
-        before = [record_of(entry) for entry in older if entry.timestamp_ms >= now_ms - READ_BACK_MS]
+        before = [entry for entry in older if entry.timestamp_ms >= now_ms - READ_BACK_MS]
         self.world.trace.note(self.name, "takes over", partition, f"at {position}, {len(before)} read back")
         self.world.checker.learns(self.name, older)
-        self._find_lists(brain, partition, before, [record_of(entry) for entry in older])
+        self._find_lists(brain, partition, before, older)
         brain.learn(before)
         self.held[partition] = Held(position, position)
         self.poll(partition)
@@ -103,12 +103,11 @@ class Process:
         segments = [entry for entry in self.world.log.read(WINDOW.name, partition, 0)
                     if entry.timestamp_ms >= self.world.timeline.wall_ms - LISTED_MS]  # fmt: skip
         brain.lists.adopt(reversed(before))
-        brain.lists.adopt(record_of(entry) for entry in reversed(segments))
+        brain.lists.adopt(reversed(segments))
         if not before or brain.lists.lacking(before):
             brain.lists.adopt(reversed(older))
 
     def let_go(self, partition: int) -> None:
-        """It belongs to somebody else now."""
         if self.brain is not None and self.held.pop(partition, None) is not None:
             self.world.trace.note(self.name, "lets go", partition)
             self.world.checker.forgets(self.name, partition)
@@ -120,16 +119,16 @@ class Process:
         if brain is None or held is None or not log.up:
             return
         if not self.answering:
-            self._while_alive(self.paused_until_ms - self.world.timeline.now_ms, partial(self.poll, partition))
+            self.while_alive(self.paused_until_ms - self.world.timeline.now_ms, partial(self.poll, partition))
             return
         entries = log.read(SAMPLE.name, partition, held.position)
         if not entries:
             return
         held.position = entries[-1].offset + 1
-        outs = brain.samples([record_of(entry) for entry in entries], self.world.timeline.wall_ms)
+        outs = brain.samples(entries, self.world.timeline.wall_ms)
         self.world.checker.answered(self.name, entries, outs)
         held.sent_at_ms = max(held.sent_at_ms, self.world.timeline.now_ms + self.world.answer_ms())
-        self._while_alive(
+        self.while_alive(
             held.sent_at_ms - self.world.timeline.now_ms,
             partial(self._sent, held, held.position, outs, log.incarnation),
         )
@@ -167,7 +166,7 @@ class Process:
 
     def _commit(self) -> None:
         """The group takes commits of a partition's owner alone."""
-        self._while_alive(COMMIT_EVERY_MS, self._commit)
+        self.while_alive(COMMIT_EVERY_MS, self._commit)
         if self.world.log.up and self.answering:
             for partition, held in self.held.items():
                 if self.world.crew.owner.get(partition) is self:
@@ -176,19 +175,10 @@ class Process:
     def _read_on(self, topic: str, partition: int, tell: Callable[[Record], list[Out]]) -> None:
         for entry in self.world.log.read(topic, partition, self._positions.get((topic, partition), 0)):
             self._positions[topic, partition] = entry.offset + 1
-            outs = tell(record_of(entry))
+            outs = tell(entry)
             self.world.checker.worker_told(self.name, entry, outs)
             for out in outs:
                 self.world.out(out)
-
-    def _while_alive(self, delay_ms: int, what: Callable[[], None]) -> None:
-        life = self._life
-
-        def unless_over() -> None:
-            if life == self._life:
-                what()
-
-        self.world.timeline.after(delay_ms, unless_over)
 
 
 class Crew:
@@ -201,7 +191,6 @@ class Crew:
         self._members: list[Process] = []
 
     def joined(self, process: Process) -> None:
-        """A member asks in."""
         if process not in self._members:
             self._members.append(process)
         self.share_out()
@@ -236,7 +225,7 @@ class Crew:
                 if other is not owner and partition in other.held:
                     timeline.after(rng.choice([1, 20, 400, 4000]), partial(self._tell, other, partition))
 
-    def new_sample(self, entry: Entry) -> None:
+    def new_sample(self, entry: Record) -> None:
         """Whoever believes to hold the partition reads it soon."""
         for process in self.processes:
             if entry.partition in process.held:
@@ -250,16 +239,3 @@ class Crew:
                 self.world.timeline.after(300, partial(self._tell, process, partition))
         else:
             process.let_go(partition)
-
-
-def record_of(entry: Entry) -> Record:
-    """The record as a shell hands it to the worker."""
-    return Record(
-        topic=entry.topic,
-        partition=entry.partition,
-        offset=entry.offset,
-        timestamp_ms=entry.timestamp_ms,
-        key=entry.key,
-        value=entry.value,
-        headers=entry.headers,
-    )

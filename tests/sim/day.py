@@ -28,25 +28,22 @@ class Day(World):
     leisure = 3
     test = "tests/sim/test_day.py"
 
-    def __init__(self, seed: int, parts: Parts | None = None, *, hours: int = 24) -> None:
-        self.trouble_ms = hours * HOUR_MS
+    def __init__(self, seed: int, parts: Parts | None = None, *, hours: float = 24) -> None:
+        self.trouble_ms = int(hours * HOUR_MS)
         self.hours = hours
         self._brisk_from: list[int] = []
         super().__init__(seed, parts)
         self.nodes[0].clock.wall_off_ms = HOUR_MS
 
     def sampling_ms(self) -> int:
-        """What may lie between two samples."""
         return CALM_INTERVAL_MS
 
     @property
     def faults(self) -> int:
-        """How many things go wrong."""
         return len(self._brisk_from)
 
     @property
     def interval_now_ms(self) -> int:
-        """Until the next sample."""
         now_ms = self.timeline.now_ms
         last = bisect_right(self._brisk_from, now_ms) - 1
         since_ms = now_ms - self._brisk_from[last] if last >= 0 else BRISK_MS
@@ -56,14 +53,13 @@ class Day(World):
         return max(1_000, min(CALM_INTERVAL_MS, following_ms - now_ms - 5_000))
 
     def plan(self) -> None:
-        """Draw a day's faults."""
         rng, trouble = self.rng, self.trouble
-        times = trouble.plan(self.trouble_ms, FAULTS * self.hours // 24)
+        times = trouble.plan(self.trouble_ms, int(FAULTS * self.hours / 24))
         for what in [trouble.long_outage, trouble.long_silence, trouble.nobody_decides] * LONG:
             times.append(rng.randint(1_000, self.trouble_ms - 1_000))
             self.timeline.at(times[-1], what)
         for node in self.nodes:
-            for _ in range(LEAKS_PER_NODE * self.hours // 24):
+            for _ in range(int(LEAKS_PER_NODE * self.hours / 24)):
                 times.append(rng.randint(1_000, self.trouble_ms - 1_000))
                 self.timeline.at(times[-1], partial(trouble.leak, node, rng.randint(10_000, 60_000)))
         self._brisk_from = sorted(times)

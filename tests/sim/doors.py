@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from slacktide.agents.node.kernel import BestEffortPods, Held, Reading
+from slacktide.agents.node.kernel import BestEffortPods, Reading
 from slacktide.schemas.errors import CgroupError
-from slacktide.schemas.inventory import Pod, Processor
-from slacktide.schemas.knob import KnobKey
-from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, Missing
 from testbed.virtual.best_effort import VirtualBestEffort
@@ -25,13 +23,15 @@ class CrashError(BaseException):
     """The agent's process is killed, here and now."""
 
 
-def perhaps_the_last(node: Node) -> None:
-    """One step of an act: the agent may be killed here.
+@contextmanager
+def perhaps_the_last(node: Node) -> Iterator[None]:
+    """An act: the agent may be killed before it, and after it."""
+    _step(node)
+    yield
+    _step(node)
 
-    Raises:
-        CrashError: it is.
 
-    """
+def _step(node: Node) -> None:
     if node.crash_in is None:
         return
     node.crash_in -= 1
@@ -47,11 +47,14 @@ class WatchedKernel:
         self.refuses = False
         self.hides = False
         self._node = node
-        self._inner = VirtualKernel(node.machine)
+        self.restart()
 
     def restart(self) -> None:
-        """A new agent starts: rates begin anew."""
+        """Rates begin anew."""
         self._inner = VirtualKernel(self._node.machine)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     def read(self, mono_ns: int) -> Reading:
         self._node.advance()
@@ -70,38 +73,22 @@ class WatchedKernel:
     def best_effort(self) -> BestEffortPods:
         return WatchedBestEffort(self._node)
 
-    def processors(self) -> list[Processor]:
-        return self._inner.processors()
-
     def limits(self) -> Limits:
         if self.hides:
             raise CgroupError("cpu.max", "hidden")
         return self._inner.limits()
 
-    def know(self, pods: Sequence[Pod]) -> None:
-        self._inner.know(pods)
-
-    def held(self, keys: Iterable[KnobKey]) -> Held:
-        return self._inner.held(keys)
-
-    def put(self, key: KnobKey, value: int | None) -> None:
-        self._inner.put(key, value)
-
-    def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        return self._inner.as_reads_back(knob, value)
-
     def hold(self, limits: Limits) -> None:
         node = self._node
-        perhaps_the_last(node)
-        node.advance()
-        node.world.checker.acts(node)
-        before = self._inner.limits()
-        if self.refuses:
-            node.world.checker.held(node, before, limits, refused=True)
-            raise CgroupError("cpu.max", "refused")
-        self._inner.hold(limits)
-        node.world.checker.held(node, before, limits, refused=False)
-        perhaps_the_last(node)
+        with perhaps_the_last(node):
+            node.advance()
+            node.world.checker.acts(node)
+            before = self._inner.limits()
+            if not self.refuses:
+                self._inner.hold(limits)
+            node.world.checker.held(node, before, limits, refused=self.refuses)
+            if self.refuses:
+                raise CgroupError("cpu.max", "refused")
 
 
 class WatchedBestEffort:
@@ -119,36 +106,23 @@ class WatchedBestEffort:
         return self._inner.processes(uid)
 
     def terminate(self, uid: str) -> None:
-        perhaps_the_last(self._node)
-        self._node.world.checker.terminates(self._node, uid)
-        self._tried()
-        self._inner.terminate(uid)
-        perhaps_the_last(self._node)
+        self._act(self._inner.terminate, uid, self._node.world.checker.terminates)
 
     def kill(self, uid: str) -> None:
-        perhaps_the_last(self._node)
-        self._node.world.checker.kills(self._node, uid)
-        self._tried()
-        self._inner.kill(uid)
-        perhaps_the_last(self._node)
+        self._act(self._inner.kill, uid, self._node.world.checker.kills)
 
     def freeze(self, uid: str) -> bool:
-        perhaps_the_last(self._node)
-        self._node.world.checker.freezes(self._node, uid)
-        self._tried()
-        frozen = self._inner.freeze(uid)
-        perhaps_the_last(self._node)
-        return frozen
+        return self._act(self._inner.freeze, uid, self._node.world.checker.freezes)
 
     def thaw(self, uid: str) -> None:
-        perhaps_the_last(self._node)
-        self._tried()
-        self._inner.thaw(uid)
-        perhaps_the_last(self._node)
+        self._act(self._inner.thaw, uid, lambda node, uid: None)
 
-    def _tried(self) -> None:
-        if self._node.kernel.refuses:
-            raise CgroupError("cgroup.procs", "refused")
+    def _act(self, act: Callable[[str], Any], uid: str, tell: Callable[[Node, str], None]) -> Any:
+        with perhaps_the_last(self._node):
+            tell(self._node, uid)
+            if self._node.kernel.refuses:
+                raise CgroupError("cgroup.procs", "refused")
+            return act(uid)
 
 
 class WatchedSpool:
@@ -158,20 +132,17 @@ class WatchedSpool:
         self._node = node
 
     def reopen(self) -> None:
-        """A new process opens what the last one left."""
         inner = self._inner = self._node.world.parts.spool(self._node.name)
         self.interrupted = inner.interrupted
         self.pending = inner.pending
         self.acknowledge = inner.acknowledge
 
     def intend(self, outcome: NodeOutcome) -> None:
-        perhaps_the_last(self._node)
-        self._inner.intend(outcome)
-        self._node.world.checker.intended(self._node, outcome)
-        perhaps_the_last(self._node)
+        with perhaps_the_last(self._node):
+            self._inner.intend(outcome)
+            self._node.world.checker.intended(self._node, outcome)
 
     def conclude(self, outcome: NodeOutcome) -> None:
-        perhaps_the_last(self._node)
-        self._inner.conclude(outcome)
-        self._node.world.checker.concluded(self._node, outcome)
-        perhaps_the_last(self._node)
+        with perhaps_the_last(self._node):
+            self._inner.conclude(outcome)
+            self._node.world.checker.concluded(self._node, outcome)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sim.crew import record_of
 from sim.log import PARTITIONS
+from sim.timeline import Life
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.records import Out, Record
@@ -19,13 +18,13 @@ READS = [(POLICY.name, 0), (CREDIT.name, 0)]
 READS += [(topic, partition) for topic in (METRIC.name, OUTCOME.name) for partition in range(PARTITIONS)]
 
 
-class Governing:
+class Governing(Life):
     """Stands in for the process around one ``Governor``. There is never more than one."""
 
     def __init__(self, world: World) -> None:
+        super().__init__(world.timeline)
         self.world = world
         self.brain: Governor | None = None
-        self._life = 0
         self._positions: dict[tuple[str, int], int] = {}
         self._mono_ms = world.rng.randrange(10**6)
 
@@ -43,17 +42,15 @@ class Governing:
         world.trace.note("governor", "starts")
         self._say(brain.receive(self._new(POLICY.name, 0), self._now_ms))
         self._begin(brain)
-        self._again(brain)
+        self._again()
 
     def kill(self) -> None:
-        """Die with -9."""
         if self.brain is not None:
             self.world.trace.note("governor", "killed")
             self.brain = None
             self._life += 1
 
     def wiped(self) -> None:
-        """The topics were made anew."""
         self._positions = {}
 
     def _begin(self, brain: Governor) -> None:
@@ -64,7 +61,7 @@ class Governing:
     def _tick(self) -> None:
         brain = self.brain
         assert brain is not None
-        self._again(brain)
+        self._again()
         if not self.world.log.up:
             return
         for topic, partition in READS:
@@ -73,19 +70,14 @@ class Governing:
             self._begin(brain)
         self._say(brain.tick(self._now_ms, self.world.timeline.wall_ms))
 
-    def _again(self, brain: Governor) -> None:
-        def unless_over(what: Callable[[], None], life: int) -> None:
-            if life == self._life and self.brain is brain:
-                what()
-
-        life = self._life
-        self.world.timeline.after(TICK_MS * self.world.leisure, lambda: unless_over(self._tick, life))
+    def _again(self) -> None:
+        self.while_alive(TICK_MS * self.world.leisure, self._tick)
 
     def _new(self, topic: str, partition: int) -> list[Record]:
         entries = self.world.log.read(topic, partition, self._positions.get((topic, partition), 0))
         if entries:
             self._positions[topic, partition] = entries[-1].offset + 1
-        return [record_of(entry) for entry in entries]
+        return entries
 
     def _say(self, outs: list[Out]) -> None:
         for out in outs:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from sim.node import Node
 from sim.policies import POOLS
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
-from slacktide.schemas.qos import claims_in_vain
+from slacktide.schemas.qos import as_held
 from slacktide.streams.decisions.suppress.node_cpus import ANNOTATION_SYSTEM_QOS
 
 if TYPE_CHECKING:
@@ -68,7 +66,6 @@ class Load:
         return node
 
     def plan(self, until_ms: int) -> None:
-        """Spikes and changes of pods, until the load stands still."""
         self._until_ms = until_ms
         for node in self.world.nodes:
             self._spike(node)
@@ -102,13 +99,7 @@ class Load:
         self._again(rng.randint(5_000, 30_000), node, self._change)
 
     def leak(self, node: Node, for_ms: int | None = None) -> None:
-        """One best-effort pod after another takes memory, and does not give it back before the leak ends.
-
-        Args:
-            node: on it.
-            for_ms: None: until all leaks end.
-
-        """
+        """One best-effort pod after another takes memory until the leak ends; None: until all leaks end."""
         grow_bytes = self.world.rng.choice([GIB, 2 * GIB, 6 * GIB])
         self.world.trace.note(node.name, "leaks", f"{grow_bytes // GIB} GiB each second")
         until_ms = None if for_ms is None else self.world.timeline.now_ms + for_ms
@@ -172,8 +163,7 @@ class Load:
             grace_s=rng.choice([0, 1, 5]),
             cpuset=str(rng.randrange(node.machine.cpus)) if label in {"LSE", "LSR"} else "",
         )
-        # As the agent reports it: the kubelet runs it outside the best-effort group.
-        return msgspec.structs.replace(pod, unheld=claims_in_vain(pod))
+        return as_held(pod)  # as the agent reports it
 
     def _again(self, delay_ms: int, node: Node, what: Callable[[Node], None]) -> None:
         if self.world.timeline.now_ms + delay_ms < self._until_ms:

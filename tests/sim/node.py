@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sim.doors import CrashError, WatchedKernel, WatchedSpool
-from sim.log import Entry
-from sim.timeline import NodeClock
+from sim.timeline import Life, NodeClock
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import decode, encode
@@ -18,6 +17,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.topics import COMMAND, CREDIT, OUTCOME, POLICY, SAMPLE
+from slacktide.streams.records import Record
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -26,10 +26,11 @@ PUBLISH_EVERY_MS = 200
 CREDIT_EVERY_MS = 250
 
 
-class Node:
+class Node(Life):
     """Stands in for the process around one ``NodeAgent``."""
 
     def __init__(self, world: World, name: str, partition: int, machine: Machine, facts: NodeFacts) -> None:
+        super().__init__(world.timeline)
         self.world = world
         self.name = name
         self.partition = partition
@@ -46,7 +47,6 @@ class Node:
         self.crash_in: int | None = None
         """Kill the agent in so many steps of its acts."""
         self.settings = AgentSettings(restore_on_exit=world.rng.random() < 0.3)
-        self._life = 0
         self._command_offset = 0
         self._policy_offset = 0
         self._credit_offset = 0
@@ -61,7 +61,6 @@ class Node:
         return self.name.encode()
 
     def advance(self) -> None:
-        """Let the machine live up to now."""
         behind_ms = self.world.timeline.now_ms - self.machine.elapsed_ns // 1_000_000
         if behind_ms:
             self.machine.step(behind_ms)
@@ -115,14 +114,12 @@ class Node:
         self._unsent = None
 
     def tell_pods(self, pods: list[Pod]) -> None:
-        """The pod list that the agent reads has changed."""
         self.pods = pods
         if self.agent is not None:
             self.agent.inventory(self.facts, pods)
         self.world.checker.told(self)
 
     def consume_commands(self) -> None:
-        """Read the answers that have come in."""
         log = self.world.log
         if self.agent is None or not log.up:
             return
@@ -172,16 +169,6 @@ class Node:
             self._append(value)
         self.consume_commands()
         self.hear_policy()
-
-    def while_alive(self, delay_ms: int, what: Callable[[], None]) -> None:
-        """Do it later, unless this process has ended by then."""
-        life = self._life
-
-        def unless_over() -> None:
-            if life == self._life:
-                what()
-
-        self.world.timeline.after(delay_ms, unless_over)
 
     def _do(self, act: Callable[[NodeAgent], object]) -> None:
         """Let the agent work; what it leaves to wait for is planned. A crash ends the process."""
@@ -246,7 +233,7 @@ class Node:
         else:
             self._unsent = value
 
-    def _command(self, entry: Entry) -> None:
+    def _command(self, entry: Record) -> None:
         """As the agent's door does: other nodes' records are dropped before they are decoded."""
         if entry.key != self.key:
             return

@@ -14,6 +14,7 @@ from slacktide.schemas.topics import COMMAND, SHADOW_COMMAND
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.answering import Shadow
+from testbed.rungs import NIGHTLY
 
 
 class Shadowed(Worker):
@@ -43,7 +44,7 @@ def _commands(outs: list[Out], topic: str) -> dict[tuple[str, str, int, int], No
     return {(each.node, each.boot_id, each.seq, each.sample.offset if each.sample else -1): each for each in said}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if NIGHTLY else 2))
 def test_a_shadow_changes_nothing_in_the_world(seed: int) -> None:
     """To the last event; and a shadow of the policy in force agrees on whatever it sees."""
     agreed: list[bool] = []

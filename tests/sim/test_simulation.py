@@ -1,4 +1,4 @@
-"""Two hundred worlds and more, each from one seed: after every trouble all promises of the protocol are kept.
+"""A dozen worlds, or two thousand at night, each from one seed: after all trouble every promise is kept.
 
 ``SLACKTIDE_SEED=123 pytest -s tests/sim`` replays one of them and prints all that happened.
 """
@@ -13,9 +13,12 @@ from sim.world import World
 from slacktide.schemas.codec import decode
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import OUTCOME
+from testbed.rungs import NIGHTLY
 
 REPLAYED = os.environ.get("SLACKTIDE_SEED")
-SEEDS, AT_ONCE = 204, 17
+SEEDS, AT_ONCE = 2_040 if NIGHTLY else 12, 6
+MET = (4, 16, 25, 39)
+"""Worlds that met all of it when last looked for: they come first, which saves a minute and proves nothing."""
 CHUNKS = [range(first, first + AT_ONCE) for first in range(0, SEEDS, AT_ONCE)]
 
 
@@ -50,7 +53,7 @@ def test_every_kind_of_trouble_is_met() -> None:
         "the agent stopped before the result was known; the limit was read at its next start", "cpu.max: refused",
         "no credit", "throttled", "lifted", "frozen", "thawed", "ended", "killed",
     }  # fmt: skip
-    for seed in range(60):
+    for seed in [*MET, *range(60)]:
         for entry in World(seed).run().log.ever[OUTCOME.name]:
             outcome = decode(entry.value, NodeOutcome)
             wanted -= {outcome.reason, outcome.reason.partition(";")[0], outcome.bound}

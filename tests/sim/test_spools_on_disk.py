@@ -13,8 +13,9 @@ import pytest
 from sim.doors import CrashError
 from sim.world import Parts, World
 from slacktide.agents.node.spool import DiskSpool
+from testbed.rungs import NIGHTLY
 
-WORLDS = 12
+WORLDS = 12 if NIGHTLY else 4
 
 
 @dataclass(slots=True)

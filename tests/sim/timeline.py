@@ -17,7 +17,6 @@ class Timeline:
         self._order = 0
 
     def after(self, delay_ms: int, what: Callable[[], None]) -> None:
-        """Do it that much later."""
         self.at(self.now_ms + delay_ms, what)
 
     def at(self, when_ms: int, what: Callable[[], None]) -> None:
@@ -26,7 +25,6 @@ class Timeline:
         heapq.heappush(self._planned, (max(when_ms, self.now_ms), self._order, what))
 
     def run(self, until_ms: int) -> None:
-        """Let time pass."""
         while self._planned and self._planned[0][0] <= until_ms:
             self.now_ms, _, what = heapq.heappop(self._planned)
             what()
@@ -38,6 +36,18 @@ class Timeline:
         return WALL_AT_START_MS + self.now_ms
 
 
+class Life:
+    """Of a process: what it plans is done unless it has ended by then."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._life = 0
+
+    def while_alive(self, delay_ms: int, what: Callable[[], None]) -> None:
+        life = self._life
+        self._timeline.after(delay_ms, lambda: what() if life == self._life else None)
+
+
 class NodeClock:
     """One node's clocks. The monotonic one starts anywhere, the wall clock may be set at any time."""
 
@@ -47,7 +57,6 @@ class NodeClock:
         self._mono_at_start_ms = mono_at_start_ms
 
     def mono_ns(self) -> int:
-        """Nanoseconds of the monotonic clock."""
         return (self._mono_at_start_ms + self._timeline.now_ms) * 1_000_000
 
     def wall_ms(self) -> int:

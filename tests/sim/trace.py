@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from sim.timeline import Timeline
+
+if TYPE_CHECKING:
+    from sim.world import World
 
 
 class ComplaintError(AssertionError):
@@ -22,16 +25,9 @@ class Trace:
         self._lines: list[tuple[int, str, str, tuple[object, ...]]] = []
 
     def note(self, who: str, what: str, *facts: object) -> None:
-        """Remember one event."""
         self._lines.append((self._timeline.now_ms, who, what, facts))
 
     def complain(self, why: str, *evidence: object) -> NoReturn:
-        """Stop: with the evidence, the seed that replays it and what happened last.
-
-        Raises:
-            ComplaintError: always.
-
-        """
         raise ComplaintError(
             "\n".join([why, *map(str, evidence)])
             + f"\nat {self._timeline.now_ms} ms; replay: SLACKTIDE_SEED={self.seed} pytest -s {self._test}\n"
@@ -39,12 +35,25 @@ class Trace:
         )
 
     def fingerprint(self) -> str:
-        """Equal runs, equal fingerprints."""
         return hashlib.sha256(self.text().encode()).hexdigest()
 
     def text(self, last: int = 0) -> str:
-        """The events as lines, all or the last few."""
         lines = self._lines[-last:] if last else self._lines
         return "\n".join(
             f"{at_ms:>7} ms  {who:<10} {what:<12} {' '.join(map(str, facts))}" for at_ms, who, what, facts in lines
         )
+
+
+class Checks:
+    """What must hold in a world, or of one node of it."""
+
+    def __init__(self, world: World, node: str = "") -> None:
+        self._world, self._of = world, f"{node}: " if node else ""
+
+    @property
+    def _now_ms(self) -> int:
+        return self._world.timeline.now_ms
+
+    def _must(self, holds: bool, why: str, *evidence: object) -> None:  # noqa: FBT001 - reads as a sentence
+        if not holds:
+            self._world.trace.complain(self._of + why, *evidence)

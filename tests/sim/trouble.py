@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,7 +33,6 @@ class Trouble:
         self._outages = 0
 
     def plan(self, until_ms: int, count: int) -> list[int]:
-        """Draw so many strokes of fate; gives when they come."""
         rng = self.world.rng
         strokes: list[Callable[[], None]] = [
             self._outage, self._outage, self._wipe, self._wipe, self._bad_network, self._bad_network,
@@ -50,7 +50,6 @@ class Trouble:
         return times
 
     def end(self) -> None:
-        """Everything is whole again, and stays so."""
         world = self.world
         self._over = True
         self.loss = self.double = self.late = self.slow = self.bent = 0.0
@@ -73,7 +72,6 @@ class Trouble:
         world.publish()
 
     def on_its_way(self, out: Out) -> Out:
-        """What becomes of a worker's record."""
         if not self.bent or out.topic != COMMAND.name or self.world.rng.random() >= self.bent:
             return out
         return msgspec.structs.replace(out, value=encode(bent(self.world.rng, decode(out.value, NodeCommand))))
@@ -83,11 +81,9 @@ class Trouble:
         self.world.timeline.after(self.world.rng.randint(300, longest_ms), lambda: None if self._over else what())
 
     def long_outage(self) -> None:
-        """The log is away for minutes."""
         self._outage(600_000)
 
     def long_silence(self) -> None:
-        """An agent is away for minutes."""
         node = self._some_node()
         node.stop(kill=True)
         self._for_a_while(lambda: None if node.agent else node.boot(), 600_000)
@@ -147,20 +143,12 @@ class Trouble:
     def _slow_answers(self) -> None:
         self.slow = self.world.rng.choice([0.1, 0.5, 1.0])
         self.world.trace.note("workers", "slow", self.slow)
-
-        def fast() -> None:
-            self.slow = 0.0
-
-        self._for_a_while(fast)
+        self._for_a_while(partial(setattr, self, "slow", 0.0))
 
     def _bent_answers(self) -> None:
         self.bent = self.world.rng.choice([0.2, 1.0])
         self.world.trace.note("workers", "wrong", self.bent)
-
-        def right() -> None:
-            self.bent = 0.0
-
-        self._for_a_while(right)
+        self._for_a_while(partial(setattr, self, "bent", 0.0))
 
     def _kill_worker(self) -> None:
         process = self._some_process()
@@ -178,7 +166,9 @@ class Trouble:
         pause_ms = world.rng.randint(500, 12_000)
         world.trace.note(process.name, "pauses", f"{pause_ms} ms")
         process.paused_until_ms = world.timeline.now_ms + pause_ms
-        world.timeline.after(world.rng.randint(300, 6_000), lambda: self._session_over(process))
+        world.timeline.after(
+            world.rng.randint(300, 6_000), lambda: None if process.answering else world.crew.lock_out(process)
+        )
 
         def wakes() -> None:
             for partition in list(process.held):
@@ -188,10 +178,6 @@ class Trouble:
             )
 
         world.timeline.at(process.paused_until_ms, wakes)
-
-    def _session_over(self, process: Process) -> None:
-        if not process.answering:
-            self.world.crew.lock_out(process)
 
     def _share_out(self) -> None:
         self.world.trace.note("group", "shares out anew")
@@ -215,7 +201,6 @@ class Trouble:
             self.world.load.leak(node, for_ms)
 
     def _governor(self) -> None:
-        """It dies, and is started again."""
         self.world.governing.kill()
         self._for_a_while(self.world.governing.start, 12_000)
 

@@ -39,21 +39,16 @@ STILL_MS = 900
 
 @dataclass(slots=True)
 class Parts:
-    """The real code that is tried; a mutation test puts a broken part in its place."""
-
     agent: Callable[..., NodeAgent] = NodeAgent
     worker: Callable[[str], Worker] = Worker
     make_spool: Callable[[], Spool] = MemorySpool
     _spools: dict[str, Spool] = field(default_factory=dict)
 
     def spool(self, node: str) -> Spool:
-        """The node's spool as it is found at a start."""
         return self._spools.setdefault(node, self.make_spool())
 
 
 class World:
-    """One run."""
-
     trouble_ms = TROUBLE_MS
     nodes_least, nodes_most = 2, 4
     leisure = 1
@@ -86,12 +81,7 @@ class World:
             self.checker.watch(node)
 
     def run(self) -> World:
-        """Live through the trouble and the quiet minute; stops at the first wrong.
-
-        Raises:
-            ComplaintError: a check failed.
-
-        """
+        """Live through the trouble and the quiet minute; stops at the first wrong."""
         rng, timeline = self.rng, self.timeline
         self.publish()
         for process in self.crew.processes:
@@ -113,16 +103,13 @@ class World:
         return self
 
     def sampling_ms(self) -> int:
-        """Draw how often the agents take a sample."""
         return self.rng.choice([1000, 1000, 1000, 500])
 
     @property
     def interval_now_ms(self) -> int:
-        """Until an agent's next sample."""
         return self.interval_ms
 
     def plan(self) -> None:
-        """Draw what goes wrong."""
         self.trouble.plan(self.trouble_ms, self.rng.randint(4, 14))
         for node in self.nodes:
             self.timeline.at(self.rng.randint(5_000, 2 * self.trouble_ms), partial(self.trouble.leak, node))
@@ -151,19 +138,16 @@ class World:
                     node.while_alive(self.delay_ms(), node.consume_commands)
 
     def out(self, out: Out) -> None:
-        """A worker's record."""
         partition = 0 if out.topic in ONE_PARTITION else out.partition
         if partition is None:
             partition = crc32(out.key or b"") % PARTITIONS
         self.append(out.topic, partition, out.key, out.value)
 
     def delay_ms(self) -> int:
-        """How long a record is under way."""
         rng = self.rng
         return rng.randint(1, 10) if rng.random() >= self.trouble.late else rng.randint(10, 3000)
 
     def answer_ms(self) -> int:
-        """How long a worker takes to answer."""
         return self.rng.randint(1, 5) if self.rng.random() >= self.trouble.slow else self.rng.randint(500, 2500)
 
     def slow_ms(self) -> int:
@@ -171,7 +155,6 @@ class World:
         return self.rng.choice([5, 5, 50, 1500, 4000])
 
     def policy_of(self, policy: Policy) -> None:
-        """The operator changes the policy."""
         self.policy = policy
         self.trace.note("operator", "policy", policy.version)
         if self.log.up:

@@ -39,6 +39,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
+    sweep()
     with daemon.running() as docker:
         found = Stack(docker)
         try:
@@ -56,6 +57,13 @@ def audits() -> list[Audit]:
 def groups() -> list[Path]:
     """The groups of the stack's pods, in each hierarchy."""
     return [found for found in (CGROUPS / "slacktide", *CGROUPS.glob("*/slacktide")) if found.is_dir()]
+
+
+def sweep() -> None:
+    """Remove the groups of a stack that was killed."""
+    for group in groups():
+        for inner in sorted(group.glob("**/"), reverse=True):
+            inner.rmdir()
 
 
 def quotas() -> list[str]:
@@ -80,6 +88,7 @@ def asked(stack: Stack, query: str) -> list[Any]:
         return found
 
 
+@pytest.mark.story
 def test_from_nothing_to_the_first_suppression(stack: Stack, audits: list[Audit]) -> None:
     assert not groups()
     assert stack.typed(DRIVER) in {"cgroupfs\n", "systemd\n"}
@@ -214,6 +223,7 @@ def test_every_service_restarts_in_turn(stack: Stack) -> None:
         stack.await_well()
 
 
+@pytest.mark.story
 def test_nothing_was_lost(stack: Stack, audits: list[Audit], record_property: Callable[[str, object], None]) -> None:
     """Every sample is in the log, every one in the log is answered, and every act is told once."""
     [audit] = audits
@@ -232,6 +242,7 @@ def test_nothing_was_lost(stack: Stack, audits: list[Audit], record_property: Ca
     record_property("figures", f"{len(samples)} samples in, all answered; {len(outcomes)} outcomes out, each told once")
 
 
+@pytest.mark.story
 def test_down_leaves_nothing(stack: Stack) -> None:
     stack.typed(END)
 

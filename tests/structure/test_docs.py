@@ -121,15 +121,6 @@ def test_each_command_that_is_shown_can_be_typed(page: Path) -> None:
         assert list(unknown_in(words)) == [], words
 
 
-MAKE = re.compile(r"(?:^ {4}|`)make ([a-z][a-z0-9-]*)", re.MULTILINE)
-TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-
-
-@EACH_PAGE
-def test_each_target_of_make_that_is_shown_is_one(page: Path) -> None:
-    assert set(MAKE.findall(page.read_text())) <= TARGETS
-
-
 def test_the_index_leads_to_every_page() -> None:
     index = ROOT / "docs/index.md"
     linked = {target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", index.read_text())}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,14 @@ from testbed import rungs
 
 REQUIRE_ALL = bool(os.environ.get("SLACKTIDE_REQUIRE_ALL"))
 """A rung that this machine could run must not be skipped: what CI asks."""
+LEFT = "left out"
 OUTCOMES = ("passed", "failed", "skipped", "xfailed")
 RUNG, FIGURES = "rung", "figures"
 """Properties of a test: they come along from whichever process ran it. ``record_property("figures", "…")`` is told."""
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+"""By rung, how many tests a run does not have by its ``--ladder``."""
+MORE = {"here": "make test-all", "ci": "make nightly"}
+"""By ``--ladder``, what runs them."""
 
 
 class Account:
@@ -40,7 +46,7 @@ class Account:
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
         """Where all is required, a skip that a set-up could have avoided is a failure."""
         report: pytest.TestReport = yield
-        report.user_properties.append((RUNG, rungs.rung_of(item)))
+        report.user_properties.append((RUNG, rungs.rung_of(item).name))
         why = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else ""
         if REQUIRE_ALL and why and not hasattr(report, "wasxfail") and rungs.CANNOT not in why:
             report.outcome = "failed"
@@ -60,30 +66,51 @@ class Account:
             self._figures += [f"{report.nodeid}: {told[FIGURES]}"] if FIGURES in told else []
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Where all is required, a rung without a single test has been lost, unless it runs apart."""
+        """Where all is required, a rung without a single test has been lost."""
         config = self._config
+        if hasattr(config, "workerinput"):  # one of several processes, none of which has all
+            config.workeroutput[LEFT] = dict(config.stash.get(LEFT_OUT, {}))
+            return
         whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (
             config.option.keyword or getattr(config.option, "lf", False)
         )
-        part = hasattr(config, "workerinput")  # one of several processes, none of which has all
-        if REQUIRE_ALL and whole and not part and session.exitstatus == pytest.ExitCode.OK:
-            apart = {rungs.APART.get(str(path)) for path in config.option.ignore or ()}
+        if REQUIRE_ALL and whole and session.exitstatus == pytest.ExitCode.OK:
             ran = {rung for rung, _ in self._tally}
-            self._lost = [rung for rung in rungs.RUNGS if rung not in ran | apart]
+            self._lost = [rung.name for rung in rungs.of_ladder(self._ladder) if rung.name not in ran]
             session.exitstatus = pytest.ExitCode.TESTS_FAILED if self._lost else pytest.ExitCode.OK
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over what a process has left out; all of them have the same."""
+        self._config.stash[LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get(LEFT, {}))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name each rung with its count, and for what was left out the line that would get it."""
-        tally = self._tally
         terminalreporter.section("rungs")
-        for rung in rungs.RUNGS:
-            counts = [f"{tally[rung, outcome]} {outcome}" for outcome in OUTCOMES if tally[rung, outcome]]
-            took = f" in {self._took_s[rung]:.0f} s" if counts else ""
-            terminalreporter.line(f"{rung:<28} {', '.join(counts) or 'none'}{took}")
-        for marker, lacks in rungs.LACKS.items():
-            if tally[rungs.BY_MARKER[marker], "skipped"] and (lack := lacks()) is not None:
-                terminalreporter.line(f"{rungs.BY_MARKER[marker]}: skipped for want of {lack}")
-        for rung in self._lost:
-            terminalreporter.line(f"{rung}: failed: no test ran, and SLACKTIDE_REQUIRE_ALL asks for every rung")
+        for rung in rungs.of_ladder(self._ladder):
+            tally = [(self._tally[rung.name, outcome], outcome) for outcome in OUTCOMES]
+            if counts := ", ".join(f"{count} {outcome}" for count, outcome in tally if count):
+                terminalreporter.line(f"{rung.name:<28} {counts} in {self._took_s[rung.name]:.0f} s")
+        for rung in rungs.LADDER:
+            if (line := self._left_out(rung)) is not None:
+                terminalreporter.line(f"left out: {rung.name}: {line}")
+        for lost in self._lost:
+            terminalreporter.line(f"{lost}: failed: no test ran, and SLACKTIDE_REQUIRE_ALL asks for every rung")
         for line in self._figures:
             terminalreporter.line(line)
+
+    @property
+    def _ladder(self) -> str:
+        return str(self._config.getoption("ladder"))
+
+    def _left_out(self, rung: rungs.Rung) -> str | None:
+        """How many tests of a rung did not run, what they lack, and the command that brings it or runs them."""
+        if rung.here and self._ladder == "ci":
+            return None  # of `make test`
+        if not rung.here and self._ladder == "here":  # their folders are not even looked into
+            return f"for want of {lack}" if (lack := rung.lacks()) is not None else f"to run it: {MORE['here']}"
+        left = self._config.stash.get(LEFT_OUT, Counter[str]())[rung.name]
+        lack = rung.lacks() if left or self._tally[rung.name, "skipped"] else None
+        if lack is not None:
+            return f"{left + self._tally[rung.name, 'skipped']} tests for want of {lack}"
+        return f"{left} tests; to run them: {MORE[self._ladder]}" if left else None

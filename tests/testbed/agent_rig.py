@@ -36,7 +36,6 @@ async def agent_of(
     zones: ZonesFolders | None = None,
     train_every_ms: int = TRAIN_EVERY_MS,
 ) -> AsyncIterator[Health]:
-    """The agent of a virtual node, in this process; stopped in order at the end."""
     state = folder / "state"
     state.mkdir(exist_ok=True)
     given = dict(zip(node.arguments[::2], node.arguments[1::2], strict=True))
@@ -61,6 +60,6 @@ async def agent_of(
         yield health
     finally:
         stop.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await task
         kernel.close()

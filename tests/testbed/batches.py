@@ -40,7 +40,6 @@ def batch(
     timestamp_ms: int = 1_700_000_000_000,
     key: bytes | None = None,
 ) -> Stored:
-    """A sound batch of these values from that offset on."""
     builder = DefaultRecordBatchBuilder(
         magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
         batch_size=1 << 30,
@@ -65,7 +64,6 @@ def packed(base: int, payload: bytes, codec: str, *, count: int, like: bytes | N
 
 
 def squeezed(codec: str, payload: bytes) -> bytes:
-    """The payload as Java's clients compress it."""
     match codec:
         case "gzip":
             return gzip.compress(payload)
@@ -81,12 +79,10 @@ def squeezed(codec: str, payload: bytes) -> bytes:
 
 
 def sealed(raw: bytes | bytearray) -> bytes:
-    """With the checksum that its bytes have."""
     return bytes(raw[:CRC_AT]) + struct.pack(">I", calc_crc32c(bytes(raw[ATTRIBUTES_AT:]))) + bytes(raw[ATTRIBUTES_AT:])
 
 
 def varint(number: int) -> bytes:
-    """As records write numbers."""
     written = bytearray()
     encode_varint(number, written.append)
     return bytes(written)
@@ -99,7 +95,6 @@ def record(place: int, value: bytes, headers: bytes = b"\x00") -> bytes:
 
 
 def fetched(raw: bytes, position: int = 0) -> FetchedRecords:
-    """The reader of what one fetch brought."""
     return FetchedRecords(PLACE, FetchedBytes(raw), None, position, None, None, True, 0)
 
 
@@ -141,7 +136,6 @@ def bomb(codec: str, size_bytes: int) -> Stored:
 
 
 async def append(bootstrap: str, topic: str, partition: int, stored: Stored) -> int:
-    """Have a broker take a batch as its bytes are; returns the offset of its first record."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_request_size=4 << 20, request_timeout_ms=120_000)
     await producer.start()
     try:

@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -27,25 +26,29 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import TOPICS
 
 from . import rungs
+from .cluster.programs import Program
+from .filled import filled
 from .hosts import HERE, Host
-from .spawning import spawn
+from .reaching import needs
 
 START_S = 120.0
 LEADERS_S, WORK_S, AGAIN_S = 30.0, 120.0, 0.2
 STOP_S = 20.0
 
 
-LANE = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2
+PROCESSES_MAX = 16
+PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PROCESSES_MAX
+"""Which of the processes that run tests side by side this is."""
 _given: set[int] = set()
 
 
 def free_port() -> int:
     """A port on loopback that nobody listens on, and below those that connections going out are given.
 
-    It may be a while until somebody listens there: no port is given twice, and each of two lanes has ports of its own.
+    It may be a while until somebody listens there: no port is given twice, and each process of tests has its own.
     """
     while True:
-        port = random.randrange(10_000 + LANE, 30_000, 2)
+        port = random.randrange(10_000 + PROCESS, 30_000, PROCESSES_MAX)
         if port not in _given:
             with socket.socket() as probe, contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
@@ -141,40 +144,20 @@ def _check(answers: list[tuple[str, int]] | list[tuple[str, int, str]], fine: ty
             raise error(name)
 
 
-class _Process:
-    """A broker's process and its output; ended by pid, and by the kernel should its parent vanish."""
-
+class _Broker(Program):
     def __init__(self, kind: str, folder: Path, host: Host = HERE) -> None:
+        super().__init__(f"{kind} broker", folder / "broker.log")
         self.kind = kind
         self.folder = folder
         self.host = host
         self.bootstrap = f"{host.address}:{free_port()}"
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def cluster(self) -> Cluster:
-        """What Slacktide connects to."""
         return Cluster(self.bootstrap)
 
-    @property
-    def pid(self) -> int:
-        """Process id, for tests that look at it."""
-        assert self._process is not None, "the broker is not running"
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        """Whether its process lives."""
-        return self._process is not None and self._process.poll() is None
-
     def _spawn(self, command: list[str]) -> None:
-        assert self._process is None, "the broker is running already"
-        self._process = spawn([*self.host.prefix, *command], self.folder / "broker.log")
-        until_s = time.monotonic() + START_S
-        while not self.host.inside(self._answers):
-            if self._process.poll() is not None or time.monotonic() > until_s:
-                raise RuntimeError(f"{self.kind} broker did not start:\n{self._log_end()}")
-            time.sleep(0.05)
+        super().start([*self.host.prefix, *command], lambda: self.host.inside(self._answers), START_S)
 
     def _answers(self) -> bool:
         host, _, port = self.bootstrap.rpartition(":")
@@ -182,34 +165,21 @@ class _Process:
             return True
         return False
 
-    def _log_end(self) -> str:
-        return "\n".join((self.folder / "broker.log").read_text(errors="replace").splitlines()[-30:])
-
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """End it; no error where it is stopped already."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(how)
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        super().stop(how, STOP_S)
 
     def apply_topics(self, partitions: int | None = None, settings: Mapping[str, str] = {}) -> None:
         """Create what the table of topics lists and is not there yet; all single-partition topics stay so."""
         _administer(self.bootstrap, lambda admin: _create_topics(admin, partitions, self.bootstrap, 1, settings))
 
 
-class EmbeddedBroker(_Process):
+class EmbeddedBroker(_Broker):
     """Tansu, as the one-machine stack runs it: in memory, so that an outage forgets everything."""
 
     def __init__(self, folder: Path, host: Host = HERE) -> None:
         super().__init__("embedded", folder, host)
 
     def start(self) -> None:
-        """Start it, and return when it answers."""
         url = f"tcp://{self.bootstrap}"
         binary = str(program())
         self._spawn([binary, "broker", "--listener-url", url, "--advertised-listener-url", url])
@@ -222,38 +192,12 @@ class EmbeddedBroker(_Process):
 
 DATED_BY_CLIENTS = {"message.timestamp.type": "CreateTime"}
 """As topics were made before: a test that dates records itself needs it."""
-SERVER = """
-process.roles=broker,controller
-node.id={node}
-controller.quorum.voters={voters}
-listeners=PLAINTEXT://{bootstrap},CONTROLLER://{controller}
-advertised.listeners=PLAINTEXT://{bootstrap}
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs={folder}/data
-auto.create.topics.enable=false
-default.replication.factor={replicas}
-min.insync.replicas={insync}
-offsets.topic.replication.factor={replicas}
-offsets.topic.num.partitions=4
-transaction.state.log.replication.factor={replicas}
-transaction.state.log.min.isr={insync}
-transaction.state.log.num.partitions=4
-share.coordinator.state.topic.replication.factor={replicas}
-share.coordinator.state.topic.min.isr={insync}
-group.initial.rebalance.delay.ms=0
-group.min.session.timeout.ms=1000
-broker.heartbeat.interval.ms=500
-broker.session.timeout.ms=3000
-log.index.size.max.bytes=1048576
-file.delete.delay.ms=1000
-"""
-"""A node that is broker and controller; every internal topic is small."""
 CLUSTER = "c2xhY2t0aWRlLXRlc3RiZQ"
 REPLICAS, INSYNC = 3, 2
 
 
-class KafkaBroker(_Process):
+@needs("kafka", "attack", "stack")
+class KafkaBroker(_Broker):
     """Apache Kafka on Java; what it holds outlives an outage."""
 
     def __init__(
@@ -267,18 +211,7 @@ class KafkaBroker(_Process):
         host: Host = HERE,
         java: Sequence[str] = (),
     ) -> None:
-        """Make one that is not started yet.
-
-        Args:
-            folder: for its data and its output.
-            node: its number in the cluster.
-            controllers: by number the addresses of all nodes' controllers; None: it is alone.
-            format_options: what its tool that makes the folder is told besides.
-            settings: of the broker, instead of those above or beside them.
-            host: where it runs.
-            java: options of its JVM, beside those that make it start quickly; the last of a kind holds.
-
-        """
+        """Not started yet; without ``controllers``, by number, it is alone. Of settings of a name the last holds."""
         super().__init__("kafka", folder, host)
         self._options = tuple(java)
         controllers = controllers or {node: f"{host.address}:{free_port()}"}
@@ -286,7 +219,8 @@ class KafkaBroker(_Process):
         self._heap_mb = 512 if alone else 256
         self._properties = folder / "server.properties"
         self._properties.write_text(
-            SERVER.format(
+            filled(
+                "kafka.properties",
                 bootstrap=self.bootstrap,
                 node=node,
                 controller=controllers[node],
@@ -312,11 +246,9 @@ class KafkaBroker(_Process):
             raise RuntimeError(f"{main} failed:\n{done.stdout}{done.stderr}")
 
     def start(self) -> None:
-        """Start it, and return when it answers."""
         self._spawn(self._command("kafka.Kafka", str(self._properties)))
 
     def forget(self) -> None:
-        """Lose all topics and what is in them; the process stays."""
         _administer(self.bootstrap, _delete_topics)
 
     def delete(self, topic: str) -> None:
@@ -328,7 +260,6 @@ class KafkaBroker(_Process):
         _administer(self.bootstrap, delete)
 
     def topics(self) -> set[str]:
-        """The topics that are there by now, but for the broker's own."""
         found: set[str] = set()
 
         async def ask(admin: AIOKafkaAdminClient) -> None:
@@ -338,16 +269,9 @@ class KafkaBroker(_Process):
         return found
 
 
+@needs("kafka", "attack", "stack")
 class KafkaCluster:
-    """Three brokers; what is acknowledged by all in-sync replicas outlives any one of them.
-
-    Args:
-        folder: for their data.
-        hosts: where each of them runs.
-        asking: where the one stands who asks them.
-        java: options of their JVMs.
-
-    """
+    """Three brokers; what is acknowledged by all in-sync replicas outlives any one of them."""
 
     def __init__(
         self,
@@ -372,7 +296,6 @@ class KafkaCluster:
 
     @property
     def cluster(self) -> Cluster:
-        """What Slacktide connects to."""
         return Cluster(self.bootstrap)
 
     def start(self) -> None:
@@ -392,11 +315,9 @@ class KafkaCluster:
         self._administer(lambda admin: _create_topics(admin, partitions, self.bootstrap, REPLICAS, {}))
 
     def forget(self) -> None:
-        """Lose all topics and what is in them."""
         self._administer(_delete_topics)
 
     def leader_of(self, topic: str, partition: int) -> KafkaBroker:
-        """The broker that leads a partition now."""
         found: list[KafkaBroker] = []
 
         async def ask(admin: AIOKafkaAdminClient) -> None:

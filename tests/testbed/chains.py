@@ -18,7 +18,6 @@ from testbed.samples import BOOT, FACTS, PODS, START_MS, SUPPRESS, keyframe, sam
 
 
 def logged(body: Message | None, topic: Topic, *, key: str, offset: int = 0, at_ms: int = START_MS) -> Record:
-    """One record, in partition 0."""
     value = None if body is None else encode(body)
     return Record(topic=topic.name, partition=0, offset=offset, timestamp_ms=at_ms, key=key.encode(), value=value)
 
@@ -40,19 +39,16 @@ class Chain:
         return self.facts.name
 
     def publish(self, policy: Policy) -> None:
-        """Put a policy into force, in the log and for the worker."""
         self.policy = policy
         self.worker.policy(self.put(policy, POLICY, key=KEY))
 
     def put(self, body: Message, topic: Topic, *, key: str = "", at_ms: int = START_MS) -> Record:
-        """Append one record."""
         offset = sum(record.topic == topic.name for record in self.records)
         record = logged(body, topic, key=key or self.node, offset=offset, at_ms=at_ms)
         self.records.append(record)
         return record
 
     def append(self, out: Out, at_ms: int) -> None:
-        """What the worker says, as the log takes it."""
         offset = sum(one.topic == out.topic for one in self.records)
         self.records.append(
             Record(topic=out.topic, partition=0, offset=offset, timestamp_ms=at_ms, key=out.key, value=out.value)
@@ -82,7 +78,6 @@ class Chain:
 
 
 def outcome(seq: int = 1, **changes: Any) -> NodeOutcome:
-    """What came of an act on the limit, unless said."""
     fields: dict[str, Any] = {
         "node": "node-1",
         "boot_id": BOOT,
@@ -101,7 +96,6 @@ def outcome(seq: int = 1, **changes: Any) -> NodeOutcome:
 
 
 def evicted(seq: int, name: str = "etl-x2lqp", namespace: str = "jobs", **changes: Any) -> NodeOutcome:
-    """A pod was evicted for memory."""
     terms = {"capacity_bytes": 100, "threshold_pct": 70, "lower_pct": 65, "used_bytes": 83, "used_pct": 83}
     fields: dict[str, Any] = {
         "rule": "BEMemoryEvict",
@@ -114,5 +108,4 @@ def evicted(seq: int, name: str = "etl-x2lqp", namespace: str = "jobs", **change
 
 
 def outcome_record(body: NodeOutcome, offset: int = 0) -> Record:
-    """In its topic, when it was said."""
     return logged(body, OUTCOME, key=body.node, offset=offset, at_ms=body.acted_ms)

@@ -40,7 +40,6 @@ LINE_PCT = 90.0
 
 
 def policy(suppress_pct: int, evict_pct: int, satisfied_pct: int | None = None) -> Policy:
-    """Two thresholds, and whether pods go that get less CPU than this; everything else is the reference's default."""
     threshold = ResourceThreshold(
         enable=True,
         cpu_suppress_policy="cfsQuota",
@@ -67,7 +66,6 @@ class Loads:
 
     @classmethod
     def drawn(cls, seed: Sequence[int], steps: int, surge_each_s: float = 400) -> Loads:
-        """By a seed; surges of memory come so often on average."""
         dice = np.random.default_rng(list(seed))
         bursts = np.zeros(steps)
         for at in np.flatnonzero(dice.random(steps) < STEP_S / 120):
@@ -113,8 +111,6 @@ def _waves(dice: np.random.Generator, steps: int, mean: float, sd: float, tau_s:
 
 @dataclass
 class Node:
-    """One node, and an agent that does what the answers say at once."""
-
     name: str
     loads: Loads
     policy: Policy
@@ -212,7 +208,6 @@ class Node:
         return record_of(sample, pods)
 
     def decide(self) -> None:
-        """Decide the newest sample as worker and agent do, and do it at once."""
         decision = decide_node(self.newest, self._facts, list(self._pods.values()), self.policy)
         limits, held = decision.limits.limits, self.newest.limits
         if decision.limits.answer == "set" and limits is not None:
@@ -229,7 +224,6 @@ class Node:
 
 
 def record_of(sample: NodeSample, pods: Sequence[Pod]) -> Record:
-    """As an agent sends it."""
     return Record(
         topic=SAMPLE_COLUMNS.name, partition=0, offset=0, timestamp_ms=sample.observed_ms,
         key=sample.node.encode(), value=encoded(sample, pods),
@@ -273,17 +267,7 @@ class Foretold:
 
 def calibrate(recorded: Policy, other: Policy, runs: Sequence[int], *, nodes: int = 3, steps: int = 450,
               later: bool = False) -> list[Foretold]:  # fmt: skip
-    """Record one policy, foretell the other from the log, then let the other one act.
-
-    Args:
-        recorded: what acts while the log is written.
-        other: what is foretold.
-        runs: seeds.
-        nodes: of each run.
-        steps: of ``STEP_S`` each.
-        later: let the other one meet new loads of the same kind, not the recorded ones.
-
-    """
+    """Record one policy, foretell the other, then let that one act: on the recorded loads, or ``later`` on new ones."""
     seeds = [(of_run, number) for of_run in runs for number in range(nodes)]
     _, log = run(recorded, seeds, steps)
     tried = foretold(recorded, other, log)
@@ -298,7 +282,6 @@ def calibrate(recorded: Policy, other: Policy, runs: Sequence[int], *, nodes: in
 
 
 def foretold(recorded: Policy, other: Policy, log: Iterable[Record]) -> Tried:
-    """What a log by one policy comes to by another one."""
     written = msgspec.structs.replace(policy_record(recorded), timestamp_ms=START_MS - 1)
     trials = Trials(Policies([written]), [other], line_pct=LINE_PCT)
     for record in log:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +22,13 @@ from slacktide.streams.kafka import partition_of
 from slacktide.streams.records import Record
 from testbed.brokers import free_port
 from testbed.chains import Chain, evicted, logged
+from testbed.cluster.programs import answers
 from testbed.job_events import SLIDE, folded
 from testbed.job_events import pod as pod_of
 from testbed.one_machine import eventually
 from testbed.parts import SLACKTIDE
 from testbed.queue_log import FLAVOR, Log, local, queue, term, workload
+from testbed.reaching import needs
 from testbed.samples import FACTS, START_MS
 from testbed.spawning import spawn
 
@@ -43,19 +43,16 @@ HOSTILE = (HTML, "\u202egnp.exe", "\x1b[2Jred")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What the tests look at."""
-
     url: str
 
 
 @contextlib.contextmanager
 def console(folder: Path, bootstrap: str, *more: str, store: Path | None = None) -> Iterator[str]:
-    """Its URL; told to stop at the end, and it does."""
     url, log = f"127.0.0.1:{free_port()}", folder / "console.log"
     arguments = ["--bootstrap", bootstrap, "--listen", url, "--store", str(store or folder / "history"), *more]
     process = spawn([SLACKTIDE, "console", *arguments], log)
     try:
-        assert eventually(lambda: answers(f"http://{url}/live"), 20), log.read_text()
+        assert eventually(lambda: answers(f"http://{url}/live"), 60), log.read_text()
         yield f"http://{url}"
         assert process.poll() is None, log.read_text()
     finally:
@@ -63,16 +60,9 @@ def console(folder: Path, bootstrap: str, *more: str, store: Path | None = None)
         assert process.wait(END_S) == 0, log.read_text()
 
 
-def answers(url: str) -> bool:
-    """Whether it says 200."""
-    with contextlib.suppress(OSError, urllib.error.URLError), urllib.request.urlopen(url, timeout=2) as answer:
-        return bool(answer.status == 200)
-    return False
-
-
+@needs("browser")
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
-    """The browser, without a window."""
     with sync_playwright() as playwright:
         sandboxed = [] if os.geteuid() else ["--no-sandbox"]
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=sandboxed)
@@ -101,7 +91,6 @@ def page_of(browser: Browser, url: str, **context: object) -> Iterator[Page]:
 
 
 def texts(page: Page, selector: str) -> Sequence[str]:
-    """Of all that match."""
     return page.locator(selector).all_inner_texts()
 
 

@@ -1,24 +1,11 @@
-"""Machines, and cases of ``slacktide calc``, for the tests of CPU suppress and CPU burst."""
-
-import json
-from functools import cache
+"""Machines, for the tests of CPU suppress and CPU burst."""
 
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.inventory import Processor
 
-calculation = cache(Calculation)
 labels = st.sampled_from([None, "", "LSE", "LSR", "LS", "BE", "SYSTEM", "lse", "weird"])
 """QoS labels as written: absent, known and unknown."""
-
-
-def answered(name: str, case: dict) -> dict:
-    """What ``slacktide calc NAME`` says about a case, less its name."""
-    line = json.dumps({"name": "case", "input": case})
-    answer = json.loads(calculation(name).answer(line).line)
-    assert answer.pop("name") in {"case", None}
-    return answer
 
 
 def machine(*, sockets: int = 1, numa_nodes: int = 1, cores: int = 4, threads: int = 2) -> list[Processor]:

@@ -11,7 +11,6 @@ from testbed.parts import Part
 
 @contextlib.contextmanager
 def decider(bootstrap: str, folder: Path, name: str = "one") -> Iterator[Part]:
-    """Started; killed in the end."""
     arguments = ["queue", "run", "--bootstrap", bootstrap, "--process-name", name, "--session-timeout", "1.5"]
     part = Part(name, folder, arguments)
     part.start()

@@ -1,34 +1,20 @@
 """Clusters for the tests of load-aware descheduling: nodes of 1000 millicores and 1000 bytes, so percents are easy."""
 
-import json
-from functools import cache
 from math import inf
 from random import Random
 
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.inventory import Pod
 from slacktide.streams.decisions.load.load_aware_classify import (
     Band,
     LoadedNode,
     PlacedPod,
-    Survey,
     SurveyPolicy,
     survey,
 )
-from slacktide.streams.decisions.load.load_aware_descheduling import Descheduled, PassState, deschedule
+from slacktide.streams.decisions.load.load_aware_descheduling import Descheduled
 from slacktide.streams.decisions.load.load_aware_phase import DeschedulingPolicy
-
-calculation = cache(Calculation)
-
-
-def answered(case: dict) -> dict:
-    """What ``slacktide calc load_aware_descheduling`` says about a case, less its name."""
-    line = json.dumps({"name": "case", "input": case})
-    answer = json.loads(calculation("load_aware_descheduling", explain=True).answer(line).line)
-    assert answer.pop("name") in {"case", None}
-    return answer
 
 
 def pod(
@@ -59,8 +45,6 @@ def node(
     name: str,
     *pods: PlacedPod,
     system: int = 0,
-    besides: dict[str, int] | None = None,
-    capacity: dict[str, int] | None = None,
     age_s: float | None = 10,
     schedulable: bool = True,
     most: dict[str, int] | None = None,
@@ -71,50 +55,23 @@ def node(
     return LoadedNode(
         name=name,
         allocatable=has,
-        capacity=has if capacity is None else capacity,
+        capacity=has,
         schedulable=schedulable,
         pods=pods,
-        used_besides=[{"cpu": system}, besides or {}],
+        used_besides=[{"cpu": system}],
         metric_age_s=age_s,
         **(most or {}),
     )
 
 
-def band(low: float | None = None, high: float | None = None) -> Band:
-    """Of CPU; None: there is no such threshold."""
-    return Band(
-        low={} if low is None else {"cpu": low},
-        high={} if high is None else {"cpu": high},
-    )
-
-
-def policy(whole: tuple = (30, 60), prod: tuple = (), **more) -> SurveyPolicy:
+def policy(whole: tuple = (30, 60), prod: tuple = ()) -> SurveyPolicy:
     """Low and high percents of CPU; () sets no threshold."""
-    return SurveyPolicy(whole=band(*whole), prod=band(*prod), **more)
-
-
-def classes(seen: Survey) -> dict[str, list[str]]:
-    """The names of the nodes of each class that has any."""
-    return {name: [one.node.name for one in nodes] for name, nodes in seen.classes.items() if nodes}
+    bands = [Band(low={"cpu": of[0]}, high={"cpu": of[1]}) if of else Band(low={}, high={}) for of in (whole, prod)]
+    return SurveyPolicy(whole=bands[0], prod=bands[1])
 
 
 def victims(done: Descheduled) -> list[str]:
     return [one.pod.pod.name for one in done.evictions]
-
-
-def one_pass(*nodes: LoadedNode, by: SurveyPolicy | None = None, **how) -> Descheduled:
-    """A pass that does not wait; ``how`` are fields of the descheduling policy."""
-    said = {"consecutive_abnormalities": 1, "node_fit": False} | how
-    return deschedule(survey(nodes, by or policy()), DeschedulingPolicy(**said), PassState())
-
-
-def passes(count: int, seen: Survey, how: DeschedulingPolicy) -> list[Descheduled]:
-    """So many passes over a cluster that stays as it is."""
-    done, state = [], PassState()
-    for _ in range(count):
-        done.append(deschedule(seen, how, state))
-        state = done[-1].state
-    return done
 
 
 # Few and round figures, so that boundaries and ties are met.

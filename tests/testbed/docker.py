@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
+from testbed.filled import filled
+
 
 @dataclass
 class Running:
@@ -69,7 +71,6 @@ class DockerServer:
         return 200, json.dumps(body).encode()
 
     def close(self) -> None:
-        """Leave the socket without anybody behind it, as a Docker that was stopped does."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -79,13 +80,6 @@ def _listed(one: Running) -> dict[str, object]:
     return {
         "Id": one.id,
         "Names": [f"/{one.name}"],
-        "Image": "shop:1",
-        "Command": "serve",
-        "Created": 1767323045,
-        "Ports": [],
         "Labels": one.labels,
-        "State": "running",
-        "Status": "Up 2 hours",
-        "HostConfig": {"NetworkMode": "default"},
-        "Mounts": [],
+        **json.loads(filled("docker-container.json")),
     }

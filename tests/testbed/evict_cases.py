@@ -14,22 +14,11 @@ from slacktide.schemas.qos import BANDS, QOS_CLASSES
 from slacktide.streams.decisions.evict.evict_candidates import EvictPod
 from slacktide.streams.decisions.evict.evict_tasks import Evictions
 
-_OF_POD = frozenset(Pod.__struct_fields__) | {"qos", "band"}
-
 
 def be(name: str, **more: Any) -> EvictPod:
-    """A running best-effort batch pod of priority 5500 that allows eviction; ``more`` are fields of both records.
-
-    Short names: ``qos`` and ``band`` are the labels, ``batch_cpu``, ``mid_mem`` and so on are requests.
-    """
-    requests = {}
-    for short in [band + measure for band in ("", "batch_", "mid_", "free_") for measure in ("cpu", "mem")]:
-        if short in more:
-            requests[short + ("_milli" if short.endswith("cpu") else "_bytes")] = more.pop(short)
-    of_pod = {name: more.pop(name) for name in list(more) if name in _OF_POD}
-    labels = {"qos_label": of_pod.pop("qos", "BE"), "priority_class_label": of_pod.pop("band", None)}
-    fields = {"priority": 5500, "requests": Resources(**requests), "eviction_enabled": True} | labels | of_pod
-    return EvictPod(pod=Pod(uid=name, namespace="jobs", name=name, **fields), **more)
+    """A running best-effort batch pod that allows eviction."""
+    pod = Pod(uid=name, namespace="jobs", name=name, qos_label="BE", priority=5500, eviction_enabled=True)
+    return EvictPod(pod=pod, **more)
 
 
 def names(pods: Iterable[EvictPod]) -> list[str]:

@@ -24,8 +24,6 @@ class ExportedPod:
 
 
 class Exporter:
-    """Serves /metrics on loopback."""
-
     def __init__(self, node: str, cpus: int, mem_bytes: int, pods: Sequence[ExportedPod]) -> None:
         self._node, self._cpus, self._mem_bytes, self._pods = node, cpus, mem_bytes, pods
         outer = self
@@ -56,7 +54,6 @@ class Exporter:
         self._thread.join()
 
     def lines(self) -> Iterator[str]:
-        """All series as they are now."""
         node = f'node="{self._node}"'
         for kind in ("capacity", "allocatable"):
             yield f'kube_node_status_{kind}{{{node},resource="cpu",unit="core"}} {self._cpus}'

@@ -15,7 +15,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.sample import NodeSample
 from testbed.history.answers import decided
 from testbed.samples import keyframe, sample
-from testbed.stream_rig import Rig, Shell, until
+from testbed.stream_rig import Rig, until
 
 NODES = [f"node-{number}" for number in range(4)]
 EVERY_S = 0.01
@@ -39,14 +39,12 @@ class Feed:
             await asyncio.sleep(self._every_s)
 
     async def stop(self) -> list[NodeSample]:
-        """End it in mid-stream; what it sent."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         return self.sent
 
 
 def agree(answers: Mapping[object, Sequence[NodeCommand]]) -> bool:
-    """Whether all answers to a sample decide the same under the same id: then an agent acts on one of them."""
     return all(len({decided(each) for each in several}) == 1 for several in answers.values())
 
 
@@ -67,24 +65,20 @@ class Workers:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Kill what still runs, also what is stopped."""
         for process in self._running.values():
             process.kill()
             process.wait()
 
-    def start(self, shell: Shell, name: str) -> int:
-        """Start one; its process id."""
-        self._running[name] = self.rig.process(shell, name)
+    def start(self, name: str) -> int:
+        self._running[name] = self.rig.process(name)
         return self._running[name].pid
 
     def tell(self, name: str, what: signal.Signals) -> None:
-        """Send it a signal; where that ends it, wait for its end."""
         self._running[name].send_signal(what)
         if what == signal.SIGKILL:
             self._running[name].wait()
 
     async def answering(self, *names: str, last: int = 50) -> None:
-        """Wait until the last answers are of these workers, and of all of them."""
         await until(lambda: self._lately(last) == set(names), f"{', '.join(names)} answer")
 
     def _lately(self, last: int) -> set[str]:

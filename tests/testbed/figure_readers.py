@@ -33,20 +33,17 @@ class FigureReaders:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        """Begin to read."""
         self._tasks = [asyncio.create_task(part.run()) for part in self._parts]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def frozen(self) -> set[str]:
-        """Nodes that are known, and frozen for either."""
         now_s = self._clock.mono_ns() / 1e9
         known = {*self._writing.metrics._last, *self._writing.allocatables._last}
         latest = (self._writing.metrics, self._writing.allocatables)
@@ -54,7 +51,6 @@ class FigureReaders:
         return written | {name for name, node in self._view._nodes.items() if node.view(now_s).silent == "frozen"}
 
     def fresh(self) -> set[str]:
-        """Nodes that are fresh for both."""
         now_s = self._clock.mono_ns() / 1e9
         sold = {node for node in self._writing.allocatables._last if self._writing.allocatables.of(node, now_s)}
         measured = {node for node in sold if self._writing.metrics.of(node, now_s)}

@@ -32,8 +32,6 @@ FITTED = Behaviour(
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of a real run."""
-
     run: int
     policy: tuple[int, int]
     """Thresholds of suppression and of eviction, percent."""
@@ -66,7 +64,6 @@ def fit(steps: Sequence[Step]) -> dict[str, Fit]:
 
 
 def limit_milli(limits: Limits | None) -> float | None:
-    """What a quota lets pods use; None: anything."""
     if limits is None or limits.be_cfs_quota_us is None:
         return None
     return limits.be_cfs_quota_us * 1_000 / limits.be_cfs_period_us

@@ -26,7 +26,6 @@ WALL_MS = 1_800_000_000_000
 
 
 def policy_record(budget: EvictionBudget, node_proof: Mode = "off") -> Record:
-    """A policy with this budget."""
     policy = Policy(version="", eviction_budget=budget, node_proof=node_proof)
     return _record(POLICY.name, KEY.encode(), encode(versioned(policy)), 0)
 
@@ -54,7 +53,6 @@ def outcome_record(
 
 
 def lease_of(out: Out) -> EvictionCredit:
-    """The lease in a record that a governor wrote."""
     return decode(out.value, EvictionCredit)
 
 
@@ -101,7 +99,6 @@ class Cluster:
         self._begin(self.governor)
 
     def wait(self, wait_ms: int) -> None:
-        """Let time pass, with ticks."""
         until_ms = self.now_ms + wait_ms
         while self.now_ms < until_ms:
             self.now_ms = min(until_ms, self.now_ms + TICK_MS)
@@ -129,12 +126,10 @@ class Cluster:
         return done
 
     def repeat_outcomes(self) -> None:
-        """What was said is said again."""
         for record in self._outcomes[-5:]:
             self._append(record)
 
     def take_over(self, gap_ms: int, *, same: bool, zombie: bool) -> None:
-        """The governor ends, and after a while another one, or itself, begins."""
         before, self._governed = self.governor, False
         self.now_ms += gap_ms
         self._deliver()

@@ -22,30 +22,9 @@ from slacktide.schemas.access import PARTS
 from slacktide.schemas.connection import Cluster, parse
 
 from .brokers import KafkaBroker, free_port
+from .filled import filled
 from .kubelet import Certificates
 
-GUARDED = """
-listeners=PLAINTEXT://{bootstrap},CONTROLLER://{controller},LOGIN://{login},MUTUAL://{mutual},ALIAS://{alias}
-advertised.listeners=PLAINTEXT://{bootstrap},LOGIN://{login},MUTUAL://{mutual},ALIAS://localhost:{alias_port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_SSL,MUTUAL:SSL,ALIAS:SASL_SSL
-sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
-listener.name.login.plain.sasl.jaas.config={java}.plain.PlainLoginModule required user_{reader}="{password}";
-listener.name.login.scram-sha-256.sasl.jaas.config={java}.scram.ScramLoginModule required;
-listener.name.login.scram-sha-512.sasl.jaas.config={java}.scram.ScramLoginModule required;
-listener.name.alias.sasl.enabled.mechanisms=SCRAM-SHA-512
-listener.name.alias.scram-sha-512.sasl.jaas.config={java}.scram.ScramLoginModule required;
-listener.name.login.oauthbearer.sasl.jaas.config={java}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="kafka";
-ssl.keystore.type=PEM
-ssl.keystore.location={folder}/broker.pem
-ssl.truststore.type=PEM
-ssl.truststore.location={ca}
-listener.name.mutual.ssl.client.auth=required
-ssl.principal.mapping.rules=RULE:^CN=client$/{reader}/
-authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
-super.users=User:ANONYMOUS
-"""  # noqa: E501
-"""Whoever comes without a name, as the tests' own questions and the broker itself do, may do all."""
-JAVA = "org.apache.kafka.common.security"
 READER, PASSWORD = "slacktide-reader", "open=#sesame"
 LITERAL, ALLOW, DENY = 3, 3, 2
 RESOURCES = {"topic": 2, "group": 3, "cluster": 4}
@@ -71,14 +50,14 @@ class GuardedKafka(KafkaBroker):
         pair = self.certificates.server_key, self.certificates.server
         (folder / "broker.pem").write_text("".join(path.read_text() for path in pair))
         controller = self._properties.read_text().partition("CONTROLLER://")[2].partition("\n")[0]
-        lines = GUARDED.format(
+        lines = filled(
+            "kafka-guarded.properties",
             bootstrap=self.bootstrap,
             controller=controller,
             login=self.login,
             mutual=self.mutual,
             alias=self.alias,
             alias_port=self.alias.partition(":")[2],
-            java=JAVA,
             reader=READER,
             password=PASSWORD,
             folder=folder,
@@ -93,7 +72,6 @@ class GuardedKafka(KafkaBroker):
         """By the name of a part the brokers as it reaches them; the file is ``doors[name].security.file``."""
 
     def as_user(self, user: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
-        """What a file says for a login with a password."""
         return {
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(self.certificates.ca),

@@ -13,8 +13,6 @@ def _here(work: Callable[[], Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A place with an address."""
-
     address: str = "127.0.0.1"
     prefix: tuple[str, ...] = ()
     """The command that runs a program there."""

@@ -31,7 +31,6 @@ def pod(name: str, phase: str = "Running", **other: Any) -> JobPodFacts:
 
 
 def event(*, job: str = "j", at: int = 0, **other: Any) -> JobEvent:
-    """An event of a Job."""
     return JobEvent(uid=job, namespace="jobs", name=job, observed_ms=at, **other)
 
 
@@ -55,7 +54,6 @@ def by_type(status: JobStatus) -> dict[str, tuple[str, str]]:
 
 
 def records(events: list[JobEvent]) -> list[Record]:
-    """A partition."""
     return [
         Record(topic=JOB_POD.name, partition=0, offset=offset, timestamp_ms=0, key=one.uid.encode(), value=encode(one))
         for offset, one in enumerate(events)
@@ -73,12 +71,10 @@ class KilledWorker:
         self.start()
 
     def start(self) -> None:
-        """As after a kill."""
         self._folder = Folder(0, self._statuses)
         self._position = self._cursor
 
     def fold(self, count: int) -> None:
-        """Read so many records."""
         assert not self._folder.take(self._log[self._position : self._position + count], 0), "no dead letters"
         self._position = min(len(self._log), self._position + count)
 

@@ -12,6 +12,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from testbed.filled import filled
+
 TOKEN = "first-token"
 
 
@@ -36,8 +38,6 @@ def _openssl(command: str) -> None:
 
 
 class KubeletServer:
-    """Answers ``GET /pods`` for whoever has the right token or a client certificate; ``manner`` says how."""
-
     def __init__(self, certificates: Certificates) -> None:
         self.token = TOKEN
         self.allowed = True
@@ -92,7 +92,6 @@ class KubeletServer:
             getattr(self, f"_{self.manner}")(request)
 
     def close(self) -> None:
-        """Answer nobody any more, nor over what was kept."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -155,51 +154,4 @@ def _say(request: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
 
 def pod(name: str, *, qos: str = "LS", cpu: str = "1", container: str = "0a" * 32) -> dict[str, object]:
     """A pod as a kubelet lists it, in shape and fields as one of Kubernetes 1.34 did."""
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "shop",
-            "uid": f"uid-{name}",
-            "resourceVersion": "512",
-            "creationTimestamp": "2026-01-02T03:04:05Z",
-            "labels": {"app": name, "koordinator.sh/qosClass": qos},
-            "annotations": {
-                "kubernetes.io/config.seen": "2026-01-02T03:04:05.6Z",
-                "kubernetes.io/config.source": "api",
-            },
-        },
-        "spec": {
-            "volumes": [],
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "shop:1",
-                    "resources": {"limits": {"memory": "1Gi"}, "requests": {"cpu": cpu, "memory": "1Gi"}},
-                    "terminationMessagePath": "/dev/termination-log",
-                    "imagePullPolicy": "Never",
-                }
-            ],
-            "restartPolicy": "Always",
-            "terminationGracePeriodSeconds": 30,
-            "nodeName": "node-0",
-            "priority": 9500,
-        },
-        "status": {
-            "phase": "Running",
-            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:06Z"}],
-            "podIP": "10.88.0.4",
-            "containerStatuses": [
-                {
-                    "name": "main",
-                    "state": {"running": {"startedAt": "2026-01-02T03:04:06Z"}},
-                    "lastState": {},
-                    "ready": True,
-                    "restartCount": 0,
-                    "image": "shop:1",
-                    "containerID": f"containerd://{container}",
-                    "started": True,
-                }
-            ],
-            "qosClass": "Burstable",
-        },
-    }
+    return json.loads(filled("pod.json", name=name, qos=qos, cpu=cpu, container=container))

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from testbed.delay import Delay
 from testbed.hosts import Host
+from testbed.reaching import needs
 
 NAMED = "slacktide-lan"
 NAMESPACES = Path("/run/netns")
@@ -25,9 +26,8 @@ TUN, TABLE, BACK_FIRST, DELAYED_NEXT = "delay0", "77", "10", "20"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+@needs("netns")
 class Lan:
-    """Hosts that reach each other through one router, where the faults are."""
-
     def __init__(self) -> None:
         self._router = f"{NAMED}-{os.getpid()}-router"
         self.hosts: dict[str, Host] = {}
@@ -46,7 +46,6 @@ class Lan:
         self._stack.close()
 
     def join(self, name: str) -> Host:
-        """Make one more host."""
         number, namespace = len(self.hosts) + 1, f"{NAMED}-{os.getpid()}-{name}"
         gateway, address = f"10.77.{number}.1", f"10.77.{number}.2"
         self._add(namespace)
@@ -62,17 +61,14 @@ class Lan:
         return self.hosts[name]
 
     def cut(self, one: str, other: str) -> None:
-        """Nothing passes, in either direction."""
         self.lose(one, other, 1.0)
         self.lose(other, one, 1.0)
 
     def lose(self, sender: str, receiver: str, part: float) -> None:
-        """A part of the packets from one to the other is lost."""
         chance = [] if part >= 1 else ["-m", "statistic", "--mode", "random", "--probability", str(part)]
         self._in_router("iptables", "-w", "-A", "FORWARD", *self._between(sender, receiver), *chance, "-j", "DROP")
 
     def slow(self, one: str, other: str, delay_ms: int) -> None:
-        """Packets take so much longer, each way."""
         if self._delay is None:
             self._delay = self._inside(self._router, lambda: Delay(TUN))
             run("ip", "-n", self._router, "link", "set", TUN, "up")
@@ -111,24 +107,13 @@ class Lan:
 
 
 def enter(namespace: str) -> None:
-    """Move this thread alone into a namespace.
-
-    Raises:
-        OSError: the kernel refuses.
-
-    """
+    """Move this thread alone into a namespace."""
     with (NAMESPACES / namespace).open() as opened:
         if _libc.setns(opened.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"setns {namespace}")
 
 
 def run(*command: str, check: bool = True) -> int:
-    """Run a tool; its exit code.
-
-    Raises:
-        RuntimeError: it fails and must not.
-
-    """
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if check and done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -136,7 +121,6 @@ def run(*command: str, check: bool = True) -> int:
 
 
 def sweep() -> None:
-    """Remove namespaces of processes that are gone."""
     for left in NAMESPACES.glob(f"{NAMED}-*") if NAMESPACES.is_dir() else ():
         pid = left.name.removeprefix(f"{NAMED}-").partition("-")[0]
         if not Path("/proc", pid).exists():

@@ -45,9 +45,9 @@ EXACT = LoadAwareArgs(factors=Factors(100, 100))
 calculation = cache(Calculation)
 
 
-def answered(name: str, case: object, *, explain: bool = False) -> dict:
-    """What ``slacktide calc NAME`` says about a case, less its name."""
-    answer = json.loads(calculation(name, explain=explain).answer(json.dumps({"name": "case", "input": case})).line)
+def answered(rule: str, case: object) -> dict:
+    """What ``slacktide calc RULE`` says about a case, less its name."""
+    answer = json.loads(calculation(rule).answer(json.dumps({"name": "case", "input": case})).line)
     assert answer.pop("name") in {"case", None}
     return answer
 
@@ -78,45 +78,16 @@ def asked(
     return LoadAwarePod(pod=pod, **said)
 
 
-def report(
-    used: tuple[int, int] | None = (0, 0),
-    pods: dict[str, tuple[int, int]] | None = None,
-    *,
-    updated_s: float | None = T,
-    interval_s: int = 60,
-    system: tuple[int, int] = (0, 0),
-    aggregated: dict[tuple[str, int], tuple[int, int]] | None = None,
-    prod: bool = True,
-) -> NodeReport:
-    """A report.
-
-    Args:
-        used: by the node, CPU and memory; None: it says nothing of the node as a whole.
-        pods: use by name.
-        updated_s: when; None: it has no time.
-        interval_s: between reports.
-        system: what the system used.
-        aggregated: statistics by kind and duration.
-        prod: whether its pods were taken for production.
-
-    """
-    node = used and NodeUse(
-        use=Amounts(*used),
-        system=Amounts(*system),
-        aggregated={Aggregation(*key): Amounts(*use) for key, use in (aggregated or {}).items()},
-    )
-    measured = {("default", name): PodUse(Amounts(*use), prod) for name, use in (pods or {}).items()}
-    return NodeReport(updated_s=updated_s, interval_s=interval_s, node=node or None, pods=measured)
+def report(used: tuple[int, int] | None = (0, 0), pods: dict[str, tuple[int, int]] | None = None) -> NodeReport:
+    """What the node used (None: nothing is known of it as a whole), and production pods by name."""
+    node = used and NodeUse(use=Amounts(*used), system=Amounts(), aggregated={})
+    measured = {("default", name): PodUse(Amounts(*use), prod=True) for name, use in (pods or {}).items()}
+    return NodeReport(updated_s=T, interval_s=60, node=node or None, pods=measured)
 
 
-def load(
-    reported: NodeReport,
-    *pods: LoadAwarePod,
-    args: LoadAwareArgs = EXACT,
-    now_s: float = T + 10,
-) -> ExistingLoad:
+def load(reported: NodeReport, *pods: LoadAwarePod, args: LoadAwareArgs = EXACT) -> ExistingLoad:
     """The load of a node that these pods are assigned to."""
-    return existing_load(reported, assigned(pods, args, now_s), prod_include_system=args.prod_include_system)
+    return existing_load(reported, assigned(pods, args), prod_include_system=args.prod_include_system)
 
 
 def assigned(pods: tuple[LoadAwarePod, ...], args: LoadAwareArgs, now_s: float = T + 10) -> list[AssignedPod]:

@@ -18,8 +18,6 @@ KEY = b"node-1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Malformed:
-    """One bad record."""
-
     kind: str
     key: bytes | None
     value: bytes
@@ -28,13 +26,10 @@ class Malformed:
 
 
 def _plain(seq: int) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(keyframe(seq)))
-    return found
+    return msgspec.json.decode(msgspec.json.encode(keyframe(seq)))
 
 
 def _body(change: Callable[[dict[str, Any], Random], object]) -> Callable[[Random], bytes]:
-    """A good sample's body with something done to it."""
-
     def made(rng: Random) -> bytes:
         body = _plain(rng.randrange(1, 1_000))
         change(body, rng)
@@ -104,7 +99,6 @@ KEYLESS = {"no key": None, "strange key": b"\xff\xfe", "long key": b"k" * 5_000}
 
 
 def malformed(count: int, seed: int) -> Iterator[Malformed]:
-    """Bad records, every kind in turn."""
     rng = Random(seed)
     kinds = [*NAMELESS, *NAMED, *KEYLESS]
     for number in range(count):
@@ -117,5 +111,4 @@ def malformed(count: int, seed: int) -> Iterator[Malformed]:
 
 
 def bad_record(bad: Malformed, offset: int) -> Record:
-    """It, in the log."""
     return raw_record(bad.value, key=bad.key, offset=offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from hypothesis import strategies as st
@@ -16,14 +16,19 @@ INT64 = 2**63
 M = TypeVar("M", bound=Message)
 
 
+def check(value: object, schema: dict[str, Any]) -> None:
+    """Raise unless a value keeps to a schema."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 -- it makes grammars for seconds, in each process
+
+    Draft202012Validator(schema).validate(value)
+
+
 @functools.cache
 def any_message(kind: type[M]) -> st.SearchStrategy[M]:
-    """Every value that the type allows; numbers within 64 bits, no infinities (JSON has none)."""
     return _any(inspect.type_info(kind))
 
 
 def any_value(of: object) -> st.SearchStrategy:
-    """Every value that a field of this type may have."""
     return _any(inspect.type_info(of))
 
 
@@ -73,5 +78,4 @@ _BY_TYPE: dict[type, Callable] = {
 
 def plain(message: Message) -> dict:
     """The message as a reader without our types sees it."""
-    found: dict = msgspec.json.decode(msgspec.json.encode(message))
-    return found
+    return msgspec.json.decode(msgspec.json.encode(message))

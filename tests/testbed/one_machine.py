@@ -20,7 +20,10 @@ import psutil
 from slacktide.deploy.virtual import machine as model
 from slacktide.deploy.virtual.files import Projection
 from slacktide.schemas.connection import Cluster
+from testbed.background import Background
+from testbed.filled import read_filled
 from testbed.history.records import Shown
+from testbed.policies import config_map
 
 SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
 NODE = "alpha"
@@ -37,10 +40,11 @@ def eventually(ask: Callable[[], T], within_s: float = 60.0, *, every_s: float =
     return answer
 
 
-class VirtualNode:
+class VirtualNode(Background):
     """A service that uses little and batch work that would eat everything; files in a folder."""
 
     def __init__(self, folder: Path, name: str = NODE) -> None:
+        super().__init__()
         self.name = name
         self.shown: list[Shown] = []
         """Every look at the best-effort group's quota."""
@@ -61,20 +65,9 @@ class VirtualNode:
         self._processes: deque[tuple[str, int]] = deque()
         """Groups, and the process that is to be seen in each."""
         self._describing = threading.Lock()
-        self._stop = threading.Event()
-        self._driver = threading.Thread(target=self._drive, name="virtual node", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._driver.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._driver.join()
 
     @property
     def arguments(self) -> list[str]:
-        """For ``slacktide up`` and ``slacktide agent``."""
         return [
             *("--node-name", self.name, "--cgroup-mount", str(self._files.cgroup_mount)),
             *("--proc-mount", str(self._files.proc_mount), "--kubepods", model.KUBEPODS),
@@ -118,7 +111,6 @@ class VirtualNode:
         return there
 
     def pod_names(self) -> list[str]:
-        """As the node's description names them."""
         with self._describing:
             return [one["metadata"]["name"] for one in self._described["items"] if one["kind"] == "Pod"]
 
@@ -131,9 +123,9 @@ class VirtualNode:
         while self._changes:
             self._changes.popleft()()
 
-    def _drive(self) -> None:
+    def _run(self) -> None:
         last_s = time.monotonic()
-        while not self._stop.wait(TICK_S):
+        while not self._over.wait(TICK_S):
             dt_ms = round((time.monotonic() - last_s) * 1000)
             last_s += dt_ms / 1000
             begun_ms = _wall_ms()
@@ -157,49 +149,27 @@ def _wall_ms() -> int:
 def batch_pod(node: str, name: str) -> dict:
     """A best-effort pod that asks for batch resources."""
     amounts = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": "1Gi"}
-    resources = {"requests": amounts, "limits": amounts}
-    return _pod(node, name, "BestEffort", {"koordinator.sh/qosClass": "BE"}, resources)
-
-
-def _pod(node: str, name: str, kube_qos: str, labels: dict[str, str], resources: dict) -> dict:
+    labels = {"koordinator.sh/qosClass": "BE"}
+    container = {"name": "main", "resources": {"requests": amounts, "limits": amounts}}
     return {
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels},
-        "spec": {"nodeName": node, "containers": [{"name": "main", "resources": resources}]},
-        "status": {"phase": "Running", "qosClass": kube_qos},
+        "spec": {"nodeName": node, "containers": [container]},
+        "status": {"phase": "Running", "qosClass": "BestEffort"},
     }
 
 
 def inventory(node: str = NODE) -> dict:
-    """The virtual node and its pods as kubectl prints them."""
-    amounts = {"cpu": str(CPUS), "memory": str(MEM_BYTES)}
-    return {
-        "apiVersion": "v1",
-        "kind": "List",
-        "items": [
-            {
-                "kind": "Node",
-                "metadata": {"name": node},
-                "status": {"capacity": amounts, "allocatable": amounts},
-            },
-            _pod(node, "service", "Burstable", {}, {"requests": {"cpu": "4", "memory": "1Gi"}}),
-            batch_pod(node, "batch-0"),
-            batch_pod(node, "batch-1"),
-        ],
-    }
+    found = read_filled("node.yaml", node=node, cpus=CPUS, mem_bytes=MEM_BYTES)
+    found["items"] += [batch_pod(node, "batch-0"), batch_pod(node, "batch-1")]
+    return found
 
 
 def policy(**threshold: object) -> dict:
     """The ConfigMap, with further fields of resource-threshold-config's clusterStrategy."""
     strategy = {"enable": True, "cpuSuppressThresholdPercent": 65, "cpuSuppressPolicy": "cfsQuota"} | threshold
-    return {
-        "kind": "ConfigMap",
-        "metadata": {"name": "slo-controller-config", "namespace": "koordinator-system"},
-        "data": {
-            "colocation-config": json.dumps({"enable": True, "metricAggregateDurationSeconds": 10}),
-            "resource-threshold-config": json.dumps({"clusterStrategy": strategy}),
-        },
-    }
+    room = {"enable": True, "metricAggregateDurationSeconds": 10}
+    return config_map(colocation=room, threshold={"clusterStrategy": strategy})
 
 
 class Up:
@@ -241,49 +211,40 @@ class Up:
 
     @property
     def lines(self) -> list[dict]:
-        """All that it and its parts have logged."""
         whole, _, _ = self._log.read_text().rpartition("\n")  # a line may be half written
         return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     @property
     def messages(self) -> list[str]:
-        """Messages of the log."""
         return [line["message"] for line in self.lines]
 
     def logged(self, pattern: str, *, process: str = "up", times: int = 1) -> re.Match[str] | None:
-        """The latest of the lines of a process that match, if there are so many."""
         found = [re.search(pattern, line["message"]) for line in self.lines if line["process"] == process]
         matches = [match for match in found if match is not None]
         return matches[-1] if len(matches) >= times else None
 
     def wait_logged(
-        self, pattern: str, *, within_s: float = 20.0, process: str = "up", times: int = 1
+        self, pattern: str, *, within_s: float = 60.0, process: str = "up", times: int = 1
     ) -> re.Match[str]:
-        """Wait until it is logged."""
         found = eventually(lambda: self.logged(pattern, process=process, times=times), within_s)
         assert found is not None, f"{process} did not log {pattern!r} within {within_s:g} s:\n{self.text()}"
         return found
 
     def text(self) -> str:
-        """The log, for a failed assertion."""
         return self._log.read_text()
 
     @property
     def bootstrap(self) -> str:
-        """Where the embedded broker listens."""
         return self.wait_logged(r"listens on (\S+)")[1]
 
     @property
     def cluster(self) -> Cluster:
-        """The same, for Slacktide's own readers."""
         return Cluster(self.bootstrap)
 
     def url(self, part: str) -> str:
-        """Where a part serves its endpoints."""
         return self.wait_logged(rf"^{part}: (http\S+)")[1]
 
     def children(self) -> list[psutil.Process]:
-        """All processes below it."""
         try:
             return psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -295,7 +256,6 @@ class Up:
         return next(child for child in self.children() if word in child.cmdline())
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
-        """Tell it to stop: exit code, and how long it took."""
         began_s = time.monotonic()
         self.process.send_signal(how)
         code = self.process.wait(30)
@@ -304,7 +264,6 @@ class Up:
 
 @contextlib.contextmanager
 def one_machine(folder: Path, *arguments: str, policy: bool = True, **more: Any) -> Iterator[tuple[VirtualNode, Up]]:
-    """The virtual node with the stack on it."""
     (folder / "node").mkdir()
     with VirtualNode(folder / "node") as node:
         given = ["--policy", str(node.policy)] if policy else []
@@ -313,7 +272,6 @@ def one_machine(folder: Path, *arguments: str, policy: bool = True, **more: Any)
 
 
 def is_gone(process: psutil.Process) -> bool:
-    """Whether it has ended."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -79,7 +79,6 @@ def _serve(door: socket.socket, sent: bytes, asked: list[bytes]) -> None:
 
 
 def checkpoint(held: Mapping[str, Mapping[str, Mapping[int, Sequence[str]]]]) -> str:
-    """The kubelet's checkpoint: who holds which devices, by pod, resource and zone."""
     entries = [
         {"PodUID": uid, "ContainerName": "app", "ResourceName": resource, "DeviceIDs": ids, "AllocResp": "Eg=="}
         for uid, of_pod in held.items()

@@ -15,6 +15,7 @@ KEYS = {
     "budget": "eviction-budget-config",
     "descheduling": "descheduling-config",
     "placement": "placement-config",
+    "admission": "admission-config",
     "agent": "agent-config",
 }
 

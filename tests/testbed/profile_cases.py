@@ -60,11 +60,6 @@ def changed(given: AdmittedPod, *profiles: Profile, around: Cluster | None = Non
     return mutation.pod
 
 
-def bounds(mutation: Mutation) -> dict[str, str]:
-    """What happened to what."""
-    return {because.of: because.bound for because in mutation.because}
-
-
 # Random ones keep "app" and "team", which selectors look at, apart from what profiles set.
 _texts = st.sampled_from(
     [

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from itertools import chain
 from pathlib import Path
 
-import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
 from slacktide.agents import metrics as of_agents
+from slacktide.agents.cluster import watching as of_api_watches
 from slacktide.agents.cluster.bridge import metrics as of_bridges
 from slacktide.agents.cluster.descheduler import metrics as of_descheduling
 from slacktide.agents.cluster.queue import metrics as of_queued_jobs
@@ -19,29 +18,18 @@ from slacktide.agents.cluster.webhook import metrics as of_webhooks
 from slacktide.deploy.console import metrics as of_consoles
 from slacktide.streams.engine import metrics as of_workers
 from slacktide.streams.engine import queue_metrics as of_queues
-from testbed.rungs import cache, machine_cannot
+from testbed.reaching import needs
+from testbed.rungs import cache
 
 ENDS = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}
 
 
+@needs("prometheus")
 def tool(name: str) -> str:
-    """Where ``promtool`` or ``prometheus`` is.
-
-    Raises:
-        pytest.skip.Exception: it is not there.
-
-    """
-    found = cache() / "prometheus" / name
-    if not found.is_file():
-        lack = "Debian's Prometheus; to get it: tests/testbed/setup prometheus"
-        if shutil.which("apt-get") is None:
-            machine_cannot(lack)
-        pytest.skip(lack)
-    return str(found)
+    return str(cache() / "prometheus" / name)
 
 
 def promtool(*arguments: str | Path) -> tuple[int, str]:
-    """Its exit code, and what it said."""
     command = [tool("promtool"), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
@@ -57,6 +45,6 @@ def all_metrics() -> list[MetricWrapperBase]:
     """Those of all parts."""
     rooms = (
         *(of_agents, of_workers, of_queues, of_bridges, of_queued_jobs, of_descheduling),
-        *(of_schedulers, of_webhooks, of_consoles),
+        *(of_schedulers, of_webhooks, of_consoles, of_api_watches),
     )
     return [one for room in rooms for one in vars(room).values() if isinstance(one, MetricWrapperBase)]

@@ -22,12 +22,10 @@ def cluster_key(number: int = 1) -> ClusterKey:
 
 
 def key_of(node: str = "node-1", cluster: ClusterKey | None = None, expires_s: int = LATER_S) -> NodeKey:
-    """A node's key."""
     return node_key(cluster or cluster_key(), node, expires_s)
 
 
 def proven(record: Record, key: NodeKey | None = None) -> Record:
-    """The record with the proof that the key makes; None: of its own node."""
     assert record.key is not None
     assert record.value is not None
     signer = key or key_of(record.key.decode())

@@ -154,10 +154,16 @@ class Writing:
 
 
 def term(
-    log: Log, process: str, *, records_left: int | None = None, pods_ready: PodsReadySettings | None = None
+    log: Log,
+    process: str,
+    *,
+    records_left: int | None = None,
+    pods_ready: PodsReadySettings | None = None,
+    fair_sharing: bool = False,
 ) -> Term:
     """A term of a process that is killed once it has written so many records."""
-    return Term(process, Reading(log), Writing(log, records_left), lambda: log.now_ms, pods_ready=pods_ready)
+    writing, fair = Writing(log, records_left), fair_sharing
+    return Term(process, Reading(log), writing, lambda: log.now_ms, pods_ready=pods_ready, fair_sharing=fair)
 
 
 @dataclass
@@ -262,11 +268,19 @@ FLAVOR = ResourceFlavorObject(metadata=Metadata(name="default"))
 
 
 def workload(
-    number: int, of: str, cpu: str = "1", *, priority: int = 0, pods: int = 1, active: bool = True
+    number: int,
+    of: str,
+    cpu: str = "1",
+    *,
+    priority: int = 0,
+    pods: int = 1,
+    active: bool = True,
+    created_s: int | None = None,
 ) -> WorkloadObject:
-    """A workload of that LocalQueue; later numbers are newer."""
+    """A workload of that LocalQueue; later numbers are newer, unless it is said when they were created."""
     container = ContainerSpec(name="main", resources=ResourceDemand(requests={"cpu": cpu}))
-    created = datetime.fromtimestamp(BEGUN_MS // 1_000 + number, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    after_s = number if created_s is None else created_s
+    created = datetime.fromtimestamp(BEGUN_MS // 1_000 + after_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return WorkloadObject(
         metadata=Metadata(name=f"w{number}", namespace="jobs", uid=f"uid-{number:05}", creation_timestamp=created),
         spec=WorkloadSpec(

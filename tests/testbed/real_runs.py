@@ -43,7 +43,6 @@ def loads(of_run: int) -> Loads:
 
 
 def record(of_run: int, percents: tuple[int, int]) -> Iterator[Step]:
-    """Let a policy act on real processes."""
     groups = Groups(1)
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +60,6 @@ def record(of_run: int, percents: tuple[int, int]) -> Iterator[Step]:
 
 
 def recorded() -> list[Step]:
-    """All that the file has."""
     return [msgspec.json.decode(line, type=Step) for line in gzip.decompress(FILE.read_bytes()).splitlines()]
 
 
@@ -117,7 +115,6 @@ def _be_milli_ms(step: Step) -> int:
 
 
 def main() -> None:
-    """Record, a line for each step."""
     first, last, file = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     with gzip.open(file, "wb") as out:
         for of_run in range(first, last + 1):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 import ssl
-import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.brokers import free_port
+from testbed.cluster.programs import Program, answers
 from testbed.prometheus import promtool, tool
 
 GIB = 1 << 30
@@ -36,6 +34,8 @@ class World:
     """Of kube-state-metrics."""
     kube_target: str = ""
     """The node on which kube-state-metrics runs, where its scrape job adds that."""
+    replicas: int = 1
+    """Of kube-state-metrics: each shows everything."""
     gap: tuple[int, int] = (0, 0)
     """Hours in which nothing was scraped."""
     restarts_at_hour: int = -1
@@ -50,7 +50,6 @@ class World:
         return labels.replace("node=", f"{self.kube_label}=") + target
 
     def cores(self, at_s: int) -> float:
-        """What a service uses."""
         return 3 + 2 * math.sin((at_s - START_S) / 86_400 * 2 * math.pi)
 
     def mem_bytes(self, node: int, at_s: int) -> int:
@@ -60,7 +59,6 @@ class World:
 
 
 def lines(world: World) -> Iterator[str]:
-    """OpenMetrics, one family after the other."""
     times = [
         at
         for at in range(world.start_s, world.start_s + world.hours * 3600, world.scrape_s)
@@ -78,7 +76,8 @@ def lines(world: World) -> Iterator[str]:
 
 def _kube_state_metrics(world: World, nodes: list[str], times: list[int]) -> Iterator[str]:
     def gauge(name: str, labels: str, value: float) -> Iterator[str]:
-        return (f"{name}{{{world.kube(labels)}}} {value} {at}" for at in times)
+        replicas = [f'{world.kube(labels)},instance="{at}"' for at in range(world.replicas)]
+        return (f"{name}{{{one}}} {value} {at}" for one in replicas for at in times)
 
     yield "# TYPE kube_node_labels gauge"
     for node in nodes:
@@ -146,16 +145,7 @@ def write_blocks(file: Path, world: World, data: Path) -> None:
 def prometheus(
     folder: Path, world: World | None, *, web: str = "", ca: Path | None = None, scraped: str = ""
 ) -> Iterator[str]:
-    """A Prometheus that holds a world, or nothing.
-
-    Args:
-        folder: of its own.
-        world: what it holds.
-        web: its web configuration.
-        ca: who signed its certificate.
-        scraped: HOST:PORT that it scrapes every 5 s.
-
-    """
+    """A Prometheus that holds a world, or nothing, and scrapes HOST:PORT every 5 s; ``ca`` signed its certificate."""
     data = folder / "data"
     if world is not None:
         write_blocks(folder / "series.txt", world, data)
@@ -172,28 +162,11 @@ def prometheus(
         f"--storage.tsdb.path={data}",
         "--storage.tsdb.retention.time=10y",
     ]
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+    url = f"http://{address}" if ca is None else f"https://{address}"
+    trust = None if ca is None else ssl.create_default_context(cafile=ca)
+    program = Program("prometheus", folder / "prometheus.log")
+    program.start(command, lambda: answers(f"{url}/-/ready", trust, fine=401))
     try:
-        url = f"http://{address}" if ca is None else f"https://{address}"
-        _wait_ready(url, process, folder / "prometheus.log", ca)
         yield url
     finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path, ca: Path | None) -> None:
-    until_s = time.monotonic() + 30
-    trust = None if ca is None else ssl.create_default_context(cafile=ca)
-    while time.monotonic() < until_s and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/-/ready", timeout=2, context=trust):
-                return
-        except urllib.error.HTTPError as exc:
-            if exc.code == 401:
-                return
-        except OSError:
-            pass
-        time.sleep(0.1)
-    raise AssertionError(log.read_text()[-2000:])
+        program.stop(within_s=30)

@@ -20,21 +20,18 @@ UV = str(Path(sys.executable).with_name("uv"))
 
 
 def tree(version: str, folder: Path) -> Path:
-    """Unpack what that version was built from, into a folder of its name."""
     with tarfile.open(KEPT / f"{version}.tar.xz") as archive:
         archive.extractall(folder / version, filter="data")
     return folder / version
 
 
 def wheel(version: str, folder: Path) -> Path:
-    """Build its wheel."""
     _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist", cwd=tree(version, folder))
     (built,) = (folder / version / "dist").iterdir()
     return built
 
 
 def program(version: str, folder: Path) -> tuple[str, ...]:
-    """Install it beside the dependencies that are here, and return its command."""
     venv = folder / "venv"
     _run(UV, "venv", "--quiet", "--python", sys.executable, str(venv), cwd=folder)
     built = str(wheel(version, folder))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,8 @@ TESTBED = Path(__file__).parent
 KAFKA_VERSION = re.findall(r"<version>([0-9.]+\.[0-9]+)</version>", (TESTBED / "kafka/pom.xml").read_text())[-1]
 JAVA_MIN = 17
 CANNOT = "this machine cannot: "
+NIGHTLY = bool(os.environ.get("SLACKTIDE_NIGHTLY"))
+"""Whether waits and outages take as long as they are written, and random schedules have several seeds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +52,25 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slacktide"
 
 
-def cluster_program(name: str) -> Path:
-    """One of Kubernetes' programs: of ``KUBEBUILDER_ASSETS`` where it is there, as for envtest, else of the cache."""
-    named = os.environ.get("KUBEBUILDER_ASSETS")
-    given = Path(named or "/nowhere") / name
-    return given if given.exists() else cache() / "cluster" / "bin" / name
+OWN_MODULE = {"kwok", "metrics-server"}
+"""Programs that a Go module of their own builds, below ``testbed/go``; all others are of the module ``cluster``."""
+
+
+@functools.cache
+def _digest(module: str) -> str:
+    root = TESTBED / "go" / module
+    files = sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: str(path.relative_to(root)))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
+def built_program(name: str) -> Path:
+    """A program that is built here: of ``KUBEBUILDER_ASSETS`` where it is there, as for envtest, else of the cache.
+
+    There it lies under a hash of what it is built from, as ``tests/testbed/setup`` puts it.
+    """
+    given = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/nowhere") / name
+    module = name if name in OWN_MODULE else "cluster"
+    return given if given.exists() else cache() / "go" / f"{module}-{_digest(module)}" / name
 
 
 def _being_built() -> bool:
@@ -60,20 +78,21 @@ def _being_built() -> bool:
     return Path(os.environ.get("SLACKTIDE_BUILDING") or "/nowhere").exists()
 
 
-def await_programs() -> None:
-    """Return when nobody builds programs any more."""
-    while _being_built():
+def _absent(programs: tuple[str, ...]) -> list[str]:
+    return [name for name in programs if not os.access(built_program(name), os.X_OK)]
+
+
+def await_built(rung: Rung) -> None:
+    """Return when the programs of a rung are there, or nobody builds any more."""
+    while _absent(rung.programs) and _being_built():
         time.sleep(0.5)
 
 
-def _unbuilt(*programs: str) -> Lack | None:
-    if _being_built():
-        return None
-    absent = [name for name in programs if not os.access(cluster_program(name), os.X_OK)]
-    if not absent:
+def _unbuilt(programs: tuple[str, ...], step: str) -> Lack | None:
+    if _being_built() or not (absent := _absent(programs)):
         return None
     can = shutil.which("go") is not None
-    build = "tests/testbed/setup cluster"
+    build = f"tests/testbed/setup {step}"
     get = build if can else f"install Go (https://go.dev/doc/install) && {build}"
     return Lack(what=", ".join(absent), get=get, possible=can)
 
@@ -99,13 +118,22 @@ def _java_version() -> int:
 def lacks_kafka() -> Lack | None:
     """Java and the jars."""
     if _java_version() < JAVA_MIN:
-        get = "apt-get install default-jre-headless maven && make kafka"
+        get = "apt-get install default-jre-headless maven && tests/testbed/setup kafka"
         return Lack(what=f"Java {JAVA_MIN} or newer", get=get, possible=_installs_packages())
     if not kafka_libs().is_dir():
         maven = shutil.which("mvn") is not None
-        get = "make kafka" if maven else "apt-get install maven && make kafka"
+        get = "tests/testbed/setup kafka" if maven else "apt-get install maven && tests/testbed/setup kafka"
         return Lack(what=f"Apache Kafka {KAFKA_VERSION}'s jars", get=get, possible=maven or _installs_packages())
     return None
+
+
+@functools.cache
+def lacks_prometheus() -> Lack | None:
+    """Prometheus and its promtool, as Debian has them."""
+    if (cache() / "prometheus/prometheus").is_file():
+        return None
+    possible = shutil.which("apt-get") is not None
+    return Lack(what="Prometheus", get="tests/testbed/setup prometheus", possible=possible)
 
 
 @functools.cache
@@ -125,7 +153,7 @@ def _lacks_guest(kernel: str) -> Lack | None:
     if os.uname().machine != "x86_64":
         return Lack(what=f"an x86-64 machine for {kernel}", get="run on x86-64", possible=False)
     if os.geteuid() != 0:
-        return Lack(what=f"root for {kernel}", get="sudo make test", possible=False)
+        return Lack(what=f"root for {kernel}", get="sudo make test-all", possible=False)
     return None
 
 
@@ -154,43 +182,38 @@ def lacks_qemu() -> Lack | None:
     return None
 
 
+API = ("etcd", "kube-apiserver", "kubectl", "kube-scheduler", "kube-controller-manager", "helm")
+NODE = ("kubelet", "pause", "burn", "devices")
+CONTAINERS = {"containerd": "containerd", "runc": "runc", "busybox": "busybox-static"}
+"""By program, the package that has it."""
+
+
 @functools.cache
-def lacks_cluster() -> Lack | None:
-    """Etcd, kube-apiserver and kubectl, and openssl for their keys."""
-    if (lack := _unbuilt("etcd", "kube-apiserver", "kubectl")) is not None:
-        return lack
-    if shutil.which("openssl") is None:
-        return Lack(what="openssl", get="apt-get install openssl", possible=_installs_packages())
-    return None
+def lacks_api() -> Lack | None:
+    """A control plane, kubectl, helm for the chart, and openssl for their keys."""
+    return _unbuilt(API, "api") or _lacks_packages({"openssl": "openssl"})
 
 
 @functools.cache
 def lacks_real_node() -> Lack | None:
     """What the API needs, the other programs of Kubernetes, containerd, and root with cgroup v1."""
-    unbuilt = _unbuilt("kube-controller-manager", "kube-scheduler", "kubelet", "metrics-server", "pause", "burn")
-    if (lack := lacks_cluster() or lacks_cgroup_v1() or unbuilt) is not None:
+    if (lack := lacks_api() or lacks_cgroup_v1() or _unbuilt(NODE, "node")) is not None:
         return lack
-    named = {"containerd": "containerd", "runc": "runc", "busybox": "busybox-static", "ip": "iproute2"}
-    packages = [package for program, package in named.items() if shutil.which(program) is None]
-    packages += [] if Path("/usr/lib/cni/bridge").exists() else ["containernetworking-plugins"]
-    if packages:
-        get = f"apt-get install --no-install-recommends {' '.join(packages)}"
-        return Lack(what=", ".join(packages), get=get, possible=_installs_packages())
-    return None
+    plugins = {} if Path("/usr/lib/cni/bridge").exists() else {"cni": "containernetworking-plugins"}
+    return _lacks_packages(CONTAINERS | {"ip": "iproute2"} | plugins)
 
 
 @functools.cache
 def lacks_guest_node() -> Lack | None:
     """What a node in QEMU needs: the kernel with its network, Kubernetes' programs, containerd, and root."""
-    if (lack := lacks_qemu() or lacks_cluster() or _unbuilt("kubelet", "pause", "burn", "devices")) is not None:
+    if (lack := lacks_qemu() or lacks_api() or _unbuilt(NODE, "node")) is not None:
         return lack
     if not list((cache() / "cloud-kernel").glob("lib/modules/**/virtio_net.ko")):
         return Lack(what="QEMU's network", get="tests/testbed/setup cloud-kernel", possible=_installs_packages())
-    return _lacks_packages({"containerd": "containerd", "runc": "runc", "busybox": "busybox-static", "ip": "iproute2"})
+    return _lacks_packages(CONTAINERS | {"ip": "iproute2"})
 
 
 def _lacks_packages(named: dict[str, str]) -> Lack | None:
-    """By program, the package that has it."""
     packages = [package for program, package in named.items() if shutil.which(program) is None]
     if not packages:
         return None
@@ -200,27 +223,21 @@ def _lacks_packages(named: dict[str, str]) -> Lack | None:
 
 @functools.cache
 def lacks_stack() -> Lack | None:
-    """Docker, compose, what images are made of, and root."""
+    """Docker, compose, what images are made of, Kafka's jars, and root."""
     if os.geteuid() != 0:
-        return Lack(what="root for Docker", get="sudo make test", possible=False)
-    wanted = ["docker/dockerd", "wheels", "prometheus"] + ([] if _being_built() else ["compose"])
-    absent = [name for name in wanted if not (cache() / name).exists()]
-    if absent and shutil.which("go") is None:
-        return Lack(what=", ".join(absent), get="install Go (https://go.dev/doc/install)", possible=False)
-    if absent:
+        return Lack(what="root for Docker", get="sudo make test-all", possible=False)
+    if absent := [name for name in ("docker/dockerd", "wheels", "prometheus") if not (cache() / name).exists()]:
         get = "tests/testbed/setup docker; tests/testbed/setup prometheus"
         return Lack(what=", ".join(absent), get=get, possible=_installs_packages())
-    named = {"containerd": "containerd", "runc": "runc", "busybox": "busybox-static", "iptables": "iptables"}
-    if (lack := _lacks_packages(named)) is not None:
-        return lack
-    return lacks_kafka()
+    packages = CONTAINERS | {"iptables": "iptables"}
+    return _unbuilt(("compose",), "compose") or _lacks_packages(packages) or lacks_kafka()
 
 
 @functools.cache
 def lacks_netns() -> Lack | None:
     """Root that may make network namespaces, iproute2, iptables and a TUN device."""
     if os.geteuid() != 0:
-        return Lack(what="root for network namespaces", get="sudo make test", possible=False)
+        return Lack(what="root for network namespaces", get="sudo make test-all", possible=False)
     named = {"ip": "iproute2", "iptables": "iptables"}
     if (lack := _lacks_packages(named)) is not None:
         return lack
@@ -239,80 +256,96 @@ def lacks_browser() -> Lack | None:
     return None
 
 
-LACKS = {
-    "browser": lacks_browser,
-    "kafka": lacks_kafka,
-    "attack": lacks_kafka,
-    "netns": lacks_netns,
-    "kernel": lacks_cgroup_v1,
-    "uml": lacks_uml,
-    "qemu": lacks_qemu,
-    "cluster": lacks_cluster,
-    "realnode": lacks_real_node,
-    "guestnode": lacks_guest_node,
-    "zonednode": lacks_guest_node,
-    "stack": lacks_stack,
-}
-"""By marker."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """A step of the ladder."""
 
-BUILT = ("cluster", "realnode", "guestnode", "zonednode", "stack")
-"""What runs on programs that are built here: by marker."""
+    name: str
+    marker: str = ""
+    """Of its tests."""
+    folders: tuple[str, ...] = ()
+    """Of its tests, where no marker says otherwise."""
+    lacks: Callable[[], Lack | None] = lambda: None
+    programs: tuple[str, ...] = ()
+    """What it needs of the programs that are built here."""
+    here: bool = False
+    """Whether `make test` runs it: it needs nothing that this machine does not have."""
+    stories: bool = False
+    """Whether CI runs only its tests that are marked ``story``; `make nightly` runs all."""
 
-COMPUTING = ("pure", "simulation")
-"""What waits for nothing."""
 
-RUNGS = (
-    "pure",
-    "pipeline",
-    "simulation",
-    "cgroup v1",
-    "cgroup v2 (user-mode Linux)",
-    "cgroup v2 (QEMU)",
-    "Apache Kafka",
-    "attack",
-    "attack over networks",
-    "Kubernetes API",
-    "stack in Docker",
-    "Kubernetes node",
-    "Kubernetes node, cgroup v2",
-    "Kubernetes node, NUMA zones",
-    "browser",
-    "install",
+PURE = Rung(name="pure", here=True)
+PIPELINE = Rung(name="pipeline", folders=("pipeline",), here=True)
+LADDER = (
+    Rung(name="simulation", folders=("sim",), here=True),
+    Rung(name="cgroup v1", marker="kernel", folders=("kernel",), lacks=lacks_cgroup_v1, here=True),
+    PURE,
+    PIPELINE,
+    Rung(name="demo", marker="demo", folders=("demo",)),
+    Rung(name="install", marker="install", folders=("install",)),
+    Rung(name="Apache Kafka", marker="kafka", lacks=lacks_kafka),
+    Rung(name="Prometheus", marker="prometheus", lacks=lacks_prometheus, stories=True),
+    Rung(name="browser", marker="browser", folders=("browser",), lacks=lacks_browser, stories=True),
+    Rung(name="cgroup v2 (user-mode Linux)", marker="uml", lacks=lacks_uml, stories=True),
+    Rung(name="cgroup v2 (QEMU)", marker="qemu", lacks=lacks_qemu, stories=True),
+    Rung(name="attack", marker="attack", lacks=lacks_kafka, stories=True),
+    Rung(name="attack over networks", marker="netns", lacks=lacks_netns, stories=True),
+    Rung(name="Kubernetes API", marker="cluster", lacks=lacks_api, programs=API),
+    Rung(name="stack in Docker", marker="stack", lacks=lacks_stack, programs=("compose",), stories=True),
+    Rung(name="Kubernetes node", marker="realnode", lacks=lacks_real_node, programs=(*API, *NODE), stories=True),
+    Rung(
+        name="Kubernetes node, cgroup v2",
+        marker="guestnode",
+        lacks=lacks_guest_node,
+        programs=(*API, *NODE),
+        stories=True,
+    ),
+    Rung(
+        name="Kubernetes node, NUMA zones",
+        marker="zonednode",
+        lacks=lacks_guest_node,
+        programs=(*API, *NODE),
+        stories=True,
+    ),
 )
-"""In the order in which they run: what costs least tells first."""
-BY_MARKER = {
-    "stack": RUNGS[10],
-    "guestnode": RUNGS[12],
-    "zonednode": RUNGS[13],
-    "realnode": RUNGS[11],
-    "cluster": RUNGS[9],
-    "netns": RUNGS[8],
-    "attack": RUNGS[7],
-    "kafka": RUNGS[6],
-    "qemu": RUNGS[5],
-    "uml": RUNGS[4],
-    "kernel": RUNGS[3],
-    "browser": RUNGS[14],
-    "install": RUNGS[15],
-}
-APART = {"tests/cluster/v2": RUNGS[12], "tests/cluster/numa": RUNGS[13]}
-"""Rungs that `make test` runs by themselves, by the folder that its other run ignores."""
-BY_FOLDER = {
-    "pipeline": RUNGS[1],
-    "demo": RUNGS[1],
-    "sim": RUNGS[2],
-    "kernel": RUNGS[3],
-    "browser": RUNGS[14],
-    "install": RUNGS[15],
-}
+"""In the order in which they run: first what all would wait for in the end, then what costs least."""
+COSTLY = ("tests/cluster/", "tests/browser/", "tests/stack/", "tests/demo/", "tests/install/")
+"""Folders without a test that runs here."""
+
+_MARKED = pytest.StashKey[list[Rung]]()
 
 
-def rung_of(item: pytest.Item) -> str:
-    """The rung that a test stands on: by its markers, else by its broker, else by its folder."""
-    for marker, rung in BY_MARKER.items():
-        if item.get_closest_marker(marker) is not None:
-            return rung
+def _marked(item: pytest.Item) -> list[Rung]:
+    if _MARKED not in item.stash:
+        names = {mark.name for mark in item.iter_markers()}
+        item.stash[_MARKED] = [rung for rung in LADDER if rung.marker in names]
+    return item.stash[_MARKED]
+
+
+def rung_of(item: pytest.Item) -> Rung:
+    """The rung that a test stands on: by the costliest of its markers, else by its broker, else by its folder."""
+    if marked := _marked(item):
+        return marked[-1]
     if {"broker", "embedded_broker"} & set(getattr(item, "fixturenames", ())):
-        return BY_FOLDER["pipeline"]
+        return PIPELINE
     folder = item.path.relative_to(TESTBED.parent).parts[0]
-    return BY_FOLDER.get(folder, RUNGS[0])
+    return next((rung for rung in LADDER if folder in rung.folders), PURE)
+
+
+def lack_of(item: pytest.Item) -> Lack | None:
+    """What a test misses here: the first of all the rungs whose markers it has."""
+    return next(filter(None, (rung.lacks() for rung in _marked(item))), None)
+
+
+def is_wanted(item: pytest.Item, ladder: str) -> bool:
+    """Whether a run that goes so far (``--ladder``) has a test."""
+    here = rung_of(item).here
+    if ladder == "ci":
+        only_stories = any(rung.stories for rung in _marked(item)) or item.get_closest_marker("nightly") is not None
+        return not here and (not only_stories or item.get_closest_marker("story") is not None)
+    return here or ladder == "all"
+
+
+def of_ladder(ladder: str) -> list[Rung]:
+    """The rungs of which such a run has tests."""
+    return [rung for rung in LADDER if ladder == "all" or rung.here == (ladder == "here")]

@@ -18,7 +18,6 @@ M = TypeVar("M", bound=Message)
 
 
 async def sampled(cluster: Cluster, key: str | None = None) -> list[NodeSample]:
-    """All live samples, those of each form in order; of one node if named."""
     rows, found = Rows(), []
     for topic in SAMPLES:
         async with aclosing(read_topic(cluster, topic.name, key=key)) as records:

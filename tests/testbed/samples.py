@@ -65,7 +65,6 @@ def sample(seq: int, node: str = "node-1", **changes: Any) -> NodeSample:
 
 
 def keyframe(seq: int, node: str = "node-1", **changes: Any) -> NodeSample:
-    """A sample that carries pods and facts."""
     return sample(seq, node, **(CARRIED | changes))
 
 
@@ -75,12 +74,10 @@ def record_of(said: NodeSample, *, partition: int = 0, offset: int | None = None
 
 
 def raw_record(value: bytes | None, *, key: bytes | None, partition: int = 0, offset: int = 0) -> Record:
-    """Any bytes in the topic of samples."""
     return Record(topic=SAMPLE.name, partition=partition, offset=offset, timestamp_ms=START_MS, key=key, value=value)
 
 
 def policy_record(said: Policy | bytes | None = SUPPRESS, key: bytes = KEY.encode()) -> Record:
-    """A policy, or any bytes, in the topic of policies."""
     value = encode(said) if isinstance(said, Message) else said
     return Record(topic=POLICY.name, partition=0, offset=0, timestamp_ms=START_MS, key=key, value=value)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import logging
 import subprocess
 import sys
@@ -12,12 +11,12 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from pathlib import Path
+from typing import Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from slacktide.deploy.cli.stream import SHELLS
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
@@ -29,7 +28,8 @@ from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, POLICY, SAMPLE, SAMPLE_COLUMNS
-from slacktide.streams.engine.session import ShellSettings
+from slacktide.streams.engine import on_faust
+from slacktide.streams.engine.session import WorkerSettings
 from slacktide.streams.proofs import Judge
 from slacktide.streams.records import FIGURES
 from slacktide.streams.worker import Worker
@@ -37,7 +37,7 @@ from slacktide.streams.worker.answering import Shadow
 from testbed.parts import Part
 from testbed.waiting import soon
 
-Shell = Literal["faust", "plain"]
+TESTS = Path(__file__).parents[1]
 PARTITIONS = 4
 SESSION_MS = 3_000
 """Short, for the embedded broker makes each join wait half of it, and a dead member's successor twice."""
@@ -45,28 +45,8 @@ PATIENCE_S = 60.0
 
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it repeats itself while a broker is away
 
-PROCESS = """
-import asyncio, importlib, sys, time
-from slacktide.deploy.cli.stream import SHELLS
-from slacktide.schemas.connection import Cluster
-from slacktide.schemas.health import Health
-from slacktide.streams.engine.session import ShellSettings
-from slacktide.streams.worker import Worker
-shell, name, bootstrap, group, session_ms, republish_ms = sys.argv[1:]
-run = importlib.import_module(SHELLS[shell]).run
-settings = ShellSettings(bootstrap=Cluster(bootstrap), group=group, session_timeout_ms=int(session_ms))
-worker = Worker(name, republish_ms=int(republish_ms))
-asyncio.run(run(worker, settings, asyncio.Event(), Health(), lambda: time.time_ns() // 1_000_000))
-"""
-
 
 async def until(true: Callable[[], bool], what: str, part: Part | None = None) -> None:
-    """Wait for it.
-
-    Raises:
-        AssertionError: it does not come, or the part that it depends on has ended; with the end of its log.
-
-    """
     until_s = time.monotonic() + PATIENCE_S
     while not true():
         assert part is None or part.running, f"{what}: {part.name} ended:\n{part.last_words()}"
@@ -76,28 +56,19 @@ async def until(true: Callable[[], bool], what: str, part: Part | None = None) -
 
 @dataclass(slots=True)
 class Running:
-    """A worker of this process."""
-
     worker: Worker
     health: Health
     stop: asyncio.Event
     task: asyncio.Task[None]
 
     async def ready(self) -> None:
-        """Wait until it has its partitions."""
         await until(lambda: self.task.done() or not self.health.not_ready, "the worker is ready")
         if self.task.done():
             self.task.result()
 
     async def stopped(self) -> None:
-        """Tell it to stop, and wait until it has.
-
-        Raises:
-            TimeoutError: it takes longer than a process may.
-
-        """
         self.stop.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await self.task
 
 
@@ -117,11 +88,9 @@ class Rig:
 
     @property
     def cluster(self) -> Cluster:
-        """What Slacktide connects to."""
         return Cluster(self.bootstrap)
 
     async def __aenter__(self) -> Self:
-        """Connect, and begin to read answers."""
         self._producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, acks="all", max_batch_size=1 << 19)
         await self._producer.start()
         self._clients.push_async_callback(self._producer.stop)
@@ -130,7 +99,6 @@ class Rig:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Disconnect."""
         await self._clients.aclose()
 
     async def _listen(self) -> None:
@@ -154,14 +122,12 @@ class Rig:
         return [where(s.node) for s in samples]
 
     async def send_columns(self, samples: Iterable[NodeSample], pods: Sequence[Pod]) -> None:
-        """The same in columns; all of them name this list."""
         records = [(s.node.encode(), encoded(s, pods), partition_of(s.node)) for s in samples]
         await self.put(SAMPLE_COLUMNS.name, records)
 
     async def put(
         self, topic: str, records: Iterable[tuple[bytes | None, bytes | None, int]], at_ms: int | None = None
     ) -> None:
-        """Write records: key, value, partition; as if at some time."""
         assert self._producer is not None
         sent = [
             await self._producer.send(topic, value, key=key, partition=number, timestamp_ms=at_ms)
@@ -170,15 +136,12 @@ class Rig:
         await asyncio.gather(*sent)
 
     async def publish(self, policy: Policy) -> None:
-        """Put a policy into force."""
         await self.put(POLICY.name, [(KEY.encode(), encode(policy), 0)])
 
     async def read(self, topic: str) -> list[ConsumerRecord]:
-        """All that a topic holds now, but heartbeats."""
         return [one for one in await self._all(topic) if topic not in FIGURES or not is_heartbeat(one.key)]
 
     async def beats(self, topic: str) -> list[ConsumerRecord]:
-        """All heartbeats that a topic holds now."""
         return [one for one in await self._all(topic) if is_heartbeat(one.key)]
 
     async def _all(self, topic: str) -> list[ConsumerRecord]:
@@ -217,7 +180,6 @@ class Rig:
             await admin.close()
 
     async def commit(self, offsets: dict[int, int], topic: str = SAMPLE.name) -> None:
-        """Say for the group that so much is done."""
         consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=self.group, enable_auto_commit=False)
         await consumer.start()
         try:
@@ -239,10 +201,9 @@ class Rig:
 
     @contextlib.asynccontextmanager
     async def worker(
-        self, shell: Shell, name: str = "w", shadow: Shadow | None = None, judge: Judge | None = None
+        self, name: str = "w", shadow: Shadow | None = None, judge: Judge | None = None
     ) -> AsyncIterator[Running]:
-        """A worker in this process; stopped at the end if it was not before."""
-        running = self.start(shell, name, shadow, judge)
+        running = self.start(name, shadow, judge)
         try:
             await running.ready()
             yield running
@@ -250,19 +211,17 @@ class Rig:
             if not running.task.done():
                 await running.stopped()
 
-    def start(self, shell: Shell, name: str = "w", shadow: Shadow | None = None, judge: Judge | None = None) -> Running:
-        """Start a worker in this process."""
-        run = importlib.import_module(SHELLS[shell]).run
-        settings = ShellSettings(bootstrap=self.cluster, group=self.group, session_timeout_ms=SESSION_MS)
+    def start(self, name: str = "w", shadow: Shadow | None = None, judge: Judge | None = None) -> Running:
+        settings = WorkerSettings(bootstrap=self.cluster, group=self.group, session_timeout_ms=SESSION_MS)
         worker, health, stop = Worker(name, judge, republish_ms=self.republish_ms), Health(), asyncio.Event()
         worker.shadow = shadow
-        running = run(worker, settings, stop, health, lambda: time.time_ns() // 1_000_000)
+        running = on_faust.run(worker, settings, stop, health, lambda: time.time_ns() // 1_000_000)
         return Running(worker=worker, health=health, stop=stop, task=asyncio.create_task(running))
 
-    def process(self, shell: Shell, name: str) -> subprocess.Popen[bytes]:
-        """Start a worker as a process of its own."""
-        arguments = [shell, name, self.bootstrap, self.group, str(SESSION_MS), str(self.republish_ms)]
-        return subprocess.Popen([sys.executable, "-c", PROCESS, *arguments], stdin=subprocess.DEVNULL)
+    def process(self, name: str) -> subprocess.Popen[bytes]:
+        arguments = [name, self.bootstrap, self.group, str(SESSION_MS), str(self.republish_ms)]
+        module = "testbed.worker_process"
+        return subprocess.Popen([sys.executable, "-m", module, *arguments], stdin=subprocess.DEVNULL, cwd=TESTS)
 
 
 def partition_of(node: str) -> int:

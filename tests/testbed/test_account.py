@@ -11,12 +11,16 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 CONFTEST = """
+from dataclasses import replace
 from pathlib import Path
 from testbed import rungs
 from testbed.account import Account
 
 rungs.TESTBED = Path(__file__).parent / "testbed"
-rungs.RUNGS = ("pure", rungs.RUNGS[12])
+rungs.LADDER = (rungs.PURE, replace(rungs.PURE, name="costly", marker="costly", here=False))
+
+def pytest_addoption(parser):
+    parser.addoption("--ladder", default="all")
 
 def pytest_configure(config):
     config.pluginmanager.register(Account(config))
@@ -25,10 +29,10 @@ def pytest_configure(config):
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [([], pytest.ExitCode.TESTS_FAILED), (["--ignore=tests/cluster/v2"], pytest.ExitCode.OK)],
-    ids=["lost", "runs apart"],
+    [([], pytest.ExitCode.TESTS_FAILED), (["--ladder=here"], pytest.ExitCode.OK)],
+    ids=["lost", "not asked for"],
 )
-def test_a_rung_without_a_test_fails_the_run_unless_it_runs_apart(
+def test_a_rung_without_a_test_fails_the_run_that_asks_for_it(
     tmp_path: Path, arguments: list[str], code: pytest.ExitCode
 ) -> None:
     (tmp_path / "tests/pure").mkdir(parents=True)
@@ -48,5 +52,5 @@ def test_a_rung_without_a_test_fails_the_run_unless_it_runs_apart(
     )
 
     assert ran.returncode == code, ran.stdout
-    assert ("no test ran" in ran.stdout) == (code != pytest.ExitCode.OK)
+    assert ("costly: failed: no test ran" in ran.stdout) == (code != pytest.ExitCode.OK)
     assert "1 passed" in ran.stdout

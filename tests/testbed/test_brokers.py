@@ -18,8 +18,7 @@ async def _write(bootstrap: str) -> None:
 
 async def _records(bootstrap: str) -> int:
     async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
-        end: int = (await consumer.end_offsets([PARTITION]))[PARTITION]
-        return end
+        return (await consumer.end_offsets([PARTITION]))[PARTITION]
 
 
 @pytest.mark.parametrize("time", ["first", "second"])

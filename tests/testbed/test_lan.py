@@ -40,8 +40,7 @@ def asked(host: Host, address: str, times: int, wait_s: float = 0.3) -> list[flo
                     took.append(time.monotonic() - begun_s)
         return took
 
-    found: list[float] = host.inside(ask)
-    return found
+    return host.inside(ask)
 
 
 @pytest.fixture
@@ -57,10 +56,10 @@ def listening(host: Host) -> socket.socket:
         threading.Thread(target=echo, args=(door,), daemon=True).start()
         return door
 
-    opened: socket.socket = host.inside(listen)
-    return opened
+    return host.inside(listen)
 
 
+@pytest.mark.story
 def test_faults_are_between_two_hosts_alone_and_end(lan: Lan) -> None:
     one, other, third = (lan.join(name) for name in ("one", "other", "third"))
     with listening(other), listening(third):
@@ -85,6 +84,7 @@ def test_faults_are_between_two_hosts_alone_and_end(lan: Lan) -> None:
         assert max(asked(one, other.address, 2)) < 0.29
 
 
+@pytest.mark.story
 def test_nothing_is_left() -> None:
     before = set(NAMESPACES.iterdir())
     with Lan() as lan:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -25,12 +26,14 @@ from slacktide.agents.cluster.descheduler.descheduler import Descheduler
 from slacktide.agents.cluster.descheduler.passes import Place
 from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
 from slacktide.agents.cluster.enrolment.issuer import Ring
+from slacktide.agents.cluster.events import About, EventSource, create_event
+from slacktide.agents.cluster.ignored_fields import IgnoredFields
 from slacktide.agents.cluster.queue.queue import JobQueue
 from slacktide.agents.cluster.watching import ConfigMapName, PolicySource
 from slacktide.agents.credit_account import signed
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import ApiError
+from slacktide.agents.kubernetes.resource import ApiError, Meta
 from slacktide.agents.publisher import Publisher
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
@@ -171,7 +174,7 @@ async def _read_earlier_term(bootstrap: Cluster, health: Health) -> EarlierTerm:
 class _Leader:
     def __init__(self, settings: BridgeSettings, earlier: EarlierTerm, epoch: int, clock: Clock, ring: Ring) -> None:
         self._clock = clock
-        self._node_proof = settings.node_proof
+        self._node_proof, self._replica = settings.node_proof, settings.replica
         self._publisher = Publisher(
             settings.bootstrap,
             ensure_topics=partial(create_topics, settings.bootstrap),
@@ -181,7 +184,8 @@ class _Leader:
             source=SOURCE,
         )
         self._writing = Writing()
-        self._nodes = NodeSource(self, earlier)
+        self._ignored = IgnoredFields(SOURCE, settings.replica, clock.wall_ms)
+        self._nodes = NodeSource(self, earlier, self._ignored)
         self._policies = PolicySource(self, earlier.policy, settings.config_map)
         self._reader = FigureReader(settings.bootstrap, self._writing, self._to_dead_letter, clock)
         self._mirror = Mirror(self._writing, clock)
@@ -193,9 +197,10 @@ class _Leader:
             settings.replica,
             self._to_dead_letter,
             clock,
+            self._ignored,
             sign=lambda out: signed(out, ring.keys(), clock.wall_ms()),
         )
-        self._jobs = JobSource(settings.bootstrap, epoch, self._to_dead_letter, clock)
+        self._jobs = JobSource(settings.bootstrap, epoch, self._to_dead_letter, clock, self._ignored)
         self._queue = JobQueue(settings.bootstrap, clock, settings.replica) if settings.queue else None
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 
@@ -211,6 +216,7 @@ class _Leader:
             self._topologies.run(api),
             self._descheduler.run(api),
             self._jobs.run(api),
+            self._ignored.run(api),
             *(() if self._queue is None else (self._queue.run(api),)),
             self._report(health),
         )
@@ -247,6 +253,17 @@ class _Leader:
         """Note why the policy cannot be read, or is invalid; "": all is well."""
         self.trouble("policy", why)
 
+    async def policy_refused(self, api: ApiServer, document: dict[str, Any], text: str) -> None:
+        """Create an Event on the ConfigMap: one for each of its versions."""
+        meta = msgspec.convert(document["metadata"], Meta)
+        about = About(namespace=meta.namespace, name=meta.name, uid=meta.uid, kind="ConfigMap")
+        source = EventSource(part="bridge", replica=self._replica, action="ReadPolicy")
+        once, now_ms = meta.resource_version, self._clock.wall_ms()
+        try:
+            await create_event(api, source, about, "PolicyRefused", text, now_ms=now_ms, once=once)
+        except ApiError as exc:
+            log.warning("cannot create an Event on the policy's ConfigMap", extra={"why": str(exc)})
+
     def listed(self, of: str) -> None:
         """Record that a complete list was read."""
         metrics.LISTED.labels(of).inc()
@@ -264,6 +281,7 @@ class _Leader:
             metrics.NODES.set(nodes)
             metrics.FROZEN.set(frozen)
             metrics.CAPPED.set(len(self._writing.capped))
+            metrics.POLICY_REFUSED.set(bool(self._policies.refused))
             troubles = {
                 **self._troubles,
                 "log": self._publisher.away or self._reader.following.trouble,
@@ -271,6 +289,7 @@ class _Leader:
                 "zones": self._topologies.trouble,
                 "descheduling": self._descheduler.trouble,
                 "jobs": self._jobs.trouble,
+                "events": self._ignored.trouble,
                 "queue": "" if self._queue is None else self._queue.trouble,
             }
             for of, why in troubles.items():

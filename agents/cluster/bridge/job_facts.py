@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Any, cast, get_args
 
 import msgspec
 
+from slacktide.agents.cluster.queue.job import ORIGINAL, original_of
+from slacktide.agents.cluster.queue.work import MARK, mark_of
 from slacktide.schemas.bounds import AMOUNT_MAX
-from slacktide.schemas.errors import QuantityError
+from slacktide.schemas.errors import TextError
 from slacktide.schemas.job_pod import (
     CHARS_MAX,
     Action,
@@ -22,17 +25,18 @@ from slacktide.schemas.job_pod import (
     Phase,
     SuccessRule,
 )
+from slacktide.schemas.kubernetes_fields import Reader
+from slacktide.schemas.pod_marks import INDEX, INDEX_FAILURES, index_failures_of, index_of, read_mark, wishes
 from slacktide.schemas.pod_resources import Amounts, Container, Needs, requests_of
+from slacktide.schemas.text import integer_of, shown, time_ms_of
 from slacktide.schemas.units import cpu_milli, quantity
+from slacktide.streams.decisions.queue.job import MIN_PARALLELISM
 
 TRACKING = "batch.kubernetes.io/job-tracking"
-INDEX = "batch.kubernetes.io/job-completion-index"
-INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 DISRUPTION = "DisruptionTarget"
 CPU = "cpu_milli"
 """Batch CPU, if the pod requests it."""
 BATCH_CPU = ("kubernetes.io/batch-cpu", "koordinator.sh/batch-cpu")
-INT32_MAX = 2**31 - 1
 Json = dict[str, Any]
 
 
@@ -72,10 +76,15 @@ class _ContainerState(_Shape, frozen=True, kw_only=True):
     terminated: _Terminated | None = None
 
 
+class _Resources(_Shape, frozen=True, kw_only=True):
+    requests: dict[str, str] | None = None
+
+
 class _ContainerStatus(_Shape, frozen=True, kw_only=True):
     name: str
     state: _ContainerState = _ContainerState()
     restart_count: int = 0
+    resources: _Resources | None = None
 
 
 class _PodStatus(_Shape, frozen=True, kw_only=True):
@@ -84,13 +93,12 @@ class _PodStatus(_Shape, frozen=True, kw_only=True):
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
     start_time: str | None = None
-
-
-class _Resources(_Shape, frozen=True, kw_only=True):
-    requests: dict[str, str] | None = None
+    resources: _Resources | None = None
+    allocated_resources: dict[str, str] | None = None
 
 
 class _Container(_Shape, frozen=True, kw_only=True):
+    name: str = ""
     resources: _Resources = _Resources()
     restart_policy: str = ""
 
@@ -158,7 +166,30 @@ def spec_of(job: Job) -> JobSpec:
             SuccessRule(indexes=one.get("succeededIndexes", ""), count=one.get("succeededCount"))
             for one in success.get("rules", ())
         ],
+        ignored=ignored_of(job),
     )
+
+
+def ignored_of(job: Job) -> list[str]:
+    """Return the labels and annotations of the Job and its pod template that no rule can read."""
+    reader = Reader("")
+    for key, (read, accepted) in _MARKS.items():
+        read_mark(job.metadata.annotations or {}, key, "metadata.annotations", reader, read, accepted)
+    template = (job.spec.get("template") or {}).get("metadata") or {}
+    wishes(template.get("labels") or {}, template.get("annotations") or {}, "spec.template.metadata", reader)
+    return reader.ignored_of("")
+
+
+def _marked(text: str) -> None:
+    if mark_of({MARK: text}) is None:
+        raise TextError(MARK, shown(text))
+
+
+_MARKS: Mapping[str, tuple[Callable[[str], object], str]] = {
+    MIN_PARALLELISM: (partial(integer_of, where=MIN_PARALLELISM), "a whole number"),
+    MARK: (_marked, "what Slacktide wrote"),
+    ORIGINAL: (original_of, "what Slacktide wrote"),
+}
 
 
 def counted_by(job: Job) -> ControllerStatus:
@@ -193,13 +224,12 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
     """
     status, annotations = pod.status, pod.metadata.annotations or {}
     containers = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
-    index = annotations.get(INDEX, "")
     ended_before = before is not None and before.tracked and before.phase in {"Succeeded", "Failed"}
     return JobPodFacts(
         uid=pod.metadata.uid,
         name=pod.metadata.name,
         node=pod.spec.node_name,
-        index=int(index) if index.isdecimal() and int(index) <= INT32_MAX else None,
+        index=_mark(annotations, INDEX, index_of),
         phase=cast("Phase", status.phase) if status.phase in get_args(Phase) else "Unknown",
         ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions or ()),
         deleting=pod.metadata.deletion_timestamp is not None,
@@ -212,8 +242,8 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
         ],
         pod_conditions={one.type: one.status for one in status.conditions or () if one.type in conditions},
         restarts=sum(max(0, one.restart_count) for one in containers),
-        index_failures=_whole(annotations.get(INDEX_FAILURES, "")),
-        cpu_milli=_requested_milli(pod.spec),
+        index_failures=_mark(annotations, INDEX_FAILURES, index_failures_of) or 0,
+        cpu_milli=_requested_milli(pod.spec, status),
         started_ms=_ms(status.start_time),
         ended_ms=max((_ms(one.state.terminated.finished_at) for one in containers if one.state.terminated), default=0),
         eviction=None if before is None else before.eviction,
@@ -231,19 +261,27 @@ def _rule(rule: Json) -> FailureRule:
     )
 
 
-def _requested_milli(spec: _PodSpec) -> int:
-    """As the scheduler sums it: with sidecars, pod-level resources and overhead."""
+def _requested_milli(spec: _PodSpec, status: _PodStatus) -> int:
+    """As the scheduler sums it: with sidecars, pod-level resources and overhead; of a resize what was allocated."""
+    statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
+    held = {one.name: (one.resources or _Resources()).requests or {} for one in statuses}
+    whole = ((status.resources or _Resources()).requests or {}) | (status.allocated_resources or {})
     needs = Needs(
-        containers=[_container(one.resources) for one in spec.containers],
-        inits=[_container(one.resources, sidecar=one.restart_policy == "Always") for one in spec.init_containers or ()],
+        containers=[_container(one.resources, held.get(one.name)) for one in spec.containers],
+        inits=[
+            _container(one.resources, held.get(one.name), sidecar=one.restart_policy == "Always")
+            for one in spec.init_containers or ()
+        ],
         overhead=_amounts(spec.overhead),
-        pod_level=None if spec.resources is None else _container(spec.resources),
+        pod_level=None if spec.resources is None else _container(spec.resources, whole),
     )
     return min(AMOUNT_MAX, int(requests_of(needs).get(CPU, 0)))
 
 
-def _container(resources: _Resources, *, sidecar: bool = False) -> Container:
-    return Container(requests=_amounts(resources.requests), limits={}, sidecar=sidecar)
+def _container(resources: _Resources, held: Mapping[str, str] | None, *, sidecar: bool = False) -> Container:
+    wanted = resources.requests or {}
+    requests = {name: (held or {}).get(name, amount) if name == "cpu" else amount for name, amount in wanted.items()}
+    return Container(requests=_amounts(requests), limits={}, sidecar=sidecar)
 
 
 def _amounts(requests: dict[str, str] | None) -> Amounts:
@@ -257,16 +295,20 @@ def _cpu_milli(requests: dict[str, str]) -> int:
             if name in requests:
                 return min(AMOUNT_MAX, max(0, int(quantity(requests[name]))))
         return min(AMOUNT_MAX, max(0, cpu_milli(requests.get("cpu", "0"))))
-    except (QuantityError, OverflowError):
+    except TextError:
         return 0
 
 
 def _ms(text: str | None) -> int:
     try:
-        return 0 if text is None else max(0, round(datetime.fromisoformat(text).timestamp() * 1_000))
-    except (ValueError, OverflowError):
+        return 0 if text is None else max(0, time_ms_of(text, where="a time of the pod's status"))
+    except TextError:
         return 0
 
 
-def _whole(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else 0
+def _mark(annotations: Mapping[str, str], key: str, read: Callable[[str], int]) -> int | None:
+    """Return a number; None: it is absent, or cannot be read, which ``Pod.ignored`` names."""
+    try:
+        return read(annotations[key]) if annotations.get(key) else None
+    except TextError:
+        return None

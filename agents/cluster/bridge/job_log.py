@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from slacktide.agents.cluster.bridge.job_facts import Job, Pod, counted_by, named_conditions, pod_facts, spec_of
+from slacktide.agents.cluster.watching import each_alone
 from slacktide.schemas.job_pod import JobEvent, JobEviction
 
 AGAIN_MS = 600_000
@@ -81,6 +82,7 @@ class JobLog:
             self.pod(pod)
         self._named("pods")
 
+    @each_alone("jobs")
     def job(self, job: Job) -> None:
         """Record that a Job was added or changed."""
         meta = job.metadata
@@ -118,6 +120,7 @@ class JobLog:
             Key("job", uid), self._stamped(JobEvent(uid=uid, namespace=namespace, name=name, observed_ms=0, gone=True))
         )
 
+    @each_alone("job pods")
     def pod(self, pod: Pod) -> None:
         """Record that a pod was added or changed."""
         uid, name = pod.job_uid, (pod.metadata.namespace, pod.metadata.name)

@@ -8,11 +8,14 @@ from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 
+import msgspec
+
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.bridge import metrics
-from slacktide.agents.cluster.bridge.job_facts import Job, Pod
+from slacktide.agents.cluster.bridge.job_facts import Job, Pod, ignored_of
 from slacktide.agents.cluster.bridge.job_log import JobLog, Key
-from slacktide.agents.cluster.watching import inform
+from slacktide.agents.cluster.ignored_fields import IgnoredFields
+from slacktide.agents.cluster.watching import each_alone, inform
 from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import JOBS, PODS
 from slacktide.agents.together import until_one_ends
@@ -44,11 +47,16 @@ class JobSource:
     """Publishes slacktide.job.pod.v1 in one term. ``to_dead_letter`` receives invalid records, each with the reason."""
 
     def __init__(
-        self, cluster: Cluster, writer_epoch: int, to_dead_letter: Callable[[Record, str], None], clock: Clock
+        self,
+        cluster: Cluster,
+        writer_epoch: int,
+        to_dead_letter: Callable[[Record, str], None],
+        clock: Clock,
+        ignored: IgnoredFields,
     ) -> None:
         self._cluster = cluster
         self._epoch = writer_epoch
-        self._to_dead_letter, self._clock = to_dead_letter, clock
+        self._to_dead_letter, self._clock, self._ignored = to_dead_letter, clock, ignored
         self._log = JobLog(writer_epoch, (), clock.wall_ms)
         self._sender = Sender(cluster, client_id="slacktide-bridge-jobs", acks="all")
         self._following = Following(
@@ -98,9 +106,19 @@ class JobSource:
         def whole(jobs: list[Job]) -> None:
             metrics.LISTED.labels("jobs").inc()
             self._log.jobs_listed(jobs)
+            for job in jobs:
+                self._look(job)
+
+        def changed(job: Job) -> None:
+            self._log.job(job)
+            self._look(job)
 
         trouble = partial(self._troubles.__setitem__, "jobs")
-        await inform(follow(api, JOBS, Job), whole, self._log.job, self._log.job_gone, trouble)
+        await inform(follow(api, JOBS, Job), whole, changed, self._log.job_gone, trouble)
+
+    @each_alone("jobs")
+    def _look(self, job: Job) -> None:
+        self._ignored.take("Job", msgspec.to_builtins(job.metadata), ignored_of(job))
 
     async def _follow_pods(self, api: ApiServer) -> None:
         def whole(pods: list[Pod]) -> None:

@@ -28,6 +28,7 @@ SOLD_MEMORY = Gauge(
     ["node", "tier"],
 )
 TROUBLE = Gauge("slacktide_bridge_trouble", "1 while the bridge has an error.", ["of"])
+POLICY_REFUSED = Gauge("slacktide_bridge_policy_refused", "1 while the ConfigMap with the policy is invalid.")
 WRITES = Counter("slacktide_bridge_writes", "Writes to the API server, by result.", ["kind", "result"])
 LISTED = Counter("slacktide_bridge_lists", "Full lists of all objects.", ["of"])
 REFUSED = Counter("slacktide_bridge_records_refused", "Records that could not be processed.", ["topic"])
@@ -70,7 +71,7 @@ def leads(epoch: int) -> None:
 
 def leads_no_more() -> None:
     """This replica stopped leading; its view of the cluster is no longer served."""
-    for gauge in (LEADING, EPOCH, NODES, FROZEN, CAPPED, OVER):
+    for gauge in (LEADING, EPOCH, NODES, FROZEN, CAPPED, POLICY_REFUSED, OVER):
         gauge.set(0)
     for labelled in (TROUBLE, SOLD_CPU, SOLD_MEMORY):
         labelled.clear()

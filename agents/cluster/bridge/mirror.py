@@ -103,6 +103,7 @@ class Mirror:
         away = isinstance(exc, ApiAwayError)
         metrics.WRITES.labels(write.kind, "away" if away else "refused").inc()
         if isinstance(exc, ApiRefusedError) and exc.status == NOT_FOUND and write.kind == "status":
+            self.trouble = ""
             return 0.0  # the node was deleted; the watch will report it
         if not self.trouble:
             log.warning("a write failed", extra={"node": write.node, "what": write.kind, "why": str(exc)})

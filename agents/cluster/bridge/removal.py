@@ -13,13 +13,15 @@ import msgspec
 
 from slacktide.agents.cluster.bridge.node_status import NAMES, WITHDRAWN, shown
 from slacktide.agents.cluster.bridge.sources import Status
-from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.api_server import STRATEGIC_PATCH, ApiServer
 from slacktide.agents.kubernetes.resource import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    FORBIDDEN,
     NODES,
     NOT_FOUND,
     SERVICE_ACCOUNTS,
+    UNAUTHORIZED,
     ApiError,
     ApiRefusedError,
     IgnoreStatus,
@@ -31,6 +33,9 @@ from slacktide.agents.workload import Standing, namespace_of, path_of, standing
 log = logging.getLogger(__name__)
 
 FINALIZER = "slacktide.io/batch-resources"
+ADDED = {"metadata": {"finalizers": [FINALIZER]}}
+REMOVED = {"metadata": {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}}
+"""Strategic merge patches. They leave other finalizers as they are, and cannot conflict with other writers."""
 LOOK_S = 2.0
 HEAD_START_S = 3.0
 """The leader notices within ``LOOK_S`` and stops writing. A standby replica waits for that."""
@@ -82,6 +87,8 @@ class Removal:
     def __init__(self, api: ApiServer, deployment: str, manager: str) -> None:
         self._api, self._deployment, self._manager = api, deployment, manager
         namespace, _, self._name = deployment.partition("/")
+        self._why = ""
+        """Why the last try failed."""
         self._rights: tuple[tuple[Resource, str], ...] = (
             (SERVICE_ACCOUNTS, namespace),
             (CLUSTER_ROLES, ""),
@@ -93,10 +100,8 @@ class Removal:
         try:
             if await self._being_deleted() == "deleted":
                 return
-            for (resource, namespace), right in zip(self._rights, await self._read(), strict=True):
-                if not right.metadata.deletion_timestamp and FINALIZER not in right.metadata.finalizers:
-                    body = _finalizers(right, [*right.metadata.finalizers, FINALIZER])
-                    await self._api.patch(resource, self._name, body, _Right, namespace=namespace)
+            for resource, namespace in self._rights:
+                await self._api.patch(resource, self._name, ADDED, _Right, namespace=namespace, how=STRATEGIC_PATCH)
         except ApiError as exc:
             why = (
                 "cannot add a finalizer to the bridge's RBAC objects: if they are deleted first, Nodes keep batch "
@@ -114,15 +119,18 @@ class Removal:
 
         ``leads``: this replica wrote to Nodes until now. Others wait until the leader has stopped.
         """
+        left = "some Nodes keep batch resources"
         try:
             async with asyncio.timeout(LAST_S):
-                if await self._removed(leads=leads):
-                    nodes = await self._withdraw()
-                    await self._release()
-                    log.info("the bridge is being removed: deleted batch resources from Nodes", extra={"nodes": nodes})
+                if not await self._removed(leads=leads):
+                    return
+                nodes = await self._withdraw()
+                log.info("the bridge is being removed: deleted batch resources from Nodes", extra={"nodes": nodes})
+                left = f"Nodes are done, only the finalizer {FINALIZER} is left on the bridge's RBAC objects"
+                await self._release()
         except (ApiError, TimeoutError) as exc:
-            why = str(exc) or f"not finished within {LAST_S:g} s"
-            log.error("some Nodes keep batch resources", extra={"why": why, "remedy": REMEDY})  # noqa: TRY400 - complete
+            why = str(exc) or f"not finished within {LAST_S:g} s{self._why}"
+            log.error(left, extra={"why": why, "remedy": REMEDY})  # noqa: TRY400 - complete
 
     async def _removed(self, *, leads: bool) -> bool:
         for _ in range(LOOKS):
@@ -152,7 +160,7 @@ class Removal:
                 return "deleted"
             return "deleted" if await self._standing(namespace_of(self._deployment)) == "deleted" else "there"
         except ApiRefusedError as exc:
-            return "refused" if exc.status in {401, 403, NOT_FOUND} else "unknown"
+            return "refused" if exc.status in {UNAUTHORIZED, FORBIDDEN, NOT_FOUND} else "unknown"
         except ApiError:
             return "unknown"
 
@@ -179,13 +187,21 @@ class Removal:
         return len(names)
 
     async def _release(self) -> None:
-        """Remove the finalizer from all objects concurrently: after the first deletion the permissions are gone."""
-        patches: dict[str, dict[str, object]] = {}
-        for (resource, namespace), right in zip(self._rights, await self._read(), strict=True):
-            if FINALIZER in right.metadata.finalizers:
-                others = [one for one in right.metadata.finalizers if one != FINALIZER]
-                patches[resource.path(namespace=namespace, name=self._name)] = _finalizers(right, others)
-        await self._api.patch_together(patches.items())
+        """Remove the finalizer from all objects concurrently: after the first deletion the permissions are gone.
+
+        What fails is repeated until the caller's time limit is over. Raises ApiError for what is forbidden.
+        """
+        held = [resource.path(namespace=namespace, name=self._name) for resource, namespace in self._rights]
+        forbidden: list[ApiError] = []
+        while held:
+            errors = await self._api.patch_together(held, REMOVED)
+            forbidden += [error for error in errors.values() if _status(error) in {UNAUTHORIZED, FORBIDDEN}]
+            held = [path for path, error in errors.items() if error not in forbidden and _status(error) != NOT_FOUND]
+            if held:
+                self._why = f": {errors[held[0]]}"
+                await asyncio.sleep(AGAIN_S)
+        if forbidden:
+            raise forbidden[0]
 
     async def _read(self) -> list[_Right]:
         return await asyncio.gather(
@@ -193,6 +209,5 @@ class Removal:
         )
 
 
-def _finalizers(right: _Right, finalizers: list[str]) -> dict[str, object]:
-    """Return the merge patch that sets them."""
-    return {"metadata": {"resourceVersion": right.metadata.resource_version, "finalizers": finalizers}}
+def _status(error: ApiError) -> int:
+    return error.status if isinstance(error, ApiRefusedError) else 0

@@ -12,20 +12,22 @@ import msgspec
 
 from slacktide.agents.cluster.bridge.node_status import Shown, shown
 from slacktide.agents.cluster.descheduler.passes import PODS_MAX, Place
-from slacktide.agents.cluster.watching import inform
+from slacktide.agents.cluster.ignored_fields import IgnoredFields
+from slacktide.agents.cluster.watching import each_alone, inform
 from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import NODES
 from slacktide.agents.publisher import REPUBLISH_S
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import BadMessageError, ConfigError
+from slacktide.schemas.errors import BadMessageError, ConfigError, QuantityError
 from slacktide.schemas.inventory import NodeFacts, NodeInventory
 from slacktide.schemas.kubernetes import node_of
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.topics import INVENTORY, POLICY
 from slacktide.schemas.units import whole
 from slacktide.schemas.writer import supersedes
+from slacktide.streams.decisions.ignored_marks import ignored_marks
 from slacktide.streams.kafka import read_topic
 
 ROUNDS = 3
@@ -130,12 +132,18 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     def place(self, facts: NodeFacts) -> Place:
         """Return the Node as a target for pods."""
         hard = any(taint.effect in {"NoSchedule", "NoExecute"} for taint in self.spec.taints or ())
-        pods = (self.status.allocatable or {}).get("pods")
         return Place(
             facts=facts,
             takes_pods=not self.spec.unschedulable and not hard,
-            pods_max=PODS_MAX if pods is None else whole(pods),
+            pods_max=_pods_max((self.status.allocatable or {}).get("pods")),
         )
+
+
+def _pods_max(text: str | None) -> int:
+    try:
+        return PODS_MAX if text is None else whole(text)
+    except QuantityError:
+        return PODS_MAX
 
 
 class Listener(Protocol):
@@ -157,8 +165,8 @@ class Listener(Protocol):
 class NodeSource:
     """Follows Nodes."""
 
-    def __init__(self, listener: Listener, earlier: EarlierTerm) -> None:
-        self._listener = listener
+    def __init__(self, listener: Listener, earlier: EarlierTerm, ignored: IgnoredFields) -> None:
+        self._listener, self._ignored = listener, ignored
         self._known = set(earlier.nodes)
         self._refused: dict[str, str] = {}
 
@@ -174,6 +182,7 @@ class NodeSource:
         for node in nodes:
             self._changed(node)
 
+    @each_alone("nodes")
     def _changed(self, node: Node) -> None:
         name = node.metadata.name
         self._known.add(name)
@@ -182,7 +191,8 @@ class NodeSource:
         except ConfigError as exc:
             self._warn_once(name, str(exc))
             return
-        self._warn_once(name, "\n".join(described.notes))
+        self._warn_once(name, "")
+        self._ignored.take("Node", {"name": name, "uid": node.metadata.uid}, ignored_marks(described.facts))
         self._listener.node(node.metadata.uid, node.place(described.facts), node.shown())
 
     def _gone(self, name: str) -> None:

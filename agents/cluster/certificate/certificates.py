@@ -26,6 +26,7 @@ from slacktide.agents.cluster.certificate.rotation import Held, Pair, Terms, tur
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, SECRETS, IgnoreStatus
 from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.text import integer_of
 
 SKEW = timedelta(minutes=5)
 """Tolerated clock skew of API servers."""
@@ -110,7 +111,7 @@ def held_of(data: Mapping[str, str]) -> Held:
     """Parse ``data`` of the Secret. Raises CertificateError if a field is missing or unreadable."""
     try:
         parts = {name: base64.b64decode(text, validate=True) for name, text in data.items()}
-        trusted_ms = int(parts[_TRUSTED]) if _TRUSTED in parts else None
+        trusted_ms = integer_of(parts[_TRUSTED], where=_TRUSTED, least=0) if _TRUSTED in parts else None
     except (binascii.Error, ValueError) as exc:
         raise CertificateError(f"the Secret's data: {exc}") from exc
     following = read(parts[_NEXT_CERTIFICATE], parts.get(_NEXT_KEY, b"")) if _NEXT_CERTIFICATE in parts else None

@@ -13,6 +13,7 @@ from slacktide.agents.cluster.descheduler import metrics
 from slacktide.agents.cluster.descheduler.evicting import Account, Evicting, ToDeadLetter
 from slacktide.agents.cluster.descheduler.passes import Cluster, MetricOf, Passes, Place
 from slacktide.agents.cluster.descheduler.pod import DeschedulerPod, PodObject, parsed
+from slacktide.agents.cluster.ignored_fields import IgnoredFields
 from slacktide.agents.cluster.watching import PodSource
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.together import until_one_ends
@@ -45,11 +46,13 @@ class Descheduler:
         replica: str,
         to_dead_letter: ToDeadLetter,
         clock: Clock,
+        ignored: IgnoredFields,
         sign: Callable[[Out], Out] = lambda out: out,
     ) -> None:
         self._sign = sign
         self._trouble = ""
         self._cluster = Cluster()
+        self._ignored = ignored
         self._pods = self._pod_source()
         self._passes = Passes(epoch)
         self._account = Account(bootstrap, epoch, to_dead_letter, clock)
@@ -83,7 +86,13 @@ class Descheduler:
         self._policy = policy
 
     def _pod_source(self) -> PodSource[PodObject, DeschedulerPod]:
-        return PodSource(PodObject, lambda item: parsed(item.plain()), self._cluster, "this pod is never evicted")
+        return PodSource(
+            PodObject,
+            lambda item, noted: parsed(item.plain(), noted),
+            self._cluster,
+            "this pod is never evicted",
+            self._ignored,
+        )
 
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""

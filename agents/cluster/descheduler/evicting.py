@@ -124,7 +124,7 @@ class Evicting:
         Raises:
             LogError: Kafka is unavailable; nothing is evicted until it is back.
         """
-        if not done.terms["over_nodes"]:
+        if not done.victims:
             self.trouble = ""
         until_s = min(until_s, mono_s(self._clock) + HOLDS_S)
         waiting = list(done.victims)

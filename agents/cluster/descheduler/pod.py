@@ -6,16 +6,18 @@ Source: koordinator a7a1b76b, pkg/descheduler/framework/plugins/kubernetes/defau
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.kubernetes_pod import ANNOTATION_MIRROR, ANNOTATION_SOURCE, read_pod
-from slacktide.schemas.qos import effective_qos
+from slacktide.schemas.pod_marks import DELETION_COST, EVICTION_COST, cost_of
+from slacktide.schemas.qos import as_held, effective_qos
+from slacktide.schemas.text import time_ms_of
 
 FEATURE = "LowNodeLoad"
 """The name for annotation koordinator.sh/eviction-policy that allows eviction."""
@@ -23,8 +25,6 @@ OWN_NAMESPACES = frozenset({"kube-system", "slacktide-system", "koordinator-syst
 CRITICAL = 2_000_000_000
 """Priority of system-cluster-critical."""
 MIRRORS = frozenset({ANNOTATION_MIRROR, ANNOTATION_SOURCE})
-DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
 NEVER = 2**31 - 1
 """This eviction cost forbids an eviction."""
 NAMES = {
@@ -62,9 +62,9 @@ class DeschedulerPod:
         return self.pod.namespace, self.pod.name
 
 
-def parsed(item: Mapping[str, Any]) -> DeschedulerPod:
-    """Parse a pod. Raises BadMessageError if a field is invalid; its path is in the text."""
-    pod = read_pod(item)
+def parsed(item: Mapping[str, Any], noted: Callable[[str], object] = lambda _: None) -> DeschedulerPod:
+    """Parse a pod; ``noted`` as in ``read_pod``. Raises BadMessageError if a field is invalid."""
+    pod = read_pod(item, noted)
     metadata = item.get("metadata") or {}
     costs = [_cost(metadata, name) for name in (DELETION_COST, EVICTION_COST)]
     return DeschedulerPod(
@@ -89,7 +89,8 @@ def _stays(pod: Pod, item: Mapping[str, Any], cost: int) -> Iterator[str]:
     metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
     if pod.namespace in OWN_NAMESPACES:
         yield "system_namespace"
-    if effective_qos(pod.qos_label, pod.kube_qos) != "BE":
+    held = as_held(pod)
+    if held.unheld or effective_qos(held.qos_label, held.kube_qos) != "BE":
         yield "not_best_effort"
     if (pod.priority or 0) >= CRITICAL:
         yield "critical"
@@ -133,14 +134,14 @@ def _bound_to_its_node(spec: Mapping[str, Any]) -> Iterator[str]:
 def _cost(metadata: Mapping[str, Any], name: str) -> int:
     """0 if absent or invalid."""
     try:
-        return int((metadata.get("annotations") or {}).get(name) or 0)
-    except ValueError:
+        return cost_of(text) if (text := (metadata.get("annotations") or {}).get(name)) else 0
+    except TextError:
         return 0
 
 
 def _created_s(metadata: Mapping[str, Any]) -> int:
     text = metadata.get("creationTimestamp")
-    return round(datetime.fromisoformat(text).timestamp()) if text else 0
+    return time_ms_of(text, where="metadata.creationTimestamp") // 1_000 if text else 0
 
 
 Json = dict[str, Any]
@@ -190,6 +191,10 @@ class Status(_Part, frozen=True):
 
     phase: str | None = None
     qos_class: str | None = msgspec.field(name="qosClass", default=None)
+    resources: Json | None = None
+    allocated_resources: Json | None = None
+    container_statuses: list[Container] | None = None
+    init_container_statuses: list[Container] | None = None
 
 
 class PodObject(_Part, frozen=True):

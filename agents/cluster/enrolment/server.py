@@ -12,7 +12,8 @@ from http import HTTPStatus
 
 from slacktide.agents.listening import listening
 from slacktide.schemas.enrolment import PATH
-from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.errors import SlacktideError, TextError
+from slacktide.schemas.text import integer_of
 
 log = logging.getLogger(__name__)
 
@@ -124,9 +125,10 @@ async def _token_in(reader: asyncio.StreamReader) -> str | Reply:
     first, *lines = head.split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     length = headers.get("content-length", "0")
-    if not length.isdecimal() or len(length) > 4 or int(length) > BODY_BYTES_MAX:
+    try:
+        await reader.readexactly(integer_of(length, where="Content-Length", least=0, most=BODY_BYTES_MAX))
+    except TextError:
         return Reply(status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-    await reader.readexactly(int(length))
     if first.split(" ")[:2] != ["POST", PATH]:
         return Reply(status=HTTPStatus.NOT_FOUND)
     scheme, _, token = headers.get("authorization", "").partition(" ")

@@ -50,7 +50,8 @@ class Actuator:
         self.states: dict[str, QueueState] = {}
         """Workload states in Kafka, by uid."""
         self.changes = 0
-        self.trouble = ""
+        self._troubles: dict[str, str] = {}
+        """By uid, why the last try failed; of "": why answers are not published."""
         self._source, self._answer, self._clock = source, answer, clock
         self._dirty: dict[str, None] = {}
         self._later: dict[str, float] = {}
@@ -59,6 +60,11 @@ class Actuator:
         self._woken = asyncio.Event()
         self._slots = asyncio.Semaphore(AT_ONCE)
         source.changed = self.changed
+
+    @property
+    def trouble(self) -> str:
+        """Return why objects are not started or stopped, or answers not published; "" if they are."""
+        return next(iter(self._troubles.values()), "")
 
     def changed(self, uid: str) -> None:
         """Record that an object or its state changed."""
@@ -103,6 +109,7 @@ class Actuator:
             if uid not in self._source.works:
                 self._answered.pop(uid, None)
                 self._suspended_s.pop(uid, None)
+                self._troubles.pop(uid, None)
                 return None
             kind, work = self._source.works[uid]
             state = self.states.get(uid)
@@ -126,6 +133,7 @@ class Actuator:
                 self._later[uid] = mono_s(self._clock) + AGAIN_S
                 return None
             step = Answer(step.booking, "stopped")
+        self._troubles.pop(uid, None)
         return None if step is None else self._outcome(uid, step._replace(why=step.why or why))
 
     async def _written(self, api: ApiServer, kind: Kind, work: Work, step: Write, state: QueueState | None) -> bool:
@@ -156,7 +164,7 @@ class Actuator:
             self._failed(metadata.uid, str(exc))
         metrics.WRITES.labels(step.what, result).inc()
         if result == "done":
-            self.trouble = ""
+            self._troubles.pop(metadata.uid, None)
         return result == "done"
 
     async def _runs(self, api: ApiServer, work: Work) -> bool:
@@ -171,6 +179,7 @@ class Actuator:
         except ApiError as exc:
             self._failed(uid, str(exc))
             return True
+        self._troubles.pop(uid, None)
         return any(one.status.phase not in {"Succeeded", "Failed"} for one in pods.items)
 
     def _outcome(self, uid: str, answer: Answer) -> QueueOutcome | None:
@@ -194,17 +203,19 @@ class Actuator:
         try:
             await self._answer(outcomes)
         except LogError as exc:
-            self.trouble = str(exc)
+            self._troubles[""] = str(exc)
             for one in outcomes:
                 self._later[one.uid] = mono_s(self._clock) + AGAIN_S
             return
+        self._troubles.pop("", None)
         for one in outcomes:
             self._answered[one.uid] = one, mono_s(self._clock)
             metrics.ANSWERS.labels(one.result).inc()
 
     def _failed(self, uid: str, why: str) -> None:
         self._later[uid] = mono_s(self._clock) + AGAIN_S
-        self.trouble = why or self.trouble
+        if why:
+            self._troubles[uid] = why
 
 
 def _named(one: QueueOutcome) -> tuple[str, int, int]:

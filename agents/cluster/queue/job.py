@@ -13,7 +13,9 @@ import msgspec
 
 from slacktide.agents.cluster.queue.work import Kind, Write
 from slacktide.agents.kubernetes.resource import JOBS
+from slacktide.schemas.errors import TextError
 from slacktide.schemas.queue_objects import Metadata, PodTemplate, ResourceFlavorObject, WorkloadPodSet
+from slacktide.schemas.text import answer_of, json_of
 from slacktide.streams.decisions.queue.job import (
     Admission,
     Conflict,
@@ -169,13 +171,20 @@ class _Original(msgspec.Struct, frozen=True, kw_only=True):
     template: Template
 
 
+def original_of(text: str) -> _Original:
+    """Read the annotation. Raises TextError."""
+    original: _Original = json_of(text, _Original, where=ORIGINAL)
+    return original
+
+
 class Job:
     """A Job as read from the API server."""
 
     def __init__(self, raw: msgspec.Raw) -> None:
-        job = msgspec.json.decode(raw, type=_Job, strict=False)
+        job: _Job = answer_of(raw, _Job, where="Job", strict=False)
         self.metadata = job.metadata
-        self.version = msgspec.json.decode(raw, type=_Versioned).metadata.resource_version
+        head: _Versioned = answer_of(raw, _Versioned, where="Job")
+        self.version = head.metadata.resource_version
         self._spec, self._status = job.spec, job.status
         self._annotations = job.metadata.annotations or {}
         self._template = template_of(job.spec.template)
@@ -189,8 +198,8 @@ class Job:
         if text is None:
             return None
         try:
-            return msgspec.json.decode(text, type=_Original)
-        except msgspec.DecodeError:
+            return original_of(text)
+        except TextError:
             return None
 
     @cached_property
@@ -227,7 +236,7 @@ class Job:
         status, indexed = self._status, self._spec.completion_mode == "Indexed"
         progress = JobProgress(self._queued.parallelism, self._queued.completions, status.succeeded, status.ready)
         lists = (status.completed_indexes, status.failed_indexes) if indexed else None
-        return {MAIN: count} if (count := reclaimable_pods(progress, lists)) else {}
+        return {MAIN: count} if (count := reclaimable_pods(progress, lists, corrected=True)) else {}
 
     @property
     def suspended(self) -> bool:

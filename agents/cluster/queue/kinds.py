@@ -79,12 +79,12 @@ async def served(api: ApiServer) -> tuple[dict[str, Resource], dict[str, str]]:
     plurals: dict[str, str] = {}
     for version in VERSIONS:
         try:
-            text = await api.text(f"/apis/{GROUP}/{version}")
+            listed = await api.read(f"/apis/{GROUP}/{version}", _List)
         except ApiRefusedError as exc:
             if exc.status != NOT_FOUND:
                 raise
             continue
-        for one in msgspec.json.decode(text, type=_List).resources:
+        for one in listed.resources:
             plurals.setdefault(one.name, version)
     found = {
         kind: Resource(group=GROUP, version=plurals[one.plural], plural=one.plural)

@@ -190,6 +190,7 @@ class JobQueue:
         while True:
             pending = [] if self._read_trouble else self._known.pending(AT_ONCE)
             if not pending:
+                self._write_trouble = ""
                 await asyncio.sleep(GATHER_S)
                 continue
             try:

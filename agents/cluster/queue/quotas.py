@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.kinds import GROUP
@@ -120,7 +118,7 @@ def _annotations(one: Mapping[str, Any]) -> Json:
 
 async def _field(api: ApiServer, queues: Resource) -> Json:
     """Return the schema properties of ``status.effectiveQuotas``; empty if the field does not exist."""
-    schema = msgspec.json.decode(await api.text(f"/openapi/v3/apis/{GROUP}/{queues.version}"), type=Json)
+    schema: Json = await api.read(f"/openapi/v3/apis/{GROUP}/{queues.version}", dict)
     for name, one in schema.get("components", {}).get("schemas", {}).items():
         if name.endswith(".ClusterQueue"):
             status = one.get("properties", {}).get("status", {}).get("properties", {})

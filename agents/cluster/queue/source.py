@@ -15,10 +15,11 @@ from slacktide.agents.cluster.queue.known import Known, Place
 from slacktide.agents.cluster.queue.status import Json, Queue
 from slacktide.agents.cluster.queue.work import ACTIVE, Kind, Work
 from slacktide.agents.cluster.watching import inform
+from slacktide.agents.ignored import IGNORED
 from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import Meta, Resource
 from slacktide.schemas.codec import encode
-from slacktide.schemas.errors import failure
+from slacktide.schemas.errors import TextError, failure
 from slacktide.schemas.queue_objects import (
     ObjectCondition,
     PriorityClassObject,
@@ -29,6 +30,7 @@ from slacktide.schemas.queue_objects import (
     WorkloadPriorityClassObject,
     WorkloadStatus,
 )
+from slacktide.schemas.text import answer_of, integer_of
 from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_WORKLOAD
 from slacktide.streams.decisions.queue.cluster_objects import QueueObjects
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
@@ -90,14 +92,15 @@ class Source:
 
     def put(self, kind: Kind, raw: msgspec.Raw) -> None:
         """Take an object to start and stop; ignore older versions."""
-        head = msgspec.json.decode(raw, type=_Object).metadata
-        before = self.works.get(head.uid)
-        if before is not None and not _newer(head.resource_version, before[1].version):
-            return
         try:
+            head = _head(raw)
+            before = self.works.get(head.uid)
+            if before is not None and not _newer(head.resource_version, before[1].version):
+                return
             work = kind.read(raw)
             self._publish(kind, work)
         except Exception as exc:  # noqa: BLE001 - one object's error: keep its last version
+            IGNORED.labels(kind.resource.plural, "object").inc()
             log.warning("cannot use a %s", kind.name, extra={"why": failure("read", exc)})
             return
         metadata = work.metadata
@@ -110,7 +113,7 @@ class Source:
 
     async def _follow_works(self, api: ApiServer, kind: Kind) -> None:
         def whole(items: list[msgspec.Raw]) -> None:
-            there = {msgspec.json.decode(raw, type=_Object).metadata.uid for raw in items}
+            there = {_head(raw).uid for raw in items}
             for raw in items:
                 self.put(kind, raw)
             for name, uid in list(self._uids.items()):
@@ -150,12 +153,13 @@ class Source:
         name = kind, metadata.get("namespace", ""), metadata.get("name", "")
         try:
             one = msgspec.convert(item, SPECS[kind].type, strict=False)
-        except msgspec.ValidationError as exc:
-            log.warning("%s %s is not valid: its previous version stays in use", kind, name[2], extra={"why": str(exc)})
+            if one != self._objects.get(name):
+                self._put_object(name, one)
+        except Exception as exc:  # noqa: BLE001 - one object's error: keep its last version
+            IGNORED.labels(SPECS[kind].plural, "object").inc()
+            why = failure("read", exc)
+            log.warning("%s %s is not valid: its previous version stays in use", kind, name[2], extra={"why": why})
             return name
-        if one != self._objects.get(name):
-            self._objects[name] = one
-            self._put_object(name, one)
         status = item.get("status") or {}
         if kind in SHOWN and status != self.stands.get(Queue(*name)):
             self.stands[Queue(*name)] = status
@@ -170,6 +174,8 @@ class Source:
 
     def _put_object(self, name: Name, one: QueueObject, *, gone: bool = False) -> None:
         self.changes += 1
+        if not gone:
+            self._objects[name] = one
         if isinstance(one, ResourceFlavorObject):
             self.flavors.pop(name[2], None)
             if not gone:
@@ -210,6 +216,11 @@ class Source:
             self.changed(uid)
 
 
+def _head(raw: msgspec.Raw) -> Meta:
+    found: _Object = answer_of(raw, _Object, where="the object")
+    return found.metadata
+
+
 def _with_status(made: WorkloadObject, work: Work) -> WorkloadObject:
     finished = [ObjectCondition(type="Finished", status="True", reason="JobFinished")] if work.finished else None
     done = [ReclaimablePod(name=name, count=count) for name, count in work.done.items()] or None
@@ -218,4 +229,7 @@ def _with_status(made: WorkloadObject, work: Work) -> WorkloadObject:
 
 def _newer(version: str, than: str) -> bool:
     """Return whether a resource version is later. A version that is not a number counts as later."""
-    return not (version.isdecimal() and than.isdecimal()) or int(version) > int(than)
+    try:
+        return integer_of(version, where="resourceVersion") > integer_of(than, where="resourceVersion")
+    except TextError:
+        return True

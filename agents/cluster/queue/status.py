@@ -14,10 +14,10 @@ from slacktide.agents.cluster.queue.work import ACTIVE, Work
 from slacktide.schemas.queue import QueueBooking, QueueState
 from slacktide.schemas.queue_objects import ClusterQueueObject, LocalQueueObject, QueueObject
 from slacktide.schemas.units import cpu_text, mem_text
-from slacktide.streams.decisions.queue.cluster_objects import QueueObjects
+from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, Stopped
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode
-from slacktide.streams.decisions.queue.workload_objects import booked
+from slacktide.streams.decisions.queue.workload_objects import booked, namespace_of
 
 Json = dict[str, Any]
 
@@ -59,11 +59,13 @@ def statuses(
     for one in given:
         if isinstance(one, ClusterQueueObject):
             queue, node = Queue("ClusterQueue", "", one.metadata.name), nodes.get(one.metadata.name)
-            active = _of_cluster_queue(lacking[one.metadata.name])
+            active = _of_cluster_queue(lacking[one.metadata.name], objects.stopped(one.metadata.name))
         elif isinstance(one, LocalQueueObject):
             queue = Queue("LocalQueue", one.metadata.namespace, one.metadata.name)
             node = nodes.get(one.spec.cluster_queue)
-            active = _of_local_queue(lacking.get(one.spec.cluster_queue))
+            own = objects.stopped("", namespace_of(one), one.metadata.name)
+            stopped = own if own.reason else objects.stopped(one.spec.cluster_queue)
+            active = _of_local_queue(lacking.get(one.spec.cluster_queue), stopped)
         else:
             continue
         count, condition = counts.get(queue) or _Count(), _timed(active, stands.get(queue, {}), now_ms)
@@ -128,16 +130,21 @@ def _text(resource: str, amount: int) -> str:
     return cpu_text(amount) if resource == "cpu" else mem_text(amount) if resource == "memory" else str(amount)
 
 
-def _of_cluster_queue(lacking: Sequence[str]) -> Json:
+def _of_cluster_queue(lacking: Sequence[str], stopped: Stopped) -> Json:
+    why = {"Stopped": "is stopped"} if stopped.reason else {}
     if lacking:
-        why = f"Can't admit new workloads: references missing ResourceFlavor(s): {','.join(lacking)}."
-        return {"status": "False", "reason": "FlavorNotFound", "message": why}
+        why["FlavorNotFound"] = f"references missing ResourceFlavor(s): {','.join(lacking)}"
+    if why:
+        message = f"Can't admit new workloads: {', '.join(why.values())}."
+        return {"status": "False", "reason": next(iter(why)), "message": message}
     return {"status": "True", "reason": "Ready", "message": "Can admit new workloads"}
 
 
-def _of_local_queue(lacking: Sequence[str] | None) -> Json:
+def _of_local_queue(lacking: Sequence[str] | None, stopped: Stopped) -> Json:
     """Return the condition ``Active``; None: its ClusterQueue does not exist."""
-    if lacking is None or lacking:
+    if stopped.reason == "LocalQueueStopped":
+        return {"status": "False", "reason": "Stopped", "message": "LocalQueue is stopped"}
+    if lacking is None or lacking or stopped.reason:
         reason = "ClusterQueueDoesNotExist" if lacking is None else "ClusterQueueIsInactive"
         return {"status": "False", "reason": reason, "message": "Can't submit new workloads to clusterQueue"}
     return {"status": "True", "reason": "Ready", "message": "Can submit new workloads to localQueue"}

@@ -10,6 +10,7 @@ import msgspec
 
 from slacktide.agents.kubernetes.resource import Resource
 from slacktide.schemas.queue_objects import Metadata, WorkloadPodSet
+from slacktide.schemas.text import integer_of
 from slacktide.streams.decisions.queue.job import Admission, Conflict
 
 Json = dict[str, Any]
@@ -39,7 +40,7 @@ class Mark(NamedTuple):
 def mark_of(annotations: Mapping[str, str]) -> Mark | None:
     """Parse the mark; None if it is absent or invalid."""
     found = _MARK.fullmatch(annotations.get(MARK, ""))
-    return None if found is None else Mark(int(found[1]), int(found[2]), found[3])
+    return None if found is None else Mark(integer_of(found[1], where=MARK), integer_of(found[2], where=MARK), found[3])
 
 
 class Write(NamedTuple):

@@ -22,8 +22,9 @@ from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.agents.outbox import Outbox
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
+from slacktide.schemas.text import answer_of
 from slacktide.schemas.topics import DEAD_LETTER, PLACEMENT
 from slacktide.streams.decisions.load.pod_placement import Choice
 from slacktide.streams.records import Out, event
@@ -74,7 +75,6 @@ class _Priority(msgspec.Struct, frozen=True, gc=False):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder, _again_decoder = msgspec.json.Decoder(_Question), msgspec.json.Decoder(_Again)
 
 
 class Answers:
@@ -135,8 +135,8 @@ class Answers:
     def _just_judged(self, body: bytes) -> _Judged | None:
         """Return the filter's result; None: too old, or another plugin has removed nodes since."""
         try:
-            again = _again_decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            again: _Again = answer_of(body, _Again, where="")
+        except TextError:
             return None  # the full parser reports the error
         judged = self._judged.pop(again.pod.metadata.uid, None)
         if judged is None or mono_s(self._clock) > judged.at_s + JUST_S:
@@ -191,8 +191,8 @@ class Answers:
 
 def _read(body: bytes) -> _Asked:
     try:
-        question = _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        question: _Question = answer_of(body, _Question, where="")
+    except TextError as exc:
         raise BadMessageError("ExtenderArgs", str(exc)) from exc
     if question.nodes is None:
         raise BadMessageError(

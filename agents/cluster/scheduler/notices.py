@@ -178,9 +178,15 @@ class Waker:
     """Writes the annotations."""
 
     def __init__(self, waiting: Waiting, clock: Clock) -> None:
-        self.trouble = ""
-        """Why the last wake failed; "": it succeeded."""
         self._waiting, self._clock = waiting, clock
+        self._failed = "", ""
+        """Uid of the pod whose wake failed last, and why; empty after a success."""
+
+    @property
+    def trouble(self) -> str:
+        """Return why the last wake failed; "" if it succeeded, or its pod no longer waits."""
+        uid, why = self._failed
+        return why if uid in self._waiting else ""
 
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""
@@ -204,9 +210,9 @@ class Waker:
                         "cannot make the scheduler retry a pending pod",
                         extra={"pod": "/".join(pod.key), "why": str(exc)},
                     )
-                self.trouble = str(exc)
+                self._failed = pod.uid, str(exc)
                 return
-            self.trouble = ""
+            self._failed = "", ""
 
     async def _write(self, api: ApiServer, pod: SchedulerPod) -> None:
         namespace, name = pod.key

@@ -1,28 +1,25 @@
-"""Parses a pod for placement, and the annotation with a node's own thresholds. Pure.
-
-These thresholds override the cluster's, kind by kind.
-Source: koordinator a7a1b76b, apis/extension/load_aware.go, CustomUsageThresholds.
-"""
+"""Parses a pod for placement. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated, Any, Final, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 
 from slacktide.schemas.allocatable import SOLD
-from slacktide.schemas.errors import BadMessageError, QuantityError
+from slacktide.schemas.errors import BadMessageError, QuantityError, TextError
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.kubernetes_pod import read_pod
-from slacktide.schemas.policy.keys import seconds_of
+from slacktide.schemas.text import time_ms_of
 from slacktide.schemas.units import cpu_milli, whole
-from slacktide.streams.decisions.load.load_aware_estimator import Aggregation, LoadAwarePod, Percents, Thresholds
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.numa.placement import ZonedPod, zoned
 from slacktide.streams.decisions.numa.topology import CPU, Container, Pod, Qos
 
+RESIZED = (CPU, "memory")
+"""What a resize in place may change."""
 SCHEDULER = "koord-scheduler"
 """The schedulerName of Koordinator."""
 SINCE = ".status.conditions: lastTransitionTime"
@@ -62,9 +59,9 @@ class SchedulerPod:
         return self.scheduler != SCHEDULER and any(getattr(requests, field) for field in SOLD)
 
 
-def parsed(item: Mapping[str, Any]) -> SchedulerPod:
-    """Parse a pod. Raises BadMessageError if a field is invalid; its path is in the text."""
-    pod = read_pod(item)
+def parsed(item: Mapping[str, Any], noted: Callable[[str], object] = lambda _: None) -> SchedulerPod:
+    """Parse a pod; ``noted`` as in ``read_pod``. Raises BadMessageError if a field is invalid."""
+    pod = read_pod(item, noted)
     static = pod.uid != (item.get("metadata") or {}).get("uid")
     metadata, spec, status = (item.get(part) or {} for part in ("metadata", "spec", "status"))
     since = {
@@ -80,7 +77,7 @@ def parsed(item: Mapping[str, Any]) -> SchedulerPod:
             initialized_s=_epoch_s(since.get("Initialized"), SINCE),
             daemonset=any(one.get("kind") == "DaemonSet" for one in _maps(metadata, ".metadata.ownerReferences")),
             # Records of zones name a static pod by its manifest's hash; no scheduler places it.
-            zoned=None if static else zoned_pod(spec, pod.kube_qos),
+            zoned=None if static else zoned_pod(allocated(spec, status), pod.kube_qos),
         ),
         node=_text(spec, ".spec.nodeName"),
         scheduler=_text(spec, ".spec.schedulerName"),
@@ -107,9 +104,36 @@ def _text(there: Mapping[str, Any], path: str) -> str:
 def _epoch_s(time: object, path: str) -> float | None:
     """In UTC epoch seconds; None: unknown."""
     try:
-        return datetime.fromisoformat(str(time)).timestamp() if time else None
-    except ValueError as exc:
-        raise BadMessageError("Pod", f"{path}: {time!r:.80}: {exc}") from exc
+        return time_ms_of(str(time), where=path) / 1_000 if time else None
+    except TextError as exc:
+        raise BadMessageError("Pod", str(exc)) from exc
+
+
+def allocated(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the spec with the CPU and memory that the kubelet has allocated. A resize in place may wait for more."""
+    spec_of = {**spec}
+    for part, reported in (("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")):
+        held = {one.get("name"): one for one in status.get(reported) or ()}
+        spec_of[part] = [_resized(one, held.get(one.get("name")) or {}) for one in spec.get(part) or ()]
+    if spec.get("resources"):
+        whole = _resized(spec, status)["resources"]
+        given = status.get("allocatedResources") or {}
+        whole["requests"] = {name: given.get(name, amount) for name, amount in whole["requests"].items()}
+        spec_of["resources"] = whole
+    return spec_of
+
+
+def _resized(part: Mapping[str, Any], reported: Mapping[str, Any]) -> dict[str, Any]:
+    wanted, held = part.get("resources") or {}, reported.get("resources") or {}
+
+    def of(kind: str) -> dict[str, Any]:
+        given = held.get(kind) or {}
+        return {
+            name: given.get(name, amount) if name in RESIZED else amount
+            for name, amount in (wanted.get(kind) or {}).items()
+        }
+
+    return {**part, "resources": {kind: of(kind) for kind in ("requests", "limits")}}
 
 
 def zoned_pod(spec: Mapping[str, Any], kube_qos: str) -> ZonedPod | None:
@@ -150,53 +174,3 @@ def _amounts(written: Mapping[str, Any]) -> dict[str, int]:
         return {name: cpu_milli(amount) if name == CPU else whole(amount) for name, amount in written.items()}
     except QuantityError as exc:
         raise BadMessageError("Pod", f".spec: resources: {exc}") from exc
-
-
-ANNOTATION = "scheduling.koordinator.sh/usage-thresholds"
-STATISTICS = ("avg", "p50", "p90", "p95", "p99")
-_PerResource = dict[str, Annotated[int, msgspec.Meta(ge=0)]]
-
-
-class _Aggregated(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    usage_thresholds: _PerResource | None = None
-    usage_aggregation_type: str = ""
-    usage_aggregated_duration: str = "0s"
-
-
-class _Custom(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    usage_thresholds: _PerResource | None = None
-    prod_usage_thresholds: _PerResource | None = None
-    aggregated_usage: _Aggregated | None = None
-
-
-_decoder = msgspec.json.Decoder(_Custom)
-
-
-def own_thresholds(annotations: Mapping[str, str]) -> Thresholds:
-    """Parse the node's annotation; empty without it. Raises BadMessageError if the annotation is invalid."""
-    text = annotations.get(ANNOTATION)
-    if not text:
-        return Thresholds()
-    try:
-        custom = _decoder.decode(text)
-        aggregated = custom.aggregated_usage or _Aggregated()
-        return Thresholds(
-            usage=_percents(custom.usage_thresholds),
-            prod=_percents(custom.prod_usage_thresholds),
-            aggregated=_percents(aggregated.usage_thresholds),
-            aggregation=_aggregation(aggregated.usage_aggregation_type, aggregated.usage_aggregated_duration),
-        )
-    except (msgspec.DecodeError, ValueError, RecursionError) as exc:
-        raise BadMessageError(ANNOTATION, str(exc)) from exc
-
-
-def _percents(given: _PerResource | None) -> Percents | None:
-    return Percents(given.get("cpu", 0), given.get("memory", 0)) if given else None
-
-
-def _aggregation(kind: str, duration: str) -> Aggregation | None:
-    if not kind:
-        return None
-    if kind not in STATISTICS:
-        raise ValueError(f"usageAggregationType is {kind!r}; accepted: {', '.join(STATISTICS)}")
-    return Aggregation(kind, 0 if duration == "0s" else seconds_of(duration))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from slacktide.agents.cluster.scheduler.pod import ANNOTATION
 from slacktide.schemas.policy.placement import KEY
 from slacktide.schemas.zones import ZONES_STALE_S
 from slacktide.streams.decisions.load.load_aware_estimator import RESOURCES
 from slacktide.streams.decisions.load.load_aware_scheduling import Check
+from slacktide.streams.decisions.load.own_thresholds import ANNOTATION
 from slacktide.streams.decisions.load.pod_placement import Asking, Refusal
 from slacktide.streams.decisions.numa.filter import Lack
 from slacktide.streams.decisions.numa.placement import STALE, UNREAD, Reservation, ZonesGiven, ZonesRefusal
@@ -149,8 +149,8 @@ def _over(pod: Asking, first: Refusal, checks: Sequence[Check]) -> str:
     elif because.bound == "capped":
         share = "its limit"
     return (
-        f"over {where} {first.key}.{name} {limit.threshold_pct}{PERCENT}: node uses {uses}{PERCENT}, "
-        f"pod counts {_amount(limit.resource, counts)} ({share})"
+        f"over {where} {first.key}.{name} {limit.threshold_pct}{PERCENT}: node uses {uses}{PERCENT} "
+        f"with the pods assigned to it, pod counts {_amount(limit.resource, counts)} ({share})"
     )
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from slacktide.agents.clock import Clock, SystemClock, mono_s
 from slacktide.agents.cluster.bounds import served
+from slacktide.agents.cluster.ignored_fields import IgnoredFields
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers, Placements
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
@@ -119,7 +120,8 @@ class _Scheduler:
         self._reader = TopicReader(
             settings.bootstrap, self._view, settings.args, self._placements.to_dead_letter, clock
         )
-        self._pods = pod_source(self._view, clock)
+        self._ignored = IgnoredFields("scheduler", settings.replica, clock.wall_ms)
+        self._pods = pod_source(self._view, clock, self._ignored)
         self._answers = Answers(self._view, self._placements.publish, clock)
         self._sent = Sent(
             settings.bootstrap,
@@ -147,6 +149,7 @@ class _Scheduler:
                         self._without_benefit.run(api),
                         self._missed.run(api),
                         self._waker.run(api),
+                        self._ignored.run(api),
                     ]
                 await until_one_ends(*works)
         finally:
@@ -168,7 +171,7 @@ class _Scheduler:
         if self._settings.access is not None:
             found["log"] = found["log"] or (self._sent.following.trouble if self._pods.listed else "")
             found["pods"] = self._pods.trouble
-            found["events"] = self._without_benefit.trouble or self._missed.trouble
+            found["events"] = self._without_benefit.trouble or self._missed.trouble or self._ignored.trouble
             found["wakes"] = self._waker.trouble
         return found
 
@@ -188,10 +191,10 @@ class _Scheduler:
             await asyncio.sleep(BEAT_S)
 
 
-def pod_source(view: View, clock: Clock) -> PodSource[dict[str, Any], SchedulerPod]:
+def pod_source(view: View, clock: Clock, ignored: IgnoredFields) -> PodSource[dict[str, Any], SchedulerPod]:
     """Follow pods for this view."""
     timed = _Timed(view, clock)
-    return PodSource(dict[str, Any], parsed, timed, "it is not counted on any node", timed.blind)
+    return PodSource(dict[str, Any], parsed, timed, "it is not counted on any node", ignored, timed.blind)
 
 
 class _Timed:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.node import Figures
-from slacktide.agents.cluster.scheduler.pod import own_thresholds
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.schemas import policy as policies
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -33,6 +32,7 @@ from slacktide.schemas.writer import LastWriter
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.decisions.load.load_aware_estimator import Factors, Percents, Thresholds
+from slacktide.streams.decisions.load.own_thresholds import own_thresholds
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.kafka import Following, TailReader
 from slacktide.streams.records import Record, check_node, place_of

@@ -195,6 +195,9 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._pods)
 
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
     def refuse(self, pod: SchedulerPod, asks: Asking, nodes: Iterable[str], *, now_s: float, decided_ms: int) -> None:
         """Record that all of these nodes (at least one) refused the pod; ``decided_ms``: UTC epoch."""
         self._drop(pod.uid)

@@ -1,4 +1,4 @@
-"""Handles both admission requests: AdmissionReview bytes in and out."""
+"""Handles admission requests: AdmissionReview bytes in and out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import logging
 from collections.abc import Callable, Container
 from typing import Any
 
+from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook import review
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.fence import Eviction, Refusal, away, eviction_of, refusal
 from slacktide.agents.cluster.webhook.metrics import ADMISSION, ADMISSIONS, DRY_RUNS, EVICTIONS
 from slacktide.agents.cluster.webhook.missed import Namespace
-from slacktide.agents.cluster.webhook.mutation import Admission, admission, marked
+from slacktide.agents.cluster.webhook.mutation import Admission, admission, in_accord, marked
 from slacktide.agents.cluster.webhook.namespace_quota import ADMITTED, NamespaceQuota, refused_pod, requests_of
+from slacktide.agents.cluster.webhook.policy_warnings import policy_warnings
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import NOT_FOUND, PODS, ApiError, ApiRefusedError
 from slacktide.schemas.errors import BadMessageError, SlacktideError
@@ -26,6 +28,10 @@ READ_S = 3.0
 """Timeout for reading the pod to evict: below the API server's webhook timeout."""
 WARNING_CHARS_MAX = 256
 """The API server cuts longer ones."""
+
+
+ADMITTED_RESULTS = frozenset({"mutated", "unchanged"})
+FORBIDDEN_RESULTS = frozenset({"over_quota", "contradictory"})
 
 
 class NotKnownError(SlacktideError):
@@ -44,10 +50,11 @@ class Answers:
         api: ApiServer,
         cache: ClusterCache,
         left_out: Container[str],
+        config_map: ConfigMapName,
         publish: Callable[[Out], None],
         now_ms: Callable[[], int],
     ) -> None:
-        self._api = api
+        self._api, self._config_map = api, config_map
         self._quota = NamespaceQuota(api)
         self._publish, self._now_ms = publish, now_ms
         self._cache, self._left_out = cache, left_out
@@ -61,7 +68,10 @@ class Answers:
         """
         try:
             with ADMISSION.time():
-                return await self._mutated(review.asked(raw))
+                request = review.asked(raw)
+                if why := request.excess or review.excess_containers(request):
+                    return _invalid(request, f"the pod is beyond what is read in time: {why}")
+                return await self._mutated(request)
         except Exception:
             ADMISSIONS.labels("failed").inc()
             raise
@@ -73,23 +83,31 @@ class Answers:
         if lacking := self._cache.lacking:
             raise NotKnownError(f"cannot read profiles, namespaces or priority classes: {lacking}")
         namespace = await self._cache.namespace(request.namespace)
-        profiles = [one.profile for one in self._cache.profiles.objects.values()]
-        done = admission(
-            request,
-            profiles,
-            self._cache.priority_classes.objects,
-            None if namespace is None else namespace.labels,
-            free_class_enable=self._cache.free_class_enabled,
-        )
-        if done.result != "refused" and namespace is not None:
-            done = await self._within_quota(request, done, namespace)
+        try:
+            done = self._admission(request, namespace)
+            if done.result != "refused":
+                done = in_accord(done, strict=self._cache.strict_qos)
+            if done.result in ADMITTED_RESULTS and namespace is not None:
+                done = await self._within_quota(request, done, namespace)
+        except BadMessageError as exc:
+            # As an error of the webhook it would let the pod pass, over its namespace's quota too.
+            return _invalid(request, str(exc))
         ADMISSIONS.labels(done.result).inc()
-        if done.result == "over_quota":
+        if done.result in FORBIDDEN_RESULTS:
             return review.refused(request, review.Status(code=403, reason="Forbidden", message=done.refused))
         if done.result != "refused":
             return review.allowed(request, done.patch, _dry_run(request, done))
         message = f"{done.refused}; correct the profile, or remove its labels from the pod or its namespace"
         return review.refused(request, review.Status(code=422, reason="Invalid", message=message))
+
+    def _admission(self, request: review.Request, namespace: Namespace | None) -> Admission:
+        return admission(
+            request,
+            [one.profile for one in self._cache.profiles.objects.values()],
+            self._cache.priority_classes.objects,
+            None if namespace is None else namespace.labels,
+            free_class_enable=self._cache.free_class_enabled,
+        )
 
     async def _within_quota(self, request: review.Request, done: Admission, namespace: Namespace) -> Admission:
         """Return the answer, or the refusal by the namespace's quota."""
@@ -112,6 +130,17 @@ class Answers:
         log.warning("rejected a pod by its namespace's quota", extra={"pod": f"{request.namespace}/{name}"})
         self._publish(refused_pod(request.namespace, name, found, self._now_ms()))
         return Admission(result="over_quota", refused=refusal_text(request.namespace, found))
+
+    async def check_policy(self, raw: bytes) -> bytes:
+        """Allow a ConfigMap, and warn of what is invalid or has no effect in the policy.
+
+        Raises:
+            BadMessageError: not a request for a ConfigMap.
+        """
+        request = review.asked(raw)
+        if (request.namespace, request.name) != (self._config_map.namespace, self._config_map.name):
+            return review.allowed(request)
+        return review.allowed(request, warnings=[one[:WARNING_CHARS_MAX] for one in policy_warnings(request.object)])
 
     async def fence(self, raw: bytes) -> bytes:
         """Return whether an agent may evict a pod.
@@ -140,6 +169,11 @@ class Answers:
         except (SlacktideError, TimeoutError) as exc:
             return away(eviction, str(exc) or f"no answer within {READ_S:g} s")
         return refusal(eviction, pod)
+
+
+def _invalid(request: review.Request, why: str) -> bytes:
+    ADMISSIONS.labels("refused").inc()
+    return review.refused(request, review.Status(code=422, reason="Invalid", message=why))
 
 
 def _name(done: Admission) -> str:

@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from slacktide.agents.cluster.watching import ConfigMapName, PolicySource, inform
+from slacktide.agents.cluster.watching import ConfigMapName, PolicySource, ignored, inform
 from slacktide.agents.cluster.webhook.metrics import PROFILES
 from slacktide.agents.cluster.webhook.missed import DatedProfile, Namespace, dated, namespace_of
 from slacktide.agents.cluster.webhook.mutation import priority_class_of
 from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import NAMESPACES, PRIORITY_CLASSES, ApiError, Resource
 from slacktide.agents.kubernetes.resource import PROFILES as PROFILE_KIND
-from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.policy import Policy
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector
 from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass, Profile
@@ -60,11 +59,9 @@ class Followed(Generic[T]):
         self._forget(name)
         try:
             self.objects[name] = self._read(item)
-        except BadMessageError as exc:
+        except Exception as exc:  # noqa: BLE001 - whatever is in one object costs this object alone
             self.unusable.add(name)
-            log.warning(
-                "ignored an invalid object", extra={"kind": self._resource.plural, "object": name, "why": str(exc)}
-            )
+            ignored(self._resource.plural, item, exc)
 
     def _forget(self, name: str) -> None:
         self.objects.pop(name, None)
@@ -86,6 +83,7 @@ class ClusterCache:
         self.priority_classes: Followed[PriorityClass] = Followed(PRIORITY_CLASSES, priority_class_of)
         self.free_class_enabled = False
         """Whether the policy offers free resources on any node."""
+        self.strict_qos = False
         self._policies = PolicySource(self, None, config_map)
         self._policy_known = asyncio.Event()
         self._policy_trouble = ""
@@ -108,6 +106,7 @@ class ClusterCache:
 
     def policy(self, policy: Policy) -> None:
         """Apply a policy. Without one the free class is disabled."""
+        self.strict_qos = policy.admission.strict_qos
         strategies = [policy.colocation, *(one.strategy for one in policy.node_colocation)]
         self.free_class_enabled = any(one.enable and one.free_class_enable for one in strategies)
         self._policy_known.set()
@@ -119,6 +118,9 @@ class ClusterCache:
         self._policy_trouble = why
         if why:
             self._policy_known.set()
+
+    async def policy_refused(self, api: ApiServer, document: dict[str, Any], text: str) -> None:
+        """Nothing: the bridge reports it."""
 
     @property
     def lacking(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from slacktide.agents.cluster.webhook.review import Request, Status
 from slacktide.schemas.kubernetes import listed
-from slacktide.schemas.qos import LABEL_QOS, effective_qos
+from slacktide.schemas.qos import LABEL_QOS, effective_qos, overruled
 
 BRIDGE = "system:serviceaccount:slacktide-system:slacktide-bridge"
 NODE_CLAIM = "authentication.kubernetes.io/node-name"
@@ -108,7 +108,8 @@ def _unless_best_effort(eviction: Eviction, pod: Mapping[str, Any]) -> Refusal |
         return _forbidden(
             "unreadable", f"{eviction.pod} cannot be decoded, so it is not evicted", "; ".join(found.notes)
         )
-    qos = effective_qos(found.pods[0].qos_label, found.pods[0].kube_qos)
+    held = overruled(found.pods[0])
+    qos = effective_qos(held.qos_label, held.kube_qos)
     if qos == EVICTABLE:
         return None
     return _forbidden(

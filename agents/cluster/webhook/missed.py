@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from slacktide.agents.cluster.webhook.mutation import profile_of
 from slacktide.agents.kubernetes.resource import Meta
+from slacktide.schemas.errors import TextError
 from slacktide.schemas.missed_pod import LackedMark
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.qos import LABEL_QOS, LABEL_SUB_PRIORITY
+from slacktide.schemas.text import time_ms_of
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector
 from slacktide.streams.decisions.admission.webhook_colocation_profile import Profile
 
@@ -35,10 +36,19 @@ class _Status(msgspec.Struct, frozen=True, kw_only=True):
     phase: str = ""
 
 
+class _Owner(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str = ""
+    controller: bool = False
+
+
+class _Metadata(Meta, frozen=True, kw_only=True, rename="camel"):
+    owner_references: list[_Owner] | None = None
+
+
 class StoredPod(msgspec.Struct, frozen=True, kw_only=True):
     """The used fields of a pod."""
 
-    metadata: Meta
+    metadata: _Metadata
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
@@ -46,6 +56,11 @@ class StoredPod(msgspec.Struct, frozen=True, kw_only=True):
     def created_ms(self) -> int:
         """UTC epoch milliseconds, to the second."""
         return _ms(self.metadata.creation_timestamp)
+
+    @property
+    def owner_kind(self) -> str:
+        """Return the kind of its controller; "": none."""
+        return next((one.kind for one in self.metadata.owner_references or () if one.controller), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,4 +204,8 @@ def _shown(mark: _Mark) -> str:
 
 
 def _ms(text: str) -> int:
-    return round(datetime.fromisoformat(text).timestamp() * 1000)
+    """0 for a year that no object has: whoever changes an object may write it."""
+    try:
+        return time_ms_of(text, where="a time of the object")
+    except TextError:
+        return 0

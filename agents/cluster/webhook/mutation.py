@@ -16,13 +16,15 @@ import msgspec
 
 from slacktide.agents.cluster.webhook.review import Operation, Request, difference
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy.selector import Selector
 from slacktide.streams.decisions.admission.admitted_pod import object_of, pod_of
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
+from slacktide.streams.decisions.admission.qos_priority_admit import Claims, cpu_wish, qos_priority_admit
 from slacktide.streams.decisions.admission.webhook_colocation_profile import Cluster, PriorityClass, Profile, mutated
 from slacktide.streams.decisions.because import Because
 
-Result = Literal["mutated", "unchanged", "refused", "over_quota"]
+Result = Literal["mutated", "unchanged", "refused", "over_quota", "contradictory"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,31 @@ def _admission(
     pod = object_of(mutation.pod)
     patch = tuple(difference(before, pod))
     return Admission(result="mutated" if patch else "unchanged", patch=patch, pod=pod, because=mutation.because)
+
+
+def in_accord(admitted: Admission, *, strict: bool) -> Admission:
+    """Refuse a pod whose QoS class, priority class and resources do not go together, in the reference's words.
+
+    What a pod claims cannot change later: a ValidatingAdmissionPolicy sees to that.
+
+    Raises:
+        BadMessageError: the object is not a pod.
+    """
+    metadata = admitted.pod.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    pod = read_pod(
+        {"metadata": {"name": "new", "uid": "new", "labels": labels}, "spec": admitted.pod.get("spec") or {}}
+    )
+    claims = Claims(
+        qos_label=pod.qos_label,
+        priority_class_label=pod.priority_class_label,
+        priority=pod.priority,
+        requests=pod.requests,
+        limits=pod.limits,
+        cpu_wish=cpu_wish(metadata.get("annotations") or {}),
+    )
+    found = qos_priority_admit(claims, None, strict=strict)
+    return Admission(result="contradictory", refused=found.message) if found.errors else admitted
 
 
 def marked(admitted: Admission, request: Request, annotation: str) -> Admission:

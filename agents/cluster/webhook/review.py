@@ -5,15 +5,24 @@ Source: kubernetes v1.34, staging/src/k8s.io/api/admission/v1/types.go.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import BadMessageError, TextError
+from slacktide.schemas.text import answer_of, excess_of
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
+
+
+CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+CONTAINERS_MAX = 200
+HEAD_BYTES = 1_000
+_HEAD = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([0-9A-Za-z-]{1,128})"')
+"""The API server writes the uid first."""
 
 
 class UserInfo(msgspec.Struct, frozen=True, gc=False):
@@ -33,6 +42,8 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     user_info: UserInfo = UserInfo()
     object: dict[str, Any] | None = None
+    excess: str = ""
+    """Why the object was not read: it is beyond reason; "": it was."""
 
 
 class _Asked(msgspec.Struct, frozen=True, rename="camel"):
@@ -63,19 +74,32 @@ class _Answered(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = KIND
 
 
-_decoder = msgspec.json.Decoder(_Asked)
 _encoder = msgspec.json.Encoder()
 
 
 def asked(raw: bytes) -> Request:
-    """Parse a request. Raises BadMessageError if it is no AdmissionReview v1 with a request."""
+    """Parse a request; of one with an object beyond reason only the uid, which a refusal needs.
+
+    Raises:
+        BadMessageError: it is no AdmissionReview v1 with a request.
+    """
+    if (excess := excess_of(raw)) and (head := _HEAD.search(raw, 0, HEAD_BYTES)) is not None:
+        return Request(uid=head[1].decode(), excess=excess)
     try:
-        review = _decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise BadMessageError(KIND, str(exc)) from exc
+        review: _Asked = answer_of(raw, _Asked, where="the request")
+    except TextError as exc:
+        raise BadMessageError(KIND, exc.why) from exc
     if review.api_version != API_VERSION or review.request is None:
         raise BadMessageError(KIND, f"apiVersion {review.api_version!r}; accepted: {API_VERSION} with a request")
     return review.request
+
+
+def excess_containers(request: Request) -> str:
+    """Return how many containers a pod has, if nobody has the time to read them all at once; "": it is fine."""
+    spec = (request.object or {}).get("spec")
+    kinds = [spec.get(kind) for kind in CONTAINERS] if isinstance(spec, dict) else []
+    containers = sum(len(one) for one in kinds if isinstance(one, list))
+    return f"{containers} containers; accepted: at most {CONTAINERS_MAX}" if containers > CONTAINERS_MAX else ""
 
 
 def allowed(request: Request, patch: Sequence[dict[str, Any]] = (), warnings: Sequence[str] = ()) -> bytes:

@@ -13,7 +13,7 @@ from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import PODS
 from slacktide.schemas.codec import encode
 from slacktide.schemas.inventory import LIVE_PHASES
-from slacktide.schemas.missed_pod import MissedPod
+from slacktide.schemas.missed_pod import MissedPod, missed_advice
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.topics import MISSED_POD
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector, is_empty
@@ -101,6 +101,7 @@ class MissedPodScanner:
             created_ms=pod.created_ms,
             found_ms=self._now_ms(),
             lacks=lacks,
+            owner_kind=pod.owner_kind,
         )
 
     async def _show(self, missed: list[MissedPod]) -> None:
@@ -117,7 +118,7 @@ def note_of(missed: MissedPod) -> str:
     lacks = "; ".join(f"{one.field} is {one.found or 'absent'}, not {one.wanted}" for one in missed.lacks)
     return (
         f"the webhook was unavailable when the pod was created, so profile {profiles} was not applied: {lacks}. "
-        "Delete the pod, so that its controller recreates it"
+        f"What to do: {missed_advice(missed.owner_kind)}"
     )
 
 

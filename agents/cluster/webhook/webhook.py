@@ -37,7 +37,7 @@ from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import MISSED_POD, REFUSED_POD
 
-MUTATE_PODS, VALIDATE_EVICTIONS = "/mutate-pods", "/validate-evictions"
+MUTATE_PODS, VALIDATE_EVICTIONS, CHECK_POLICY = "/mutate-pods", "/validate-evictions", "/check-policy"
 QUESTION_BYTES_MAX = 8 * 1024 * 1024
 """The API server accepts objects of up to 3 MiB; a request holds one."""
 
@@ -57,6 +57,7 @@ def serving(
     handlers = {
         MUTATE_PODS: _handler(answers.mutate, tls.clients, leaving),
         VALIDATE_EVICTIONS: _handler(answers.fence, tls.clients, leaving),
+        CHECK_POLICY: _handler(answers.check_policy, tls.clients, leaving),
     }
     return served(handlers, host, port, question_bytes_max=QUESTION_BYTES_MAX, tls=tls.context)
 
@@ -145,7 +146,7 @@ class _Webhook:
         self._settings, self._health = settings, health
         self._cache = ClusterCache(api, settings.config_map)
         publish = self._outbox.put
-        self._answers = Answers(api, self._cache, left_out, publish, now_ms)
+        self._answers = Answers(api, self._cache, left_out, settings.config_map, publish, now_ms)
         self._scanner = MissedPodScanner(api, self._cache, left_out, publish, now_ms, replica=settings.replica)
         place = SecretPlace(namespace=settings.namespace, name=SECRET, component="webhook")
         terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))

@@ -7,23 +7,24 @@ Reading: kubernetes v1.34, pkg/registry/core/pod/storage/eviction.go; staging ap
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal
 from urllib.parse import quote
 
 import msgspec
 
+from slacktide.agents.event import NOTE_MAX, event_body
 from slacktide.agents.http import Answer
 from slacktide.agents.node.reporter import reason_of
+from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.text import answer_of
 from slacktide.streams.decisions.evict.node_evict import NOTICE
 
 CONTROLLER = "slacktide.io/agent"
 NOTICED = "EvictionNotice"
 """Reason of an Event that announces an eviction. Other Events have the rule as reason."""
-NOTE_MAX, NAME_MAX = 1_024, 253
 Verdict = Literal["evicted", "gone", "kept", "forbidden", "fenced", "overloaded", "away"]
 """Result of an eviction request.
 
@@ -130,19 +131,15 @@ def _verdict(status: int, message: str, causes: list[str]) -> Verdict:
 
 def _status_of(answer: Answer) -> _Status:
     try:
-        return msgspec.json.decode(answer.body, type=_Status)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        status: _Status = answer_of(answer.body, _Status, where="the answer")
+    except TextError:
         return _Status()
+    return status
 
 
 def _message_of(answer: Answer, status: _Status, causes: list[_Cause]) -> str:
     messages = [status.message, *(cause.message for cause in causes if cause.message not in status.message)]
     return " ".join(filter(None, messages)) or answer.words
-
-
-def event_path_of(namespace: str) -> str:
-    """Return the path of the Events of this namespace."""
-    return f"/apis/events.k8s.io/v1/namespaces/{_quoted(namespace)}/events"
 
 
 def _quoted(name: str) -> str:
@@ -166,27 +163,21 @@ def event_of(outcome: NodeOutcome) -> dict[str, object]:
     )
 
 
-def warning_of(pod: Pod, *, node: str, reason: str, text: str, at_ms: int) -> dict[str, object]:
-    """Return a warning Event on a pod. Its name has the pod's uid, so each pod gets one Event per reason."""
-    id_ = f"{reason.lower()}-{pod.uid}"
+def warning_of(pod: Pod, *, node: str, reason: str, text: str, at_ms: int, once: str = "") -> dict[str, object]:
+    """Return a warning Event on a pod. Each pod gets one per reason and ``once``, as from the central parts."""
+    id_ = f"{pod.uid}.{reason.lower()}" + (f".{once}" if once else "")
     return _event(pod, node=node, id_=id_, reason=reason, action="Count", note=text, at_ms=at_ms)
 
 
 def _event(
     pod: Pod, *, node: str, id_: str, reason: str, action: str, note: str, at_ms: int, by: str = ""
 ) -> dict[str, object]:
-    end = f".{id_}"
-    when = datetime.fromtimestamp(at_ms / 1_000, UTC)
-    return {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"name": pod.name[: NAME_MAX - len(end)] + end, "namespace": pod.namespace},
-        "eventTime": when.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        "type": "Warning",
-        "reason": reason,
-        "action": action,
-        "note": note[: NOTE_MAX - len(by)] + by,
-        "reportingController": CONTROLLER,
-        "reportingInstance": node[:128],
-        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
-    }
+    return event_body(
+        {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
+        end=f".{id_}",
+        by=(CONTROLLER, node),
+        reason=reason,
+        action=action,
+        note=note[: NOTE_MAX - len(by)] + by,
+        at_ms=at_ms,
+    )

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from slacktide.agents.credit_account import CreditAccount
+from slacktide.agents.event import CLUSTER, event_path
 from slacktide.agents.http import CredentialsError, HttpError, UnreachedError
 from slacktide.agents.node import suspend
 from slacktide.agents.node.actuator import Actuator
@@ -23,7 +24,6 @@ from slacktide.agents.node.evict.eviction_api import (
     Verdict,
     body_of,
     event_of,
-    event_path_of,
     path_of,
     reply_of,
     warning_of,
@@ -32,7 +32,6 @@ from slacktide.agents.node.evict.restraint import ANSWER_NS, Patience
 from slacktide.agents.node.evict.victims import INTERRUPTED
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.reporter import Reporter
-from slacktide.agents.node.suspend import NAMESPACE
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.outcome import NodeOutcome, Result, Spent
 
@@ -81,14 +80,14 @@ class EvictionClient:
         assert outcome.pod is not None
         self._due(outcome.pod.namespace, outcome.pod.name, event_of(outcome))
 
-    def note(self, pod: Pod, *, node: str, reason: str, text: str, at_ms: int) -> None:
+    def note(self, pod: Pod, *, node: str, reason: str, text: str, at_ms: int, once: str = "") -> None:
         """Create a warning Event on a pod; retry until the API server is back."""
-        event = warning_of(pod, node=node, reason=reason, text=text, at_ms=at_ms)
+        event = warning_of(pod, node=node, reason=reason, text=text, at_ms=at_ms, once=once)
         self._due(pod.namespace, pod.name, event)
 
     def note_node(self, node: str, uid: str, reason: str, *, at_ms: int) -> None:
         """Create an Event on the agent's own Node: suspended for this reason, or resumed if it is ""."""
-        self._due(NAMESPACE, node, suspend.event_of(node, uid, reason, at_ms=at_ms))
+        self._due(CLUSTER, node, suspend.event_of(node, uid, reason, at_ms=at_ms))
 
     def _due(self, namespace: str, name: str, event: dict[str, object]) -> None:
         with self._changed:
@@ -147,7 +146,7 @@ class EvictionClient:
         """Return whether no retry is needed: created, already present, or refused for good."""
         namespace, name, body = event
         try:
-            answer = self._server.post(event_path_of(namespace), body)
+            answer = self._server.post(event_path(namespace), body)
         except HttpError:
             return False
         if answer.status == 429 or answer.status >= 500:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from slacktide.agents.files import Watched
+from slacktide.agents.ignored import REASON, Ignored, once_of
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.inventory import NodeFacts, Pod, unended
 from slacktide.schemas.kubernetes import Described, Listed
-from slacktide.schemas.qos import VAIN_ADVICE, claims_in_vain, vain_claim
+from slacktide.schemas.qos import OVERRULED_ADVICE, VAIN_ADVICE, as_held, overruling, vain_claim
 
 
 class Description(Protocol):
@@ -145,26 +146,41 @@ log = logging.getLogger(__name__)
 class Notes(Protocol):
     """Creates Events on pods in the background."""
 
-    def note(self, pod: Pod, *, node: str, reason: str, text: str, at_ms: int) -> None:
-        """Create a warning Event on a pod; retry until the API server is back."""
+    def note(self, pod: Pod, *, node: str, reason: str, text: str, at_ms: int, once: str = "") -> None:
+        """Create a warning Event on a pod, one per reason and ``once``; retry until the API server is back."""
 
 
-class Unheld:
-    """Reports each pod once per run of the agent. The API server keeps one Event per pod."""
+class PodFindings:
+    """Reports pods that are not held as they claim, and fields that are ignored, once per run of the agent.
+
+    The API server keeps one Event per pod and finding.
+    """
 
     def __init__(self, node: str, notes: Notes | None, wall_ms: Callable[[], int]) -> None:
         self._node = node
         self._notes = notes
         self._wall_ms = wall_ms
         self._reported: frozenset[str] = frozenset()
+        self._ignored = Ignored("pods")
 
     def look(self, pods: Sequence[Pod]) -> None:
         """Check the current pods."""
-        unheld = {pod.uid: pod for pod in unended(pods) if claims_in_vain(pod)}
-        for uid in unheld.keys() - self._reported:
-            pod = unheld[uid]
-            text = f"{vain_claim(pod)}; {VAIN_ADVICE}"
+        held = (as_held(pod) for pod in unended(pods))
+        misplaced = {pod.uid: pod for pod in held if pod.unheld or pod.overruled}
+        for uid in misplaced.keys() - self._reported:
+            pod = misplaced[uid]
+            reason, text = (
+                ("NotHeldBack", f"{vain_claim(pod)}; {VAIN_ADVICE}")
+                if pod.unheld
+                else ("ClassOverruled", f"{overruling(pod)}; {OVERRULED_ADVICE}")
+            )
             log.warning("pod %s/%s %s", pod.namespace, pod.name, text)
-            if self._notes is not None:
-                self._notes.note(pod, node=self._node, reason="NotHeldBack", text=text, at_ms=self._wall_ms())
-        self._reported = frozenset(unheld)
+            self._note(pod, reason, text)
+        self._reported = frozenset(misplaced)
+        for pod in unended(pods):
+            for note in self._ignored.new(pod.uid, pod.ignored):  # in the log with all notes of the inventory
+                self._note(pod, REASON, note, once_of(note))
+
+    def _note(self, pod: Pod, reason: str, text: str, once: str = "") -> None:
+        if self._notes is not None:
+            self._notes.note(pod, node=self._node, reason=reason, text=text, at_ms=self._wall_ms(), once=once)

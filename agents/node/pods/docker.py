@@ -10,7 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from slacktide.agents.http import TIMEOUT_S, HttpError, Request, ask
-from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.errors import SlacktideError, TextError
+from slacktide.schemas.text import answer_of
 
 T = TypeVar("T")
 
@@ -76,9 +77,10 @@ class Docker:
         if answer.status != 200:
             raise DockerError(f"Docker at {self.path}: {path}: {answer.status} {answer.words}")
         try:
-            return msgspec.json.decode(answer.body, type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-            raise DockerError(f"Docker at {self.path}: {path}: {exc}") from exc
+            found: T = answer_of(answer.body, kind, where=path)
+        except TextError as exc:
+            raise DockerError(f"Docker at {self.path}: {exc}") from exc
+        return found
 
 
 class _UnixConnection(HTTPConnection):

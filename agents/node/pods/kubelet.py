@@ -8,9 +8,10 @@ from collections.abc import Callable
 import msgspec
 
 from slacktide.agents.http import Access, HttpError, Https
-from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.errors import SlacktideError, TextError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.kubernetes import Listed, listed
+from slacktide.schemas.text import answer_of
 
 _PATH = "/pods"
 _PORT = 10250
@@ -75,18 +76,18 @@ class Kubelet:
     def _items(self) -> list[msgspec.Raw]:
         body = self._body()
         try:
-            answer = msgspec.json.decode(body, type=_PodList)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-            raise KubeletError(f"{self.where}: not a PodList: {exc}") from exc
+            answer: _PodList = answer_of(body, _PodList, where=self.where)
+        except TextError as exc:
+            raise KubeletError(f"{self.where}: not a PodList: {exc.why}") from exc
         if answer.kind != "PodList":
             raise KubeletError(f"{self.where}: a {answer.kind}, not a PodList")
         return answer.items or []
 
     def _listed(self, item: msgspec.Raw) -> Listed:
         try:
-            return listed(msgspec.json.decode(item), self.where)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            return Listed(pods=[], notes=(f"{self.where}: a pod is not valid JSON: {exc}",))
+            return listed(answer_of(item, object, where=self.where), self.where)
+        except TextError as exc:
+            return Listed(pods=[], notes=(f"{self.where}: a pod is not valid JSON: {exc.why}",))
 
     def _body(self) -> bytes:
         try:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from slacktide.schemas.errors import ZonesError
+from slacktide.schemas.errors import TextError, ZonesError
+from slacktide.schemas.text import answer_of
 from slacktide.schemas.zones import ZONES_MAX
 
 DEVICE_STATE = "device-plugins/kubelet_internal_checkpoint"
@@ -76,11 +77,11 @@ class _Checkpoint(msgspec.Struct, rename={"data": "Data", "checksum": "Checksum"
 def held_devices(text: bytes) -> dict[str, dict[str, frozenset[str]]]:
     """Parse the checkpoint: assigned devices by pod uid and resource."""
     try:
-        entries = msgspec.json.decode(text, type=_Checkpoint).data.entries or ()
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        checkpoint: _Checkpoint = answer_of(text, _Checkpoint, where="")
+    except TextError as exc:
         raise ZonesError(DEVICE_STATE, str(exc)) from exc
     found: dict[str, dict[str, frozenset[str]]] = {}
-    for one in entries:
+    for one in checkpoint.data.entries or ():
         of_pod = found.setdefault(one.uid, {})
         of_pod[one.resource] = of_pod.get(one.resource, frozenset()).union(*(one.ids or {}).values())
     return found

@@ -1,7 +1,7 @@
 """Exclusive CPUs and memory of pods by zone, from the kubelet's state files. Torn text raises ZonesError.
 
-Reading: kubernetes v1.35.4, pkg/kubelet/cm/cpumanager/state and memorymanager/state. The files' checksum is specific
-to Go and not verified; a torn file is invalid JSON or lacks a field.
+Reading: kubernetes v1.35.4, pkg/kubelet/cm/cpumanager/state and memorymanager/state; for ``podEntries``, KEP-5526. The
+files' checksum is specific to Go and not verified; a torn file is invalid JSON or lacks a field.
 
 The kubelet releases resources of ended pods when it admits the next pod. It also releases CPUs every 10 s.
 """
@@ -16,7 +16,8 @@ from typing import Annotated
 import msgspec
 
 from slacktide.schemas.bounds import AMOUNT_MAX, Amount
-from slacktide.schemas.errors import QuantityError, ZonesError
+from slacktide.schemas.errors import QuantityError, TextError, ZonesError
+from slacktide.schemas.text import answer_of, integer_of, shown
 from slacktide.schemas.units import cpu_milli, whole
 from slacktide.schemas.zones import ZONES_MAX, Policy, Scope, ZoneId
 from slacktide.streams.decisions.cpu_list import cpu_list
@@ -73,11 +74,18 @@ class MemoryState:
         return replace(self, reserved=reserved, free=free, blocks=kept)
 
 
+class _PodCpus(msgspec.Struct, rename="camel"):
+    """CPUs of a pod as a whole; its containers have parts of them."""
+
+    cpu_set: str = ""
+
+
 class _CpuFile(msgspec.Struct, rename="camel"):
     policy_name: str
     default_cpu_set: str
     checksum: int
     entries: dict[str, dict[str, str]] = {}
+    pod_entries: dict[str, _PodCpus] = {}
 
 
 class _Table(msgspec.Struct):
@@ -87,7 +95,14 @@ class _Table(msgspec.Struct):
 
 
 class _ZoneState(msgspec.Struct, rename="camel"):
-    memory_map: dict[str, _Table]
+    memory_map: dict[str, _Table] | None = None
+    """None: a zone without memory, or a policy that manages none."""
+
+
+class _PodMemory(msgspec.Struct, rename="camel"):
+    """Memory of a pod as a whole; the blocks of its containers are parts of it."""
+
+    memory_blocks: list[MemoryBlock] | None = None
 
 
 class _MemoryFile(msgspec.Struct, rename="camel"):
@@ -95,36 +110,43 @@ class _MemoryFile(msgspec.Struct, rename="camel"):
     machine_state: dict[Annotated[str, msgspec.Meta(pattern="^[0-9]{1,4}$")], _ZoneState] | None
     checksum: int
     entries: dict[str, dict[str, list[MemoryBlock]]] = {}
+    pod_entries: dict[str, _PodMemory] = {}
 
 
 def cpu_state(text: bytes) -> CpuState:
     """Read ``cpu_manager_state``."""
     try:
-        state = msgspec.json.decode(text, type=_CpuFile)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        state: _CpuFile = answer_of(text, _CpuFile, where="")
+    except TextError as exc:
         raise ZonesError(CPU_STATE, str(exc)) from exc
-    of_pods = {
-        uid: frozenset().union(*(_cpus(cpus, uid) for cpus in containers.values()))
-        for uid, containers in state.entries.items()
-    }
+    lists = {uid: list(containers.values()) for uid, containers in state.entries.items()}
+    for uid, pod in state.pod_entries.items():
+        lists.setdefault(uid, []).append(pod.cpu_set)
+    of_pods = {uid: frozenset().union(*(_cpus(cpus, uid) for cpus in texts)) for uid, texts in lists.items()}
     return CpuState(static=state.policy_name == "static", exclusive=of_pods)
 
 
 def memory_state(text: bytes) -> MemoryState:
     """Read ``memory_manager_state``."""
     try:
-        state = msgspec.json.decode(text, type=_MemoryFile)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        state: _MemoryFile = answer_of(text, _MemoryFile, where="")
+    except TextError as exc:
         raise ZonesError(MEMORY_STATE, str(exc)) from exc
-    zones = {int(zone): one.memory_map for zone, one in (state.machine_state or {}).items()}
+    zones = {
+        integer_of(zone, where=MEMORY_STATE): one.memory_map or {} for zone, one in (state.machine_state or {}).items()
+    }
     return MemoryState(
         static=state.policy_name == "Static",
         allocatable={zone: {kind: one.allocatable for kind, one in kinds.items()} for zone, kinds in zones.items()},
         reserved={zone: {kind: one.reserved for kind, one in kinds.items()} for zone, kinds in zones.items()},
         free={zone: {kind: one.free for kind, one in kinds.items()} for zone, kinds in zones.items()},
         blocks={
-            uid: [block for blocks in containers.values() for block in blocks]
-            for uid, containers in state.entries.items()
+            **{
+                uid: [block for blocks in containers.values() for block in blocks]
+                for uid, containers in state.entries.items()
+            },
+            # Only these were taken from the zones.
+            **{uid: pod.memory_blocks for uid, pod in state.pod_entries.items() if pod.memory_blocks},
         },
     )
 
@@ -222,11 +244,11 @@ def kubelet_config(content: object) -> KubeletConfig:
 def _max_zones(text: str | None) -> int:
     if text is None:
         return DEFAULT_MAX_ZONES
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0
-    if not DEFAULT_MAX_ZONES <= number <= ZONES_MAX:
-        accepted = f"accepted: {DEFAULT_MAX_ZONES} to {ZONES_MAX}"
-        raise ZonesError(f"topologyManagerPolicyOptions.{MAX_ZONES}", f"{text[:40]!r}: {accepted}")
-    return number
+    field = f"topologyManagerPolicyOptions.{MAX_ZONES}"
+    try:
+        return integer_of(text, where="", least=DEFAULT_MAX_ZONES, most=ZONES_MAX)
+    except TextError as exc:
+        raise ZonesError(field, f"{shown(text)}: accepted: {DEFAULT_MAX_ZONES} to {ZONES_MAX}") from exc
 
 
 def _reserved_cpus(text: str) -> frozenset[int]:

@@ -21,6 +21,22 @@ slacktide-kafka.slacktide-system.svc:9092
 {{- end }}
 {{- end }}
 
+{{/* How many pods a part has; of a list of root and the part's values. An evaluation has one of each. */}}
+{{- define "slacktide.replicas" -}}
+{{ if (index . 0).Values.kafka.embedded }}1{{ else }}{{ (index . 1).replicas }}{{ end }}
+{{- end }}
+
+{{/* A container's resources; of a list of root and its values. In an evaluation it requests at most 50m of CPU, so that
+all of it fits on a node of two CPUs, beside a cluster's own pods and the examples. */}}
+{{- define "slacktide.resources" -}}
+{{- $resources := deepCopy ((index . 1).resources | default dict) }}
+{{- $cpu := dig "requests" "cpu" "" $resources }}
+{{- if and (index . 0).Values.kafka.embedded $cpu (gt (float64 (include "slacktide.amount" $cpu)) 0.05) }}
+{{- $_ := set $resources.requests "cpu" "50m" }}
+{{- end }}
+{{- toJson $resources }}
+{{- end }}
+
 {{/* Whether parts log in to Kafka, as "true" or "". The embedded one knows no login. */}}
 {{- define "slacktide.secured" -}}
 {{ if and .Values.kafka.secured (not .Values.kafka.embedded) }}true{{ end }}
@@ -46,6 +62,19 @@ slacktide-kafka.slacktide-system.svc:9092
 {{- $metric := dict "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 }}
 {{- $binary := dict "Ki" 0x1p10 "Mi" 0x1p20 "Gi" 0x1p30 "Ti" 0x1p40 "Pi" 0x1p50 "Ei" 0x1p60 }}
 {{- mulf (float64 (trimSuffix $unit (toString .))) (get (merge $metric $binary) $unit | default 1.0) }}
+{{- end }}
+
+{{/* What `slacktide doctor --cluster` reads. */}}
+{{- define "slacktide.doctorRules" -}}
+rules:
+- {apiGroups: [""], resources: [nodes, pods, resourcequotas, limitranges], verbs: [list]}
+- {apiGroups: [""], resources: [configmaps], resourceNames: [slo-controller-config], verbs: [get]}
+- {apiGroups: [""], resources: [serviceaccounts], resourceNames: [slacktide-bridge], verbs: [get]}
+- {apiGroups: [apps], resources: [deployments], resourceNames: [slacktide-scheduler], verbs: [get]}
+- {apiGroups: [apps], resources: [daemonsets], resourceNames: [slacktide-agent], verbs: [get]}
+- {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles, clusterrolebindings], resourceNames: [slacktide-bridge], verbs: [get]}
+- {apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], resourceNames: [nodeslos.slo.koordinator.sh], verbs: [get]}
+- {apiGroups: [admissionregistration.k8s.io], resources: [mutatingwebhookconfigurations], resourceNames: [koordinator-mutating-webhook-configuration], verbs: [get]}
 {{- end }}
 
 {{/* A pod that looks, as a hook; of a dict with root and command, kafka where it asks Kafka, and account where it asks the

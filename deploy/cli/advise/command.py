@@ -12,7 +12,7 @@ from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli.moment import Moment
 from slacktide.deploy.cli.replay.options import jobs_option, one_source, trace_options
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import show
+from slacktide.deploy.runtime.text import show, show_json
 from slacktide.schemas import policy as policies
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError, Finding, SlacktideError
@@ -98,7 +98,7 @@ def command(  # noqa: PLR0913 - one argument per option
     found = _advice(Where(file, bootstrap, since, until), base, (suppress, mem_evict), nodes, line_pct, jobs)
     if svg is not None:
         svg.write_text(report.svg(found))
-    click.echo(msgspec.json.encode(found)) if output == "json" else show(report.text(found))
+    show_json(msgspec.json.encode(found)) if output == "json" else show(report.text(found))
 
 
 def _grid_of(file: Path) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
@@ -110,7 +110,7 @@ def _grid_of(file: Path) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None
     read = load_yaml(file)
     accepted = f"{SUPPRESS} and {EVICT}, each with a list of percents"
     if not isinstance(read, dict) or not read or not set(read) <= {SUPPRESS, EVICT}:
-        raise ConfigError([Finding(file=str(file), field="", value=str(read)[:80], accepted=accepted)])
+        raise ConfigError([Finding(file=str(file), field="the file", value=str(read)[:80], accepted=accepted)])
     for name, values in read.items():
         if (
             not isinstance(values, list)

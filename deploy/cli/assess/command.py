@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +14,13 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli.moment import Moment, MomentType, since_option
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import Duration, show
+from slacktide.deploy.runtime.progress import Bar
+from slacktide.deploy.runtime.text import Duration, show, show_json
 from slacktide.schemas import policy as policies
 
 if TYPE_CHECKING:
     from slacktide.deploy.cli.assess.recording import Answer
 
-STEPS_MAX = 50_000
 USER, PASSWORD = "SLACKTIDE_PROMETHEUS_USER", "SLACKTIDE_PROMETHEUS_PASSWORD"
 
 
@@ -137,7 +136,7 @@ def command(  # noqa: PLR0913 - one argument per option
     found = assess(gathering.usage(), in_force, horizon_s=horizon // 1000)
     if html is not None:
         html.write_text(page.page(found))
-    click.echo(msgspec.json.encode(found)) if output == "json" else show(report.text(found))
+    show_json(msgspec.json.encode(found)) if output == "json" else show(report.text(found))
 
 
 def _needs_larger(policy: policies.Policy) -> bool:
@@ -147,6 +146,8 @@ def _needs_larger(policy: policies.Policy) -> bool:
 
 def _steps(since: Moment, until: Moment | None, step: int, window: int) -> tuple[int, int]:
     """Return the first step in seconds, and the number of steps."""
+    from slacktide.deploy.cli.assess.recording import STEPS_MAX  # noqa: PLC0415 - the client: not for --help
+
     for name, span_ms in (("--step", step), ("--window", window)):
         if span_ms < 1000 or span_ms % 1000:
             raise click.UsageError(f"{name}: whole seconds are accepted")
@@ -161,11 +162,8 @@ def _steps(since: Moment, until: Moment | None, step: int, window: int) -> tuple
 
 
 def _shown(coming: Iterator[Answer]) -> Iterator[Answer]:
-    on_terminal = sys.stderr.isatty()
+    bar = Bar("reading")
     for answer in coming:
-        if on_terminal:
-            sys.stderr.write(f"\rreading {answer.part:4.0%} ({answer.name})\x1b[K")
-            sys.stderr.flush()
+        bar.show(answer.part, answer.name)
         yield answer
-    if on_terminal:
-        sys.stderr.write("\r\x1b[K")
+    bar.done()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -25,8 +26,13 @@ HONOR = (
 )
 
 
+AMOUNT_MAX = 2.0**53
+"""Values from here on, and infinity, are a recording error: no node has that much."""
+NUMBER_CHARS_MAX = 64
+
+
 class SeriesError(SlacktideError):
-    """Required series are missing."""
+    """Required series are missing, or a value is invalid."""
 
 
 class Gathering:
@@ -65,7 +71,7 @@ class Gathering:
         at = np.array([moment for moment, _ in series.values])
         steps = np.rint((at - self._asked.start_s) / self._asked.step_s).astype(np.int64)
         inside = (steps >= 0) & (steps < self._asked.steps)
-        values[steps[inside]] = np.array([float(text) for _, text in series.values])[inside]
+        values[steps[inside]] = np.array([_number(text, name, series) for _, text in series.values])[inside]
 
     def usage(self) -> Usage:
         """Return all collected data. Raises SeriesError if there are no nodes, or no series of their use."""
@@ -82,7 +88,7 @@ class Gathering:
         if len(strangers := self._foreign.get("cpu_pods_used", set()) - {""}) > len(self._rows):
             raise SeriesError(
                 f"kube-state-metrics has {count(len(self._rows), 'node')}, such as {min(self._rows)!r}, but not "
-                f"{len(strangers)} other nodes that cAdvisor has, such as {min(strangers)!r}. {HONOR}"
+                f"{count(len(strangers), 'other node')} that cAdvisor has, such as {min(strangers)!r}. {HONOR}"
             )
         cpu, cpu_wrong = self._amounts("cpu")
         mem, mem_wrong = self._amounts("mem")
@@ -126,12 +132,15 @@ class Gathering:
             for row, values in rows.items():
                 whole[row] = np.trunc(values * UNITS[short])
             rows.clear()
+            if name != "pods_used":
+                whole[np.abs(whole) >= AMOUNT_MAX] = np.nan
             return whole
 
         capacity, pods_used = matrix("capacity"), matrix("pods_used")
         capacity[capacity <= 0] = np.nan
         # The rate handles counter resets. Values above capacity and NaN are dropped.
         wrong = ~np.isfinite(pods_used) & ~np.isnan(pods_used) | (pods_used > capacity * ABOVE) | (pods_used < 0)
+        wrong |= pods_used >= AMOUNT_MAX
         pods_used[wrong] = np.nan
         amounts = Amounts(
             capacity=capacity,
@@ -144,6 +153,19 @@ class Gathering:
             max_used_request=matrix("max_used_request"),
         )
         return amounts, int(wrong.sum())
+
+
+def _number(text: str, name: str, series: Series) -> float:
+    """Parse a value. Raises SeriesError: Prometheus writes decimal numbers, NaN and Inf."""
+    try:
+        value = float(text if len(text) <= NUMBER_CHARS_MAX else "")
+    except ValueError as exc:
+        labels = ", ".join(f"{label}={value}" for label, value in sorted(series.metric.items()))
+        raise SeriesError(
+            f"the query {name}: the series with {labels or 'no labels'} has the value {text[:NUMBER_CHARS_MAX]!r}; "
+            "accepted: a number. Check that --prometheus is the address of a Prometheus"
+        ) from exc
+    return math.copysign(AMOUNT_MAX, value) if abs(value) > AMOUNT_MAX else value
 
 
 def _filled(values: Matrix, capacity: Matrix) -> Matrix:

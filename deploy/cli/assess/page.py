@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from slacktide.deploy.cli.assess import report
-from slacktide.deploy.runtime.text import printable
+from slacktide.deploy.runtime.text import count, printable
 from slacktide.streams.assess.assessment import Assessment
 
 WIDTH, HEIGHT, LEFT = 900, 260, 70
@@ -37,7 +37,7 @@ def page(found: Assessment) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Slacktide: batch resources of this cluster</title><style>{STYLE}</style></head><body>
 <h1>Batch resources that this cluster could offer</h1>
-<p>{escaped(report.span(found))}, {found.cluster.nodes} nodes, a step of {found.step_s} s.</p>
+<p>{escaped(report.span(found))}, {count(found.cluster.nodes, "node")}, a step of {found.step_s} s.</p>
 <pre>{escaped(report.headline(found))}</pre>
 <h2>Cores over time</h2>
 {_curves(found)}

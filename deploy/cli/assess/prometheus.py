@@ -20,6 +20,8 @@ from slacktide.schemas.errors import SlacktideError
 TIMEOUT_S = 120.0
 BYTES_MAX = 512 * 1024 * 1024
 SHOWN = 300
+MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What the decoding of malformed JSON raises."""
 
 
 class PrometheusError(SlacktideError):
@@ -78,8 +80,7 @@ class Prometheus:
     """
 
     def __init__(self, server: Server) -> None:
-        parts = urlsplit(server.url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query:
+        if not _is_address(server.url):
             without_login = server.url.rpartition("@")[2]
             raise PrometheusError(
                 f"{without_login} is not a valid address; accepted: http://HOST:PORT or https://HOST:PORT, "
@@ -108,7 +109,7 @@ class Prometheus:
                 body = _read(response)
         except urllib.error.HTTPError as exc:
             raise self._refused(exc.code, exc.read(65_536)) from exc
-        except (OSError, HTTPException) as exc:
+        except (OSError, HTTPException, UnicodeError) as exc:
             raise PrometheusError(
                 f"{self._server.url} cannot be reached: {_why(exc)}; check the address and that Prometheus runs"
             ) from exc
@@ -132,7 +133,7 @@ class Prometheus:
             )
         try:
             why = msgspec.json.decode(body, type=_Answer).error
-        except msgspec.MsgspecError:
+        except MALFORMED:
             text = body[:80].decode(errors="replace").strip()
             return PrometheusError(
                 f"{url} answered {code}: it is not Prometheus, or its API has another path. Give the address "
@@ -145,13 +146,21 @@ class Prometheus:
     def _series(self, body: bytes) -> list[Series]:
         try:
             answer = msgspec.json.decode(body, type=_Answer)
-        except msgspec.MsgspecError as exc:
+        except MALFORMED as exc:
             raise PrometheusError(
                 f"{self._server.url} did not answer like Prometheus ({exc}). Give the address without /api/v1"
             ) from exc
         if answer.status != "success" or answer.data is None:
             raise PrometheusError(f"{self._server.url} rejected a query: {answer.error[:SHOWN]}")
         return answer.data.result
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # such as of brackets without an IPv6 address
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not (parts.username or parts.query)
 
 
 def _read(response: HTTPResponse) -> bytes:

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, BinaryIO, cast
 
 import msgspec
 
-from slacktide.deploy.cli.assess.prometheus import Prometheus, Series, TooMuchError
+from slacktide.deploy.cli.assess.prometheus import BYTES_MAX, MALFORMED, Prometheus, Series, TooMuchError
+from slacktide.deploy.runtime.line_file import ExportFileError, Lines
 from slacktide.schemas.errors import SlacktideError
 
+STEPS_MAX = 50_000
 WINDOW_S = 300
 """Rates are averaged over a NodeMetric's default window."""
 LOW = 'priority_class=~"koord-(batch|free).*"'
@@ -34,9 +36,9 @@ POOL_LABELS = (
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """The span and the selectors of a recording."""
 
-    start_s: int
-    step_s: int
-    steps: int
+    start_s: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+    step_s: Annotated[int, msgspec.Meta(ge=1)]
+    steps: Annotated[int, msgspec.Meta(ge=2, le=STEPS_MAX)]
     node_label: str
     """The label of cAdvisor's series with the node name."""
     pool_label: str = ""
@@ -71,8 +73,10 @@ def queries(asked: Asked) -> dict[str, Query]:
         of = f'resource="{resource}"{more}'
         root = counted.format(f'id="/"{more}', window)
         pods = counted.format(f'pod!="",container!="",container!="POD"{more}', window)
+        # Each replica of kube-state-metrics shows every container.
+        once = "max by (namespace, pod, container, node)"
         request = (
-            f'sum by (namespace, pod, node) (kube_pod_container_resource_requests{{node!="",{of}}})'
+            f'sum by (namespace, pod, node) ({once} (kube_pod_container_resource_requests{{node!="",{of}}}))'
             f" and on (namespace, pod) {alive} unless on (namespace, pod) {low}"
         )
         found |= {
@@ -185,9 +189,10 @@ def read(file: Path) -> tuple[Asked, Iterator[Answer]]:
     """
     stack = ExitStack()
     try:
-        lines: Any = stack.enter_context(gzip.open(file, "rb"))  # noqa: SIM115 - _lines closes it
+        packed = gzip.open(file, "rb")  # noqa: SIM115 - _lines closes it
+        lines = stack.enter_context(Lines(cast("BinaryIO", packed), str(file), BYTES_MAX))
         header = msgspec.json.decode(lines.readline(), type=_Header)
-    except (OSError, EOFError, msgspec.MsgspecError) as exc:
+    except (OSError, ExportFileError, *MALFORMED) as exc:
         stack.close()
         why = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
         raise RecordingError(
@@ -199,7 +204,7 @@ def read(file: Path) -> tuple[Asked, Iterator[Answer]]:
     return header.asked, _lines(file, lines, stack)
 
 
-def _lines(file: Path, lines: Any, stack: ExitStack) -> Iterator[Answer]:
+def _lines(file: Path, lines: Lines, stack: ExitStack) -> Iterator[Answer]:
     decoder = msgspec.json.Decoder(Answer)
     with stack:
         try:
@@ -207,6 +212,6 @@ def _lines(file: Path, lines: Any, stack: ExitStack) -> Iterator[Answer]:
                 if line == b"end\n":
                     return
                 yield decoder.decode(line)
-        except (OSError, EOFError, msgspec.MsgspecError) as exc:
+        except (ExportFileError, *MALFORMED) as exc:
             raise RecordingError(f"{file} is damaged: {exc}. Record it again") from exc
     raise RecordingError(f"{file} ends early: its recording was interrupted. Record it again")

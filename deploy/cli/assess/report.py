@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from slacktide.deploy.runtime.text import table
+from slacktide.deploy.runtime.text import count, table
 from slacktide.streams.assess.assessment import LIFE_S, Amount, Assessment, HotNode, PoolReport
 
 GIB, CORES = "GiB", "cores"
@@ -13,7 +13,7 @@ GIB, CORES = "GiB", "cores"
 def text(found: Assessment) -> str:
     """Return the complete report for a terminal."""
     parts = [
-        f"{span(found)}, {found.cluster.nodes} nodes, a step of {found.step_s} s",
+        f"{span(found)}, {count(found.cluster.nodes, 'node')}, a step of {found.step_s} s",
         headline(found),
         pools(found),
         hot(found),

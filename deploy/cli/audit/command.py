@@ -12,7 +12,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.moment import Moment, MomentType
 from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import Name, count, instant
+from slacktide.deploy.runtime.text import Name, count, instant, show, show_json
 from slacktide.schemas.connection import Cluster
 
 since_option = click.option(
@@ -55,11 +55,11 @@ def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, unti
 
     found = acts_of(asyncio.run(listing.audit_records(bootstrap, since_ms, until_ms, wanted)), choice)
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found.acts), indent=2).decode())
+        show_json(msgspec.json.format(msgspec.json.encode(found.acts), indent=2))
     else:
-        click.echo(listing.shown(found.acts) if found.acts else listing.nothing(node, read, since_ms, until_ms))
+        show(listing.shown(found.acts) if found.acts else listing.nothing(node, read, since_ms, until_ms))
     if found.unreadable:
-        click.echo(
+        show(
             f"{count(found.unreadable, 'record')} cannot be decoded; `slacktide audit export` writes them undecoded",
             err=True,
         )
@@ -88,7 +88,7 @@ def export(file: Path, *, bootstrap: Cluster, since: Moment | None, until: Momen
         for record in records:
             out.write(chain.line(**content_of(record)))
         out.write(chain.last())
-    click.echo(f"{count(len(records), 'record')} in {file}\nhash {chain.hash}")
+    show(f"{count(len(records), 'record')} in {file}\nhash {chain.hash}")
 
 
 @command.command(epilog="Example: slacktide audit verify november.jsonl --hash 1f0c...")
@@ -105,16 +105,18 @@ def verify(file: Path, *, expected: str | None) -> None:
 
     with reading(file) as lines:
         found = verified(lines)
-    if 1 < found.lines <= len(found.faults):
+    if 1 < found.lines <= found.faults_count:
         raise click.ClickException(
             f"{file}: none of its {found.lines} lines is from an audit export; give a file that slacktide audit "
             "export wrote"
         )
     for fault in found.faults:
-        click.echo(f"{file}: line {fault.line} {fault.what}")
+        show(f"{file}: line {fault.line} {fault.what}")
+    if found.faults_count > len(found.faults):
+        show(f"{file}: and {found.faults_count - len(found.faults)} more")
     if found.faults:
         raise click.ClickException(
-            f"{file}: {count(len(found.faults), 'fault')} in {count(found.lines, 'line')}; the export was changed "
+            f"{file}: {count(found.faults_count, 'fault')} in {count(found.lines, 'line')}; the export was changed "
             "after it was written"
         )
     if expected is not None and expected.lower() != found.hash:
@@ -122,7 +124,7 @@ def verify(file: Path, *, expected: str | None) -> None:
             f"{file}: the hash of the last line is {found.hash}, not {expected}: the file is another export, or "
             "its hashes were recomputed"
         )
-    click.echo(f"{file}: {count(found.lines - 2, 'record')}, all unchanged\nhash {found.hash}")
+    show(f"{file}: {count(found.lines - 2, 'record')}, all unchanged\nhash {found.hash}")
 
 
 def _span(since: Moment | None, until: Moment | None) -> tuple[int, int]:

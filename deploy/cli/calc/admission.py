@@ -1,20 +1,31 @@
-"""Cases of the rules of admission: requests of a pod, and ClusterColocationProfiles."""
+"""Cases of the rules of admission: requests of a pod, ClusterColocationProfiles, and classes that go together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, GivenResources, Whole, into, kubernetes_names
+from slacktide.deploy.cli.calc.case import (
+    Amount,
+    Calculated,
+    Given,
+    GivenResources,
+    Whole,
+    because,
+    into,
+    kubernetes_names,
+)
 from slacktide.schemas import pod_resources
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy.selector import Selector
 from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, Amounts, Container
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
 from slacktide.streams.decisions.admission.pod_resource_translation import ANNOTATION, read
+from slacktide.streams.decisions.admission.qos_priority_admit import Claims, CpuWish, qos_priority_admit
 from slacktide.streams.decisions.admission.webhook_colocation_profile import Cluster, PriorityClass, Profile, mutated
 from slacktide.streams.decisions.pod_requests import pod_requests
 
@@ -23,12 +34,14 @@ class GivenNeed(Given, frozen=True, kw_only=True):
     """A container's requests; ``restart_policy_always``: an init container that is a sidecar."""
 
     requests: GivenResources | None = None
+    limits: GivenResources | None = None
     restart_policy_always: bool | None = None
 
     def container(self) -> pod_resources.Container:
         """Convert to the rule's type."""
         sidecar = bool(self.restart_policy_always)
-        return pod_resources.Container(requests=_decimals(self.requests), limits={}, sidecar=sidecar)
+        requests, limits = _decimals(self.requests), _decimals(self.limits)
+        return pod_resources.Container(requests=requests, limits=limits, sidecar=sidecar)
 
 
 class PodRequestsInput(Given, frozen=True, kw_only=True):
@@ -38,16 +51,19 @@ class PodRequestsInput(Given, frozen=True, kw_only=True):
     containers: list[GivenNeed]
     overhead: GivenResources | None = None
 
+    def needs(self) -> pod_resources.Needs:
+        """Convert to the rule's type."""
+        return pod_resources.Needs(
+            containers=[one.container() for one in self.containers],
+            inits=[one.container() for one in self.init_containers or ()],
+            overhead=_decimals(self.overhead),
+            pod_level=None,
+        )
+
 
 def calc_pod_requests(given: PodRequestsInput) -> Calculated:
     """Compute the requests of a pod with several containers."""
-    needs = pod_resources.Needs(
-        containers=[one.container() for one in given.containers],
-        inits=[one.container() for one in given.init_containers or ()],
-        overhead=_decimals(given.overhead),
-        pod_level=None,
-    )
-    asked = pod_requests(needs)
+    asked = pod_requests(given.needs())
     return Calculated(output={"cpu_milli": asked.cpu_milli, "memory_bytes": asked.mem_bytes}, because=asked.because)
 
 
@@ -55,6 +71,58 @@ def _decimals(resources: GivenResources | None) -> pod_resources.Amounts:
     """Convert amounts to decimals. CPU is in millicores."""
     fields = {} if resources is None else msgspec.structs.asdict(resources)
     return {field: Decimal(amount) for field, amount in fields.items() if amount is not None}
+
+
+class GivenClaims(PodRequestsInput, frozen=True, kw_only=True):
+    """A pod's claims; an absent label is null."""
+
+    qos_class: str | None = None
+    priority_class: str | None = None
+    koordinator_priority: str | None = None
+    priority: Whole | None = None
+    required_cpu_bind_policy: str | None = None
+    preferred_cpu_bind_policy: str | None = None
+
+    def claims(self) -> Claims:
+        """Convert to the rule's type."""
+        needs = self.needs()
+        return Claims(
+            qos_label=self.qos_class,
+            priority_class_label=self.priority_class,
+            priority=self.priority,
+            sub_priority=self.koordinator_priority,
+            requests=_resources(pod_resources.requests_of(needs)),
+            limits=_resources(pod_resources.limits_of(needs)),
+            cpu_wish=CpuWish(self.required_cpu_bind_policy or "", self.preferred_cpu_bind_policy or ""),
+        )
+
+
+class QosPriorityAdmitInput(Given, frozen=True, kw_only=True):
+    """A pod to create, or to update from ``old_pod``."""
+
+    operation: Literal["CREATE", "UPDATE"]
+    pod: GivenClaims
+    old_pod: GivenClaims | None = None
+    skip_validating_priority: bool | None = None
+    strict: bool | None = None
+
+
+def calc_qos_priority_admit(given: QosPriorityAdmitInput) -> Calculated:
+    """Return all reasons to refuse the pod."""
+    old = given.old_pod if given.operation == "UPDATE" else None
+    found = qos_priority_admit(
+        given.pod.claims(),
+        None if old is None else old.claims(),
+        skip_validating_priority=bool(given.skip_validating_priority),
+        strict=bool(given.strict),
+    )
+    errors = [msgspec.to_builtins(one) | {"text": one.text} for one in found.errors]
+    output: dict[str, object] = {"allowed": not errors, "message": found.message, "errors": errors}
+    return Calculated(output=output, because=[because("errors", found)])
+
+
+def _resources(amounts: pod_resources.Amounts) -> Resources:
+    return Resources(**{field: int(amount) for field, amount in amounts.items()})
 
 
 Texts = dict[str, str]

@@ -23,6 +23,7 @@ CALCULATIONS = {
     "published_floor": ("resources", "published resources, at least what running pods requested"),
     "pod_requests": ("admission", "requests of a pod with several containers"),
     "webhook_colocation_profile": ("admission", "a new pod after ClusterColocationProfiles were applied"),
+    "qos_priority_admit": ("admission", "whether a pod's QoS class, priority class and resources go together"),
     "peak_histogram": ("prediction", "percentiles of usage, in which older samples weigh less"),
     "peak_models": ("prediction", "peaks of a node's pods, classes and system over time"),
     "prod_reclaimable": ("prediction", "production resources that are predicted to stay unused, for mid pods"),

@@ -8,12 +8,13 @@ import click
 
 from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation
 from slacktide.deploy.cli.calc.waterfall import waterfall
-from slacktide.deploy.runtime.text import count, table
+from slacktide.deploy.runtime.line_file import Lines
+from slacktide.deploy.runtime.text import count, show, show_json, table
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
     if wanted:
-        click.echo(table(("NAME", "FIGURES"), [(name, description) for name, (_, description) in CALCULATIONS.items()]))
+        show(table(("NAME", "FIGURES"), [(name, description) for name, (_, description) in CALCULATIONS.items()]))
         raise click.exceptions.Exit
 
 
@@ -41,14 +42,13 @@ def command(name: str, *, explain: bool, tables: bool) -> None:
     """
     calculation = Calculation(name, explain=explain)
     failed = lines = 0
-    for line in sys.stdin.buffer:
+    for line in Lines(sys.stdin.buffer, "standard input"):
         if not line.strip():
             continue
         answered = calculation.answer(line)
         failed += answered.calculated is None
         lines += 1
-        sys.stdout.buffer.write((waterfall(answered).encode() if tables else answered.line) + b"\n")
-    sys.stdout.flush()
+        show(waterfall(answered)) if tables else show_json(answered.line)
     if failed:
-        click.echo(f"{failed} of {count(lines, 'case')} could not be computed; their lines contain the error", err=True)
+        show(f"{failed} of {count(lines, 'case')} could not be computed; their lines contain the error", err=True)
         raise click.exceptions.Exit(1)

@@ -104,6 +104,7 @@ class QueueJobInput(Given, frozen=True, kw_only=True):
     priority_classes: list[GivenPriorityClass] | None = None
     workload_priority_classes: list[GivenPriorityClass] | None = None
     limit_range: GivenLimitRange | None = None
+    corrected: bool = False
 
     def defaults(self) -> Defaults:
         """Convert to the rule's type."""
@@ -135,7 +136,7 @@ def calc_queue_job(given: QueueJobInput) -> Calculated:
     """Convert a Job to a workload of the queue."""
     job, progress = given.job, given.job.progress()
     lists = [job.completed_indexes or "", job.failed_indexes or ""] if job.indexed else None
-    reclaimable = reclaimable_pods(progress, lists)
+    reclaimable = reclaimable_pods(progress, lists, corrected=given.corrected)
     count = progress.spec_count - min(reclaimable, progress.spec_count)
     level = job.pod_level_resources
     needs = Needs(
@@ -144,7 +145,7 @@ def calc_queue_job(given: QueueJobInput) -> Calculated:
         overhead=amounts_of(job.overhead, "input.job.overhead"),
         pod_level=None if level is None else level.container("input.job.pod_level_resources"),
     )
-    one_pod = pod_request(needs, given.defaults())
+    one_pod = pod_request(needs, given.defaults(), corrected=given.corrected)
     priority = given.priority()
     pod_set = {
         "name": "main",

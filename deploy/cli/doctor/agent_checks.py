@@ -40,7 +40,7 @@ def agent_findings(facts: AgentFacts | None) -> Iterator[Finding]:
         yield failed(check, f"{facts.url}: {facts.not_live}", needed, advice)
         return
     yield good(check, facts.url, needed)
-    needed, advice = "its log and the checks below show what is missing", "an agent that is ready"
+    needed, advice = "an agent that is ready", "its log and the checks below show what is missing"
     if facts.not_ready:
         yield failed("agent.ready", facts.not_ready, needed, advice)
     if facts.not_fresh:

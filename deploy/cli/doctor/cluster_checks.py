@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slacktide.deploy.cli.doctor.agent_checks import MINOR_FINE_GRAINED, MINOR_MIN
+from slacktide.deploy.cli.doctor.drain_checks import drain_finding
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, unknown, warned
 from slacktide.deploy.runtime.text import count
 
@@ -68,6 +69,8 @@ class ClusterFacts:
     """The API server's refusal of a critical pod in a dry run; "": accepted, or not tried."""
     held: Sequence[str] | str
     """Rights of the bridge that are deleted, and kept by its finalizer: as KIND/NAME."""
+    webhook_nodes: Sequence[str] | str
+    """The node of each of the webhook's pods."""
 
 
 def cluster_findings(facts: ClusterFacts) -> Iterator[Finding]:
@@ -76,6 +79,7 @@ def cluster_findings(facts: ClusterFacts) -> Iterator[Finding]:
     yield _batch_quotas(facts)
     yield _critical_quota(facts)
     yield _held(facts)
+    yield drain_finding(facts.webhook_nodes)
 
 
 def admitting_critical(quotas: Sequence[Quota]) -> list[str]:
@@ -152,7 +156,8 @@ def _held(facts: ClusterFacts) -> Finding:
     found = f"deleted, but the finalizer slacktide.io/batch-resources remains: {some(facts.held)}"
     advice = (
         "a running bridge removes batch resources from Nodes, then the finalizer, within a minute. If no "
-        "bridge runs, do both by hand: docs/kubernetes.md#remove-it lists the commands"
+        "bridge runs, its last log line says whether only the finalizer is left. Remove it, or both, by hand: "
+        "docs/kubernetes.md#remove-it lists the commands"
     )
     return failed(check, found, needed, advice)
 

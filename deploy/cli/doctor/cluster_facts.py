@@ -40,6 +40,7 @@ from slacktide.deploy.cli.doctor.preflight_facts import (
 )
 
 NAME = "slacktide-bridge"
+COMPONENT = "app.kubernetes.io/component"
 
 
 class _Expression(msgspec.Struct, frozen=True, rename="camel"):
@@ -94,6 +95,7 @@ async def gather(kubeconfig: Path | None, *, kubelet_insecure: bool = False) -> 
             installed=installed,
             critical_tried=await _tried(api) if needs_quota else "",
             held=await or_why(lambda: _held(api)),
+            webhook_nodes=pods if isinstance(pods, str) else _webhook_nodes(pods),
         )
         return cluster, await preflight_facts.gather_preflight(
             api, pods, installed=installed is True, kubelet_insecure=kubelet_insecure
@@ -102,6 +104,10 @@ async def gather(kubeconfig: Path | None, *, kubelet_insecure: bool = False) -> 
 
 async def _pods(api: ApiServer) -> list[Placed]:
     return placed((await api.list(PODS, dict)).items)
+
+
+def _webhook_nodes(pods: list[Placed]) -> list[str]:
+    return [one.node for one in pods if one.pod.namespace == SYSTEM and one.labels.get(COMPONENT) == "webhook"]
 
 
 async def _quotas(api: ApiServer) -> list[Quota]:

@@ -28,6 +28,7 @@ from slacktide.deploy.cli.doctor import agent_facts, machine_facts
 from slacktide.deploy.cli.doctor.agent_checks import agent_findings, api_findings, node_findings
 from slacktide.deploy.cli.doctor.cluster_checks import cluster_findings, preflight_findings
 from slacktide.deploy.cli.doctor.finding import Finding, as_json, as_table, ready
+from slacktide.deploy.cli.doctor.installed_checks import installed_findings
 from slacktide.deploy.cli.doctor.kafka_checks import kafka_findings, login_findings
 from slacktide.deploy.cli.doctor.machine_checks import cgroup_findings, host_findings, machine_findings, writable
 from slacktide.deploy.cli.doctor.policy_checks import policy_findings
@@ -52,7 +53,8 @@ class DoctorSettings:
     api_ca: Path | None = setting(API_CA, file(), default=None)
     cluster: bool = setting(
         "Check a cluster instead of this machine, for example before an installation. It checks versions, kubelets, "
-        "Koordinator, quotas, LimitRanges, pods without requests and remains of a removal. It computes the batch "
+        "Koordinator, quotas, LimitRanges, pods without requests and remains of a removal. It reports nodes without a "
+        "ready agent, and an invalid policy. It computes the batch "
         "resources that the cluster could offer. With --bootstrap, also check Kafka and whether topics may be "
         "created. Requires rights to list nodes, pods, quotas and limit ranges.",
         default=False,
@@ -62,6 +64,11 @@ class DoctorSettings:
         "or ~/.kube/config.",
         file(),
         default=None,
+    )
+    preflight: bool = setting(
+        "With --cluster: leave out what is installed already: its agents and its policy. The chart's Job before an "
+        "installation or upgrade uses it, since an upgrade may repair these.",
+        default=False,
     )
     kubelet_insecure: bool = setting(
         "With --cluster: accept self-signed certificates of kubelets, as agents do with this option.", default=False
@@ -117,7 +124,7 @@ def command(settings: DoctorSettings) -> None:
     "verdict": "ok" | "warning" | "failed", "found": TEXT, "needed": TEXT, "advice": TEXT}, ...]}
     """
     findings = list(_findings(settings))
-    click.echo(as_json(findings)) if settings.output == "json" else show(as_table(findings))
+    show(as_json(findings)) if settings.output == "json" else show(as_table(findings))
     if not ready(findings):
         raise click.exceptions.Exit(1)
 
@@ -132,6 +139,11 @@ def _findings(settings: DoctorSettings) -> Iterator[Finding]:
     cluster, preflight = asyncio.run(gathering)
     yield from preflight_findings(preflight)
     yield from cluster_findings(cluster)
+    if not settings.preflight:
+        from slacktide.deploy.cli.doctor import installed_facts  # noqa: PLC0415 - loads HTTP: not for --help
+
+        installed = asyncio.run(installed_facts.gather_installed(settings.kubeconfig, settings.bootstrap))
+        yield from installed_findings(installed)
     if settings.bootstrap is not None:
         from slacktide.deploy.cli.doctor import kafka_facts  # noqa: PLC0415 - loads Kafka: not for --help
 

@@ -172,7 +172,7 @@ class ApiRight:
 
 
 EVICTIONS = ApiRight(verb="create", resource="pods", subresource="eviction")
-EVENTS = ApiRight(verb="create", group="events.k8s.io", resource="events")
+EVENTS = ApiRight(verb="create", resource="events")
 KUBELET_PODS = ApiRight(verb="get", resource="nodes", subresource="pods")
 KUBELET_PROXY = ApiRight(verb="get", resource="nodes", subresource="proxy")
 API_RIGHTS = (EVICTIONS, EVENTS, KUBELET_PODS, KUBELET_PROXY)

@@ -32,22 +32,16 @@ class Capability:
     name: str
     bit: int
     needed: str
-    now: bool
-    """Whether something that acts today needs it."""
+    optional: bool = False
+    """Whether another check reports what is missing without it."""
     writes: bool = False
     """Whether it is not needed where control files are writable all the same."""
 
 
 CAPABILITIES = (
-    Capability(name="CAP_DAC_OVERRIDE", bit=1, needed="to write control files of another user", now=True, writes=True),
-    Capability(name="CAP_KILL", bit=5, needed="to end the processes of evicted pods", now=True),
-    Capability(
-        name="CAP_SYS_PTRACE", bit=19, needed="for a later version: core scheduling of other processes", now=False
-    ),
-    Capability(
-        name="CAP_SYS_ADMIN", bit=21, needed="for a later version: resctrl (caches, memory bandwidth)", now=False
-    ),
-    Capability(name="CAP_SYS_RESOURCE", bit=24, needed="for PSI triggers", now=False),
+    Capability(name="CAP_DAC_OVERRIDE", bit=1, needed="to write control files of another user", writes=True),
+    Capability(name="CAP_KILL", bit=5, needed="to end the processes of evicted pods"),
+    Capability(name="CAP_SYS_RESOURCE", bit=24, needed="for PSI triggers", optional=True),
 )
 
 
@@ -122,12 +116,11 @@ def _capabilities(facts: MachineFacts, *, quota_writable: bool) -> Iterator[Find
             yield warned(check, "unknown", one.needed, "check that --proc-mount is the machine's /proc")
         elif facts.capabilities >> one.bit & 1:
             yield good(check, "held", one.needed)
-        elif one.now and not (one.writes and quota_writable):
+        elif one.writes and quota_writable:
+            yield good(check, "not needed: the CPU quota is writable", one.needed)
+        elif not one.optional:
             advice = f"run as root, or grant {one.name}; this is user {facts.user_id}"
             yield warned(check, "not held", one.needed, advice)
-        else:
-            found = "not held, but the CPU quota is writable without it" if one.writes else "not held"
-            yield good(check, found, one.needed)
 
 
 def _open_files(facts: MachineFacts) -> Finding:
@@ -305,7 +298,7 @@ def host_findings(facts: HostFacts | ConfigError) -> Iterator[Finding]:
     """Report all findings of the workloads of a machine without Kubernetes."""
     if isinstance(facts, ConfigError):
         for one in facts.findings:
-            yield failed("host.valid", f"{one.field}: {one.value}", one.accepted, f"correct it in {one.file}")
+            yield failed("host.valid", one.found, one.accepted or "a file that exists", f"correct it in {one.file}")
         return
     yield good("host.valid", facts.file, "workloads by QoS class")
     yield good("host.pods", _named(facts), f"the contents of {facts.best_effort}, and matching workloads")

@@ -13,7 +13,7 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.policy import Parsed, Policy, ResourceThreshold
 from slacktide.schemas.policy.features import FEATURES, Feature
 from slacktide.schemas.policy.fields import value_at
-from slacktide.schemas.policy.idle import unused
+from slacktide.schemas.policy.idle import above_capacity, unused
 from slacktide.schemas.policy.paths import key_of, path_of
 
 KNOB_OF = {
@@ -32,7 +32,7 @@ def policy_findings(file: str, parsed: Parsed | ConfigError, cgroups: CgroupFact
     """Report all findings of a policy, on a machine with these cgroups and this number of CPUs."""
     if isinstance(parsed, ConfigError):
         for one in parsed.findings:
-            yield failed("policy.valid", f"{one.field}: {one.value}", one.accepted, f"correct it in {one.file}")
+            yield failed("policy.valid", one.found, one.accepted or "a file that exists", f"correct it in {one.file}")
         return
     yield good("policy.valid", f"{file}, version {parsed.policy.version}", "a policy that can be published")
     notes = [note.removeprefix(f"{file}: ") for note in parsed.notes if note not in parsed.unknown]
@@ -47,6 +47,9 @@ def policy_findings(file: str, parsed: Parsed | ConfigError, cgroups: CgroupFact
     for idle in unused(parsed.policy):
         where = f"{path_of(idle.strategy, idle.field)} ({idle.source})"
         yield warned("policy.without-effect", where, NEEDED, idle.because)
+    for above in above_capacity(parsed.policy):
+        where = f"{path_of(above.strategy, above.field)} ({above.source})"
+        yield warned("policy.above-capacity", where, "at most 100", above.because)
     yield from _void_here(parsed.policy, cgroups, cpus)
 
 

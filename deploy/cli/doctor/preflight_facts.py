@@ -315,7 +315,7 @@ async def _offers(
         return str(exc)
 
     def milli(of: NodeLoad) -> int:
-        return batch_resource(of, colocation).cpu_milli
+        return min(batch_resource(of, colocation).cpu_milli, of.facts.capacity.cpu_milli or 0)
 
     ours_milli = 0 if installed else AGENT_CPU_MILLI + PARTS_CPU_MILLI // max(len(facts), 1)
     offers = []

@@ -13,7 +13,7 @@ import msgspec
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.suggestions import Group, NotFoundError, near
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import Duration, Name, show
+from slacktide.deploy.runtime.text import Duration, Name, show, show_json
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import JOB_STATUS, QUEUE_DECISION
 
@@ -59,7 +59,7 @@ def node(name: str, bootstrap: Cluster, since: int, output: str) -> None:
     from slacktide.deploy.cli.explain.node_text import node_text  # noqa: PLC0415
 
     explanation = asyncio.run(_node(name, bootstrap, since))
-    click.echo(as_json(explanation)) if output == "json" else show(node_text(explanation))
+    show(as_json(explanation)) if output == "json" else show(node_text(explanation))
 
 
 async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
@@ -105,7 +105,7 @@ def pod(name: str, bootstrap: Cluster, since: int, file: Path | None, output: st
 
     namespace, short = _parts(name)
     explanation = asyncio.run(_pod(namespace, short, bootstrap, since, file))
-    click.echo(as_json(explanation)) if output == "json" else show(pod_text(explanation))
+    show(as_json(explanation)) if output == "json" else show(pod_text(explanation))
 
 
 async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: Path | None) -> PodExplanation:
@@ -147,7 +147,7 @@ def job(name: str, bootstrap: Cluster, output: str) -> None:
     now_ms = SystemClock().wall_ms()
     found = asyncio.run(_job(*_parts(name), bootstrap, now_ms))
     if output == "json":
-        click.echo(as_json(found))
+        show_json(as_json(found))
     else:
         show(job_text(found) if isinstance(found, JobExplanation) else queue_text(found, now_ms))
 

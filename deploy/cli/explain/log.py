@@ -36,6 +36,7 @@ from slacktide.schemas.topics import (
     SCORE,
     Topic,
 )
+from slacktide.streams.explain.carried_out import LATELY_MS
 from slacktide.streams.explain.covered import covered_of
 from slacktide.streams.explain.descheduling import looks
 from slacktide.streams.explain.evidence import Finding, Logged, by_key, logged
@@ -62,8 +63,8 @@ TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD, REFUSED_POD)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 36_000
 """Samples arrive each second, figures at least every 30 s."""
-LATELY_MS = 5_000
-"""An agent reports an outcome for each sample."""
+LISTED_NODES_MAX = 1_000
+"""Of more nodes, no pod lists are read for the overview: a minute of samples would take long."""
 MISSED_MS = 7 * 24 * 3_600_000
 """A missed pod stays unchanged while it runs: the retention of the topic."""
 _POD, _PODS = b'"pod":{', b'"pods":['
@@ -120,6 +121,22 @@ async def records_since(bootstrap: Cluster, topic: Topic, since_ms: int) -> list
     """Read a topic's records since a time; 0: all. Raises LogError if Kafka cannot be read."""
     async with reading(bootstrap, (topic,)) as (tail, partitions):
         return (await tail.read(places_of(partitions, {topic.name: since_ms}))).records
+
+
+class Lately:
+    """Chooses the recent records of all nodes, and keeps the newest older sample with a pod list of each."""
+
+    def __init__(self, lately_ms: int) -> None:
+        self._lately_ms = lately_ms
+        self.lists: dict[bytes | None, Record] = {}
+
+    def wants(self, record: Record) -> bool:
+        """Return whether a record is recent."""
+        if record.timestamp_ms >= self._lately_ms:
+            return True
+        if record.topic in SAMPLE_NAMES and _PODS in (record.value or b""):
+            self.lists[record.key] = record
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +215,14 @@ class Log:
         read = await self.tail.read(self._all(SAMPLES, self.now_ms - LISTED_MS), wanted)
         return {node for topic in SAMPLES for node in by_key(read.records, topic)}
 
+    async def lately(self, *, lists: bool) -> list[Record]:
+        """Read all nodes' recent samples, commands and outcomes; ``lists``: and their newest pod lists."""
+        lately_ms = self.now_ms - LATELY_MS
+        samples = self._all(SAMPLES, self.now_ms - LISTED_MS if lists else lately_ms)
+        chosen = Lately(lately_ms)
+        read = await self.tail.read(self._all((COMMAND, OUTCOME), lately_ms) | samples, chosen.wants)
+        return [*chosen.lists.values(), *read.records]
+
     async def since(self, topic: Topic, since_ms: int, wanted: Callable[[Record], bool] | None = None) -> Read:
         """Read the wanted records of a topic, of all nodes, since that time."""
         return await self.tail.read(self._all((topic,), since_ms), wanted)
@@ -211,13 +236,14 @@ class Log:
 
 
 async def node_logs(log: Log) -> list[NodeLog]:
-    """Read the latest figures and limits of each node, without samples. Raises LogError if Kafka cannot be read."""
+    """Read each node's latest figures, and its recent records. Raises LogError if Kafka cannot be read."""
     figures = await log.figures()
-    limits = await log.since(OUTCOME, log.now_ms - LATELY_MS, lambda record: _POD not in (record.value or b""))
-    records = [*figures, *limits.records]
-    names, covered = _names(records), covered_of(records)
+    names, covered = _names(figures), covered_of(figures)
+    lately = await log.lately(lists=len(names) <= LISTED_NODES_MAX)
+    records = [*figures, *lately]
     of_all = [record for record in records if record.topic == POLICY.name]
-    by_topic = {topic: by_key(records, topic) for topic in (INVENTORY, OUTCOME, *FIGURES)}
+    by_topic = {topic: by_key(records, topic) for topic in (INVENTORY, OUTCOME, COMMAND, *SAMPLES, *FIGURES)}
+    names |= {name for topic in (OUTCOME, *SAMPLES) for name in by_topic[topic]}
     return [
         node_log(name, [*of_all, *(one for some in by_topic.values() for one in some.get(name, ()))], covered)
         for name in sorted(names)
@@ -302,9 +328,8 @@ def shortened(places: Iterable[Place]) -> list[Finding]:
     return [
         Finding(
             name="log.short",
-            severity="warning",
             text=f"only the newest {TAIL_RECORDS_MAX:,} records of {topic} partition {partition} were read",
-            advice="older records are not shown; give a smaller --since to read fewer records",
+            advice="give a smaller --since to read fewer records",
         )
         for topic, partition in places
     ]

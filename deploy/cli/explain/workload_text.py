@@ -17,7 +17,7 @@ from slacktide.streams.explain.evidence import Logged
 from slacktide.streams.explain.job import JobExplanation, condition
 from slacktide.streams.explain.placement import NodeRoom, Room
 from slacktide.streams.explain.pod import PodExplanation
-from slacktide.streams.explain.queued import Lacks, QueuePlace, remedy
+from slacktide.streams.explain.queued import Lacks, QueuePlace, borrowed, remedy
 from slacktide.streams.explain.selling import amount, resource_name
 
 INDEXES_CHARS = 100
@@ -62,9 +62,11 @@ def _lines(one: QueuePlace, now_ms: int) -> Iterator[str]:
         mine, theirs = done.eviction.victim, done.eviction.preemptor
         yield (
             f"  preempted {age(now_ms - done.at_ms)} by {done.by} of {theirs.cluster_queue}, priority "
-            f"{theirs.priority:,}: {done.eviction.reason}; share of {theirs.cluster_queue} {theirs.share_before:g} to "
-            f"{theirs.share_after:g}, of {mine.cluster_queue} {mine.share_before:g} to {mine.share_after:g}"
+            f"{theirs.priority:,}: {done.eviction.reason}"
         )
+        for each in (theirs, mine):
+            if text := borrowed(each.cluster_queue, each.share_before, each.share_after):
+                yield f"  {text}"
 
 
 def _waits(one: QueuePlace, now_ms: int) -> Iterator[str]:

@@ -11,11 +11,11 @@ from slacktide.deploy.cli.policy.compare import compare
 from slacktide.deploy.cli.policy.on_node import described_node, report, shown
 from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime.settings import file
-from slacktide.deploy.runtime.text import count
+from slacktide.deploy.runtime.text import count, show, show_json
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import parse
 from slacktide.schemas.policy.configmap import NAME
-from slacktide.schemas.policy.idle import unused
+from slacktide.schemas.policy.idle import above_capacity, unused
 from slacktide.schemas.policy.paths import path_of
 from slacktide.schemas.policy.reading import did_you_mean
 
@@ -33,29 +33,31 @@ command.add_command(compare)
 @click.option("--name", default=NAME, show_default=True, help="Name of the ConfigMap that the bridge reads.")
 @click.option("--lenient", is_flag=True, help="Accept unknown keys and another ConfigMap name, as the bridge does.")
 def lint(policy: Path, name: str, *, lenient: bool) -> None:
-    """Check a policy: print invalid fields with path, value and accepted range, and fields without effect.
+    """Check a policy: print invalid fields with the accepted range, fields without effect, and shares above 100%.
 
-    Exit code 1: a value is invalid, a key is unknown, or the ConfigMap has another name. Fields without effect are
-    listed, and pass.
+    Exit code 1: a value is invalid, a key is unknown, or the ConfigMap has another name. Fields without effect and
+    shares above 100% are listed, and pass.
     """
     try:
         document = load_yaml(policy)
         parsed = parse(document, str(policy))
     except ConfigError as exc:
         for finding in exc.findings:
-            click.echo(str(finding))
-        click.echo(f"{count(len(exc.findings), 'finding')}: the policy is not valid", err=True)
+            show(str(finding))
+        show(f"{count(len(exc.findings), 'finding')}: the policy is not valid", err=True)
         raise click.exceptions.Exit(1) from exc
     misnamed = _misnamed(document, name)
     for note in (*(f"{policy}: {why}" for why in misnamed), *parsed.notes):
-        click.echo(note)
+        show(note)
     for one in unused(parsed.policy):
-        click.echo(f"{policy}: {path_of(one.strategy, one.field)} ({one.source}): no effect: {one.because}")
+        show(f"{policy}: {path_of(one.strategy, one.field)} ({one.source}): no effect: {one.because}")
+    for one in above_capacity(parsed.policy):
+        show(f"{policy}: {path_of(one.strategy, one.field)} ({one.source}): {one.because}")
     ignored = len(misnamed) + len(parsed.unknown)
     if ignored and not lenient:
-        click.echo(f"{count(ignored, 'name')} without effect: correct them, or give --lenient", err=True)
+        show(f"{count(ignored, 'name')} without effect: correct them, or give --lenient", err=True)
         raise click.exceptions.Exit(1)
-    click.echo(f"{policy}: valid, version {parsed.policy.version}")
+    show(f"{policy}: valid, version {parsed.policy.version}")
 
 
 def _misnamed(document: object, wanted: str) -> list[str]:
@@ -86,4 +88,4 @@ def effective(policy: Path, node: Path, name: str | None, output: str, *, change
     parsed = parse(load_yaml(policy), str(policy))
     described = described_node(node, name)
     found = report(parsed, described)
-    click.echo(found.json() if output == "json" else shown(found, changed=changed))
+    show_json(found.json()) if output == "json" else show(shown(found, changed=changed))

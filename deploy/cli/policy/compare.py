@@ -12,7 +12,7 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import Duration, Name, show
+from slacktide.deploy.runtime.text import Duration, Name, show, show_json
 from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.errors import LogError
 
@@ -79,7 +79,7 @@ def compare(bootstrap: Cluster, for_ms: int | None, since_ms: int | None, node: 
             f"`slacktide stream {options(bootstrap)} --shadow OTHER.yaml`"
         )
     if output == "json":
-        click.echo(as_json(compared))
+        show_json(as_json(compared))
     elif not live:
         show(shown(compared, reading.covered_s))
 

@@ -11,7 +11,7 @@ from slacktide.deploy.cli.queue import run, topics
 from slacktide.deploy.cli.queue.report import lines, report
 from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime.settings import bootstrap_option, file
-from slacktide.deploy.runtime.text import Duration, show
+from slacktide.deploy.runtime.text import Duration, show, show_json
 from slacktide.schemas.connection import Cluster
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings
@@ -76,7 +76,7 @@ def simulate(
         before = {one.uid: one for one in base.outcomes()}
     if as_json:
         for line in lines(given, done, happened, before):
-            click.echo(msgspec.json.encode(line))
+            show_json(msgspec.json.encode(line))
     else:
         show(report(given, done, happened, before if changes else None))
 
@@ -88,6 +88,6 @@ def _simulated(given: QueueCluster, settings: Settings, for_ms: int | None) -> t
     now_s = given.latest_s or (arrivals[0].at_s if arrivals else 0)
     for one in given.waiting:
         state.push(one, now_s)
-    simulation = Simulation(state, given.run_s, now_s)
+    simulation = Simulation(state, given.run_s, now_s, given.drained)
     until_s = None if for_ms is None else now_s + for_ms // 1000
     return simulation, list(simulation.run(arrivals, until_s))

@@ -12,6 +12,7 @@ from slacktide.streams.decisions.queue.cycle import Eviction
 from slacktide.streams.decisions.queue.missing import Missing, Wait
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource
 from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simulation
+from slacktide.streams.explain.queued import borrowed
 
 
 def report(
@@ -32,7 +33,11 @@ def report(
     evicted = sum(one.evicted_count for one, _ in found)
     parts.append(f"at {_time(run.now_s)}: {count(evicted, 'eviction')}, {lost:.0f} core-seconds lost")
     if run.unfinished:
-        parts.append("Stopped: workloads preempt each other endlessly.")
+        one = run.repeats
+        pair = (
+            "workloads" if one is None else " and ".join(given.names[each.uid] for each in (one.preemptor, one.victim))
+        )
+        parts.append(f"Stopped: {pair} preempt each other endlessly.")
     return "\n\n".join(parts)
 
 
@@ -51,6 +56,8 @@ def lines(
             line["usage"] = _plain(one.usage)
         if one.eviction is not None:
             line["eviction"] = _eviction(one.eviction, given)
+        if one.reason:
+            line["reason"] = one.reason
         yield line
     for each in run.outcomes():
         yield _outcome(each, given, before)
@@ -131,16 +138,11 @@ def _without(one: Outcome, before: Mapping[str, Outcome]) -> str:
 
 def _detail(one: Happened, given: QueueCluster) -> str:
     if one.eviction is None:
-        return _amounts(one.usage)
+        return one.reason or _amounts(one.usage)
     by = one.eviction.preemptor
-    shares = ""
-    if by.share_before or one.eviction.victim.share_before:
-        victim = one.eviction.victim
-        shares = (
-            f"; share of {by.queue} {by.share_before:.0f} to {by.share_after:.0f}"
-            f", of {victim.queue} {victim.share_before:.0f} to {victim.share_after:.0f}"
-        )
-    return f"{one.eviction.reason} for {given.names[by.uid]} (priority {by.priority}){shares}"
+    shares = [borrowed(each.queue, each.share_before, each.share_after) for each in (by, one.eviction.victim)]
+    why = f"{one.eviction.reason} for {given.names[by.uid]} (priority {by.priority})"
+    return "; ".join(filter(None, [why, *shares]))
 
 
 def _wait(one: Wait) -> str:

@@ -16,7 +16,7 @@ from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli.queue.standing import exceeds_text, rows, standing
 from slacktide.deploy.cli.suggestions import NotFoundError, near
 from slacktide.deploy.runtime.settings import bootstrap_option, file
-from slacktide.deploy.runtime.text import count, instant, show, table
+from slacktide.deploy.runtime.text import count, instant, show, show_json, table
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import CaseError, ConfigError, Finding, SlacktideError
@@ -58,7 +58,7 @@ def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> Non
     asyncio.run(_sent(bootstrap, outs))
     for note in given.notes:
         show(note)
-    click.echo(f"{'deleted' if delete else 'published'} {count(len(outs), 'object')}")
+    show(f"{'deleted' if delete else 'published'} {count(len(outs), 'object')}")
 
 
 @click.command(epilog="Example: slacktide queue status -o wide --bootstrap kafka-1:9092")
@@ -76,7 +76,7 @@ def status(bootstrap: Cluster, output: str, kubeconfig: Path | None) -> None:
     """
     found = standing(live_objects(bootstrap))
     if output == "json":
-        click.echo(msgspec.json.encode(found.queues))
+        show_json(msgspec.json.encode(found.queues))
         return
     show(table(*rows(found.queues, wide=output == "wide")))
     for one in found.exceeds:
@@ -108,7 +108,7 @@ def outcome(name: str, result: Result, bootstrap: Cluster) -> None:
     now_ms, booking = SystemClock().wall_ms(), state.booking
     answer = QueueOutcome(uid=state.uid, result=result, epoch=booking.epoch, turn=booking.turn, acted_ms=now_ms)
     asyncio.run(_sent(bootstrap, [_out(QUEUE_OUTCOME, state.uid, answer, now_ms)]))
-    click.echo(f"{name} {result}")
+    show(f"{name} {result}")
 
 
 def live_objects(bootstrap: Cluster) -> list[QueueObject]:

@@ -12,7 +12,7 @@ from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli.moment import Moment
 from slacktide.deploy.cli.replay.options import jobs_option, one_source, trace_options
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import show
+from slacktide.deploy.runtime.text import show, show_json
 from slacktide.schemas import policy as policies
 from slacktide.schemas.connection import Cluster
 
@@ -46,7 +46,7 @@ def command(file: Path | None, *, bootstrap: Cluster | None, output: str, queue:
     from slacktide.deploy.cli.replay import report  # noqa: PLC0415 - loads the streams: not for --help
 
     result = (_queue if queue else _asked)(file, bootstrap, **asked)
-    click.echo(msgspec.json.encode(result)) if output == "json" else show(report.text_of(result))
+    show_json(msgspec.json.encode(result)) if output == "json" else show(report.text_of(result))
     if not report.fine(result):
         raise click.exceptions.Exit(1)
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import sys
-import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
@@ -17,8 +14,10 @@ from typing import BinaryIO, cast
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.moment import Moment
+from slacktide.deploy.runtime.line_file import ExportFileError, Lines
+from slacktide.deploy.runtime.progress import Bar
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import LogError, SlacktideError
+from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import COMMAND, POLICY
 from slacktide.streams.kafka import Span, Spans, partition_counts
@@ -35,9 +34,7 @@ BEFORE = STATE | SOONER_MS.keys()
 BUFFER_BYTES = 1 << 20
 Sink = Callable[[Sequence[Record]], None]
 """Takes the next records, in order."""
-EVERY_S = 0.2
 EVERY_RECORDS = 512
-WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +59,6 @@ class Where:
         return str(self.file or self.bootstrap)
 
 
-class ExportFileError(SlacktideError):
-    """A file cannot be read or written."""
-
-
 def _opened(path: Path, mode: str) -> BinaryIO:
     """Return the file, compressed by its name."""
     if path.suffix == ".gz":
@@ -73,11 +66,11 @@ def _opened(path: Path, mode: str) -> BinaryIO:
     return cast("BinaryIO", path.open(mode, BUFFER_BYTES))
 
 
-def reading(path: Path) -> BinaryIO:
+def reading(path: Path) -> Lines:
     """Open a file for reading. Raises ExportFileError if the file cannot be opened."""
     try:
         # Python's line reader of compressed files is as slow as the decompression.
-        return BufferedReader(cast("RawIOBase", _opened(path, "rb")), BUFFER_BYTES)
+        return Lines(BufferedReader(cast("RawIOBase", _opened(path, "rb")), BUFFER_BYTES), str(path))
     except OSError as exc:
         raise ExportFileError(f"{path}: {exc.strerror or exc}") from exc
 
@@ -113,25 +106,20 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
         TraceError: a line is invalid or misplaced.
     """
     with reading(path) as lines:
-        try:
-            header = header_of(lines.readline(), str(path))
-            end_ms = header.until_ms
-            until_ms = end_ms if until is None else until.at(end_ms)
-            since_ms = header.since_ms if since is None else max(header.since_ms, since.at(end_ms))
-            policies, rest = _policies(blocks_of(lines, str(path), topics=header.topics))
-            sink = begin(Opened(since_ms=since_ms, until_ms=until_ms, policies=policies))
-            progress = Progress("replay", since_ms, until_ms)
-            for block in rest:
-                within = [at_ms < until_ms for at_ms in block.times_ms]
-                sink(block if all(within) else block.chosen(within))
-                counted = [
-                    at_ms for topic, at_ms in zip(block.topics, block.times_ms, strict=True) if topic not in BEFORE
-                ]
-                if counted:
-                    progress.read(counted[-1], len(counted))
-            progress.done()
-        except (OSError, EOFError, zlib.error) as exc:
-            raise ExportFileError(f"{path}: cannot be unpacked: {exc}") from exc
+        header = header_of(lines.readline(), str(path))
+        end_ms = header.until_ms
+        until_ms = end_ms if until is None else until.at(end_ms)
+        since_ms = header.since_ms if since is None else max(header.since_ms, since.at(end_ms))
+        policies, rest = _policies(blocks_of(lines, str(path), topics=header.topics))
+        sink = begin(Opened(since_ms=since_ms, until_ms=until_ms, policies=policies))
+        progress = Progress("replay", since_ms, until_ms)
+        for block in rest:
+            within = [at_ms < until_ms for at_ms in block.times_ms]
+            sink(block if all(within) else block.chosen(within))
+            counted = [at_ms for topic, at_ms in zip(block.topics, block.times_ms, strict=True) if topic not in BEFORE]
+            if counted:
+                progress.read(counted[-1], len(counted))
+        progress.done()
 
 
 def read(where: Where, topics: Sequence[str], begin: Callable[[Opened], Sink]) -> None:
@@ -202,12 +190,10 @@ class Progress:
     """Shows progress by the timestamps of read records."""
 
     def __init__(self, what: str, since_ms: int, until_ms: int) -> None:
-        self._what = what
         self._since_ms = since_ms
         self._until_ms = until_ms
-        self._shown = sys.stderr.isatty()
+        self._bar = Bar(what)
         self._records = 0
-        self._begun_s = self._next_s = time.monotonic()
 
     def read(self, timestamp_ms: int, records: int = 1) -> None:
         """Add records; ``timestamp_ms``: of the last one."""
@@ -215,20 +201,12 @@ class Progress:
             self._since_ms = max(self._since_ms, timestamp_ms)
         before, self._records = self._records, self._records + records
         due = before // EVERY_RECORDS < self._records // EVERY_RECORDS
-        if self._shown and due and time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + EVERY_S
+        if due and self._bar.due:
             span_ms = max(1, self._until_ms - self._since_ms)
-            self._show(min(1.0, max(0.0, (timestamp_ms - self._since_ms) / span_ms)))
+            rate = self._records / max(0.001, self._bar.elapsed_s)
+            part = (timestamp_ms - self._since_ms) / span_ms
+            self._bar.show(part, f"{self._records:,} records, {rate:,.0f}/s")
 
     def done(self) -> None:
         """Remove the bar."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-    def _show(self, part: float) -> None:
-        full = round(part * WIDTH)
-        rate = self._records / max(0.001, time.monotonic() - self._begun_s)
-        bar = "#" * full + "." * (WIDTH - full)
-        sys.stderr.write(f"\r{self._what} [{bar}] {part:4.0%}  {self._records:,} records, {rate:,.0f}/s\x1b[K")
-        sys.stderr.flush()
+        self._bar.done()

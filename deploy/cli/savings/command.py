@@ -13,7 +13,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.moment import Moment, MomentType, since_option
 from slacktide.deploy.cli.suggestions import NotFoundError
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import Name, instant, show
+from slacktide.deploy.runtime.text import Name, instant, show, show_json
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def command(
     if textfile is not None:
         report.write_metrics(made, textfile)
     if output == "json":
-        click.echo(msgspec.json.encode(made))
+        show_json(msgspec.json.encode(made))
     elif output == "csv":
-        click.echo(report.csv_text(made), nl=False)
+        show(report.csv_text(made), nl=False)
     else:
         show(report.text(made))
 

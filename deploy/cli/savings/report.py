@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from slacktide.deploy.cli.replay.source import ExportFileError
+from slacktide.deploy.runtime.line_file import ExportFileError
 from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas.topics import BY_NAME, HOUR_MS, OUTCOME
 from slacktide.streams.rows import SAMPLE_NAMES

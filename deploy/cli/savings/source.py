@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -49,10 +48,7 @@ def headers(files: Iterable[Path]) -> Files:
     found = []
     for path in files:
         with source.reading(path) as lines:
-            try:
-                found.append((header_of(lines.readline(), str(path)), path))
-            except (OSError, EOFError, zlib.error) as exc:
-                raise source.ExportFileError(f"{path}: cannot be unpacked: {exc}") from exc
+            found.append((header_of(lines.readline(), str(path)), path))
     return sorted(found, key=lambda one: (one[0].until_ms, one[0].since_ms, one[1]))
 
 

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from slacktide.deploy.cli.size.sizing import Size, measured, sized
-from slacktide.deploy.runtime.text import show, table
+from slacktide.deploy.runtime.text import show, show_json, table
 
 
 @click.command(epilog="Example: slacktide size --nodes 1000 --pods 30")
@@ -24,7 +24,7 @@ def command(nodes: int, pods: int, output: str) -> None:
     """
     found = sized(nodes, pods, measured())
     if output == "json":
-        click.echo(msgspec.json.encode(found))
+        show_json(msgspec.json.encode(found))
     else:
         show(shown(found))
 

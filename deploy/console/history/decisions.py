@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from slacktide.deploy.console.history.minute import unpack_kept
+from slacktide.deploy.console.history.file import readable
+from slacktide.deploy.console.history.minute import Kept, unpack_kept
 from slacktide.deploy.console.history.moments import Moments
 from slacktide.deploy.console.history.reading import Reading, placed
 from slacktide.deploy.console.history.view import Decision
@@ -67,7 +68,7 @@ class Decisions:
     def sold_at(self, node: str, at_ms: int, *, shadow: bool = False) -> NodeAllocatable | None:
         """Return the newest kept allocatable, of the policy or its shadow; None: none."""
         found = self._kept(node, at_ms, ((SHADOW_ALLOCATABLE if shadow else ALLOCATABLE).name,))
-        return decode(found[0].value, NodeAllocatable) if found else None
+        return next(readable(lambda one: decode(one.value, NodeAllocatable), found[:1]), None)
 
     def _explained(self, node: str, at_ms: int, records: Iterable[Record]) -> Decision | None:
         """Explain records that are not later than the moment; None: there are none."""
@@ -103,7 +104,7 @@ class Decisions:
             # A minute's first records may be later than the moment: then the previous ones hold.
             while last and set(topics) - found.keys():
                 [(key, blob)] = last
-                block = unpack_kept(blob)
+                block = _unpacked(blob)
                 mine = [one for one in block.records if one.timestamp_ms <= at_ms]
                 _sort(found, mine, topics)
                 before = block.before
@@ -124,9 +125,14 @@ class Decisions:
                 rows = self._reading.all("SELECT records FROM kept WHERE key = ?", number << 32 | minute)
                 if not rows:
                     break
-                block = unpack_kept(rows[0][0])
+                block = _unpacked(rows[0][0])
                 _sort(found, (one for one in block.records if one.timestamp_ms <= at_ms), (topic,))
                 minute = block.before.get(topic)
+
+
+def _unpacked(blob: bytes) -> Kept:
+    """Decode a minute's records; a damaged one has none."""
+    return next(readable(unpack_kept, (blob,)), Kept({}, ()))
 
 
 def _sort(found: dict[str, list[Record]], records: Iterable[Record], topics: Sequence[str]) -> None:

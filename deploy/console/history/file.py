@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
+
+from slacktide.agents.damage import DATABASE_ERRORS, is_damage
 from slacktide.deploy.console.history.points import POINTS, Block, unpack
-from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.errors import BadMessageError, SlacktideError
 
 log = logging.getLogger(__name__)
 FORMAT = 3
@@ -41,6 +47,15 @@ CREATE TABLE cursor (topic TEXT, partition INTEGER, next INTEGER, before INTEGER
   PRIMARY KEY (topic, partition)) WITHOUT ROWID;
 CREATE TABLE gap (from_ms INTEGER, to_ms INTEGER, what TEXT, reason TEXT, PRIMARY KEY (from_ms, what)) WITHOUT ROWID;
 """
+TEXTS_MAX = 1 << 16
+"""The most texts that a recorder numbers; one more stands for all others."""
+T = TypeVar("T")
+R = TypeVar("R")
+_ROW_ERRORS = (
+    zlib.error, struct.error, msgspec.MsgspecError, BadMessageError, ValueError, TypeError, OverflowError, LookupError,
+    RecursionError,
+)  # fmt: skip
+"""What the decoding of a damaged row raises."""
 _SALVAGED = ("meta", "node", "text", "p60", "p10", "kept", "entry", "pod", "object", "version", "rate", "gap", "p1")
 
 
@@ -58,15 +73,36 @@ def blocks_asked(step_s: int, keys: Sequence[int]) -> str:
     return f"SELECT * FROM p{step_s} WHERE key IN ({','.join('?' * len(keys))})"  # noqa: S608 - our own names
 
 
+def readable(decoded: Callable[[T], R], rows: Iterable[T]) -> Iterator[R]:
+    """Decode rows; a damaged one is left out."""
+    for row in rows:
+        with suppress(*_ROW_ERRORS):
+            yield decoded(row)
+
+
 def blocks_of(rows: Iterable[tuple[int, bytes, bytes | None]]) -> dict[int, Block]:
-    """Decode its result, by key; errors as for ``unpack``."""
-    return {key: unpack(points) + (unpack(extremes) if extremes else []) for key, points, extremes in rows}
+    """Decode its result, by key, without damaged rows."""
+
+    def block(row: tuple[int, bytes, bytes | None]) -> tuple[int, Block]:
+        key, points, extremes = row
+        return key, unpack(points) + (unpack(extremes) if extremes else [])
+
+    return dict(readable(block, rows))
+
+
+def texts_of(rows: Iterable[tuple[int, str]], first: int = 0) -> list[str]:
+    """Return texts by number, from the first on. A lost one keeps its place, so that the others keep theirs."""
+    found = {number: text for number, text in rows if first <= number <= TEXTS_MAX}
+    return [
+        found.get(number, f"(text {number} was lost)") for number in range(first, max(found, default=first - 1) + 1)
+    ]
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """Open the file as a reader or as the writer."""
     mode = "ro" if read_only else "rwc"
     db = sqlite3.connect(f"file:{path}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False)
+    db.text_factory = lambda raw: raw.decode(errors="replace")  # a damaged text costs no other row
     db.execute("PRAGMA busy_timeout=5000")
     db.execute("PRAGMA cache_size=-4096")
     return db
@@ -76,7 +112,7 @@ def opened(path: Path, size_bytes_max: int) -> tuple[sqlite3.Connection, str]:
     """Open the file for writing; return also a description of lost data ("": none).
 
     Raises:
-        sqlite3.OperationalError: it is locked or not permitted, or the disk is full; the file may be intact.
+        sqlite3.Error: it is locked or not permitted, or the disk is full; the file may be intact.
     """
     try:
         db = connect(path)
@@ -85,9 +121,9 @@ def opened(path: Path, size_bytes_max: int) -> tuple[sqlite3.Connection, str]:
         except BaseException:
             db.close()
             raise
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError as exc:
+    except DATABASE_ERRORS as exc:
+        if not is_damage(exc):
+            raise
         return salvaged(path, size_bytes_max, str(exc))
     return db, ""
 
@@ -103,7 +139,7 @@ def salvaged(path: Path, size_bytes_max: int, why: str) -> tuple[sqlite3.Connect
     db = connect(path)
     _prepare(db, path, size_bytes_max)
     rows = 0
-    with suppress(sqlite3.Error), closing(connect(aside)) as old_db:
+    with suppress(*DATABASE_ERRORS), closing(connect(aside)) as old_db:
         if old_db.execute("PRAGMA user_version").fetchone()[0] == FORMAT:
             rows = sum(_copied(old_db, db, table) for table in _SALVAGED)
     lost = f"{path.name} could not be read ({why}); {rows:,} rows were recovered from {aside.name}"
@@ -122,7 +158,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         yield db
         db.execute("COMMIT")
     except BaseException:
-        with suppress(sqlite3.Error):
+        with suppress(*DATABASE_ERRORS):
             db.execute("ROLLBACK")
         raise
 
@@ -157,7 +193,7 @@ def _copied(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> int
         try:
             for row in old.execute(f"SELECT * FROM {table} ORDER BY 1 {order}"):  # noqa: S608
                 count += new.execute(put, row).rowcount
-        except sqlite3.DatabaseError:
+        except DATABASE_ERRORS:
             continue
         break
     new.execute("COMMIT")

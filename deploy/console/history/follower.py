@@ -25,6 +25,8 @@ LOOK_MS = 10_000
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
 FIRST_BACK_MS = 90_000
 """The time that the first start reads back. Keyframes with pods are sent each minute."""
+DAY_S = 86_400
+"""No clock is that much ahead: what is newer in the file was damaged."""
 FULL = "the history file could not be written"
 AT_ONCE = 500
 _FACTS = frozenset(topic.name for topic in FACTS)
@@ -64,16 +66,18 @@ class Follower:
                     await self._begin(reader)
                     backoff.reset()
                     await self._follow(reader)
-                except LogError as exc:
+                except (LogError, StoreError) as exc:
                     if self.trouble != str(exc):
-                        log.warning("Kafka is unavailable: nothing is recorded", extra={"why": str(exc)})
+                        what = "Kafka" if isinstance(exc, LogError) else "the history file"
+                        log.warning("%s is unavailable: nothing is recorded", what, extra={"why": str(exc)})
                     self.trouble = str(exc)
                     await asyncio.sleep(backoff.next_s())
         finally:
             await reader.close()
 
     def _fresh(self) -> Recorder:
-        begin_s = self.store.newest_s or self.clock.wall_ms() // 1_000
+        now_s = self.clock.wall_ms() // 1_000
+        begin_s = newest_s if (newest_s := self.store.newest_s) and newest_s < now_s + DAY_S else now_s
         texts = {text: number for number, text in enumerate(self.store.texts())}
         return Recorder(begin_s, texts, first=not self.store.newest_s)
 

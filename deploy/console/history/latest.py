@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import msgspec
 
@@ -14,12 +13,12 @@ from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.queue import QueueState
 from slacktide.schemas.topics import CREDIT, JOB_STATUS, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
-from slacktide.streams.explain.evidence import Logged, Severity, place_of
+from slacktide.streams.explain.evidence import Logged, place_of
+from slacktide.streams.explain.facts import WORST_FIRST, Severity
 from slacktide.streams.explain.job import condition, explain_job
 from slacktide.streams.queue.ledger import object_of, workload_of
 from slacktide.streams.records import Record
 
-WORST_FIRST: tuple[Severity, ...] = tuple(reversed(get_args(Severity)))
 KEEP_MS_MIN, KEEP_MS_PER_JOB = 1_000, 20
 """One version per Job is kept in each span: for 10,000 Jobs one in 200 s; sooner if condition, failures or evictions
 change."""

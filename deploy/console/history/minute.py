@@ -64,9 +64,10 @@ class Minute:
     firsts: Mapping[Place, int]
     """The first offset read since the start."""
     texts: list[str]
-    """New texts in the order of their numbers."""
+    """New texts in the order of their numbers, from ``texts_from`` on."""
     versions: Sequence[Version] = ()
     """Oldest first."""
+    texts_from: int = 0
 
 
 class Kept(msgspec.Struct, array_like=True):

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from slacktide.deploy.console.history.file import NODE_BITS, block_key
+from slacktide.deploy.console.history.file import NODE_BITS, block_key, readable
 from slacktide.deploy.console.history.node_figures import ORIGINS, SEVERITIES
 from slacktide.deploy.console.history.points import AT, POINTS, STEPS_S, point
 from slacktide.deploy.console.history.reading import Reading
 from slacktide.deploy.console.history.view import NONE, STATES, NodeRow, Problem
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, OUTCOME, SAMPLES, SCORE
+from slacktide.streams.explain.facts import severity_of
 from slacktide.streams.kafka import partition_of
 
 _FIELDS = (
     "age_ms", "capacity_cpu_milli", "capacity_mem_bytes", "used_cpu_milli", "used_mem_bytes", "ls_cpu_milli",
     "be_cpu_milli", "system_cpu_milli", "be_mem_bytes", "sold_cpu_milli", "sold_mem_bytes", "requested_cpu_milli",
-    "requested_mem_bytes", "ceiling_cpu_milli", "limit_cpu_milli", "ls_stall_permille", "slack_won_cpu_milli",
+    "requested_mem_bytes", "ceiling_cpu_milli", "limit_cpu_milli", "ls_stall_permille", "gained_cpu_milli",
     "decided_ms",
 )  # fmt: skip
 _OFFSETS = {
@@ -35,7 +36,7 @@ def problems_of(row: NodeRow) -> Iterator[Problem]:
     if row.evictions:
         place = row.places.get("outcome")
         text = f"{row.evictions} evicted"
-        yield Problem(severity="warning", name="evictions", node=row.node, text=text, place=place)
+        yield Problem(severity=severity_of("evictions"), name="evictions", node=row.node, text=text, place=place)
     if row.severity != "ok" or row.state != "ok":
         kind = "allocatable" if row.state == "exhausted" else "outcome" if row.state == "guard" else "metric"
         name = row.state if row.state != "ok" else "node"
@@ -60,8 +61,9 @@ class Moments:
             begin, slot = block_key(at_s, step_s, 0), at_s // step_s % POINTS
             asked = f"SELECT key, points FROM p{step_s} WHERE key >= ? AND key < ?"  # noqa: S608 - our own names
             blobs = self._reading.all(asked, begin, begin + (1 << NODE_BITS))
-            points = ((names.get(key & ((1 << NODE_BITS) - 1)), point(blob, slot)) for key, blob in blobs)
-            found = [row for name, one in points if name and (row := self._row(name, at_s, step_s, one)) is not None]
+            named = ((name, blob) for key, blob in blobs if (name := names.get(key & ((1 << NODE_BITS) - 1))))
+            rows = readable(lambda one: self._row(one[0], at_s, step_s, point(one[1], slot)), named)  # noqa: B023 - at once
+            found = [row for row in rows if row is not None]
             if found:
                 return found
         return []
@@ -74,10 +76,10 @@ class Moments:
         number = self._reading.number(node)
         for step_s in STEPS_S if number is not None else ():
             asked = f"SELECT points FROM p{step_s} WHERE key = ?"  # noqa: S608 - our own names
-            blob = self._reading.one(asked, block_key(at_s, step_s, number or 0))
-            found = self._row(node, at_s, step_s, point(blob[0], at_s // step_s % POINTS)) if blob else None
-            if found is not None:
-                return found
+            slot, rows = at_s // step_s % POINTS, self._reading.all(asked, block_key(at_s, step_s, number or 0))
+            for one in readable(lambda row: point(row[0], slot), rows):  # noqa: B023 - at once
+                if (found := self._row(node, at_s, step_s, one)) is not None:
+                    return found
         return None
 
     def _unstored_s(self, at_s: int) -> int | None:

@@ -5,7 +5,7 @@ Pure. Records are added in the order of their timestamps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -16,7 +16,7 @@ from slacktide.deploy.console.history.view import NONE, STATES, UNLIMITED, State
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import NodeFacts, NodeInventory
-from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric
+from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
@@ -25,11 +25,11 @@ from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import COMMAND, METRIC, OUTCOME, SAMPLES
 from slacktide.streams.decisions.suppress.cpu_pressure import step
 from slacktide.streams.decisions.suppress.cpu_suppress import measured, quota_rate
-from slacktide.streams.explain.carried_out import SUSPEND
-from slacktide.streams.explain.evidence import Logged, Severity, place_of
+from slacktide.streams.explain.evidence import Logged, place_of
+from slacktide.streams.explain.facts import BRIEF, Severity
 from slacktide.streams.explain.figures import figures as figures_of
-from slacktide.streams.explain.node_log import NodeLog
-from slacktide.streams.explain.nodes import node_row
+from slacktide.streams.explain.node import Lasting, node_findings
+from slacktide.streams.explain.node_log import NodeLog, uncovered_ms
 from slacktide.streams.records import Record
 from slacktide.streams.savings.admission import admitted, total
 from slacktide.streams.savings.node import Admissions, best_effort_use
@@ -40,6 +40,11 @@ GONE_MS = 600_000
 """A node without inventory and figures is dropped this long after its last sample."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 ORIGINS: tuple[Literal["", "stream", "guard"], ...] = ("", "stream", "guard")
+_STATES: Mapping[str, State] = {
+    "window.absent": "silent", "window.stale": "silent", "agent.silent": "silent", "window.frozen": "frozen",
+    "node.suspended": "suspended", "guard.in-charge": "guard", "batch.exhausted": "exhausted",
+}  # fmt: skip
+"""The states by their facts, the worst first."""
 _PRESSURES = "cpu_some", "mem_some", "mem_full", "io_some", "io_full"
 _SAMPLE_TOPICS = tuple(topic.name for topic in SAMPLES)
 _EXPLAINING = (*_SAMPLE_TOPICS, METRIC.name, COMMAND.name, OUTCOME.name)
@@ -67,6 +72,15 @@ class NodeFigures:
     metric: Logged[NodeMetric] | None = None
     allocatable: Logged[NodeAllocatable] | None = None
     score: Logged[NodeScore] | None = None
+    unanswered: Logged[NodeSample] | None = None
+    """The oldest sample since the last command."""
+    command: Logged[NodeCommand] | None = None
+    setting: Logged[NodeCommand] | None = None
+    """The last command with a setting."""
+    done: list[Logged[NodeOutcome]] = field(default_factory=list)
+    """The outcomes of that command."""
+    refused: Logged[NodeCommand] | None = None
+    """The last answer to a sample without a valid proof."""
     outcome: Logged[NodeOutcome] | None = None
     """The last outcome about the limit, without refusals."""
     covered_ms: int = 0
@@ -78,6 +92,9 @@ class NodeFigures:
     _counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     _decided_ms: int | None = None
     _admissions: Admissions = field(default_factory=Admissions)
+    _lasting: Lasting = field(default_factory=Lasting)
+    _stands: tuple[Severity, str, State] | None = None
+    """The severity, its reason and the state, when these were last looked at."""
     _ceiling: tuple[Policy | None, NodeFacts | None, int] = (None, None, NONE)
     _kept: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The time and offset of the last kept record, by topic."""
@@ -94,6 +111,7 @@ class NodeFigures:
     def take_sample(self, record: Record, body: NodeSample) -> None:
         """Add a sample."""
         self.sample = Logged(body=body, place=place_of(record))
+        self.unanswered = self.unanswered or self.sample
         carried = [what for what in _CARRIED if getattr(body, what) is not None]
         if len(carried) == len(_CARRIED):
             self.keyframe = self.sample
@@ -132,7 +150,7 @@ class NodeFigures:
         if admission is not None:
             pods = [pod for _, pod in best_effort_use(body, admission)]
             likely = admitted(pods, admission.room).likely.cpu_milli
-            use["slack_won_cpu_milli"] = total(pod.used for pod in pods).cpu_milli - likely
+            use["gained_cpu_milli"] = total(pod.used for pod in pods).cpu_milli - likely
         return use
 
     def gone(self, now_ms: int) -> bool:
@@ -147,8 +165,11 @@ class NodeFigures:
         found = next((one for one in shown if one.of == "batch_cpu_milli"), None)
         self.emptied = "" if found is None else found.emptied_by
 
-    def take_command(self, body: NodeCommand) -> None:
+    def take_command(self, record: Record, body: NodeCommand) -> None:
         """Add a command."""
+        self.command, self.unanswered = Logged(body=body, place=place_of(record)), None
+        if body.answer == "set":
+            self.setting, self.done = self.command, []
         if body.answer == "skipped":
             self._counts["skipped"] += 1
         now = None if self.sample is None else measured(self.sample.body.limits)
@@ -162,6 +183,8 @@ class NodeFigures:
 
     def take_outcome(self, record: Record, body: NodeOutcome) -> None:
         """Add an outcome."""
+        if self.setting is not None and (body.boot_id, body.seq) == (self.setting.body.boot_id, self.setting.body.seq):
+            self.done.append(Logged(body=body, place=place_of(record)))
         if body.about_limit and body.result != "refused":
             self.outcome = Logged(body=body, place=place_of(record))
             self._decided_ms = body.age_ms
@@ -169,9 +192,28 @@ class NodeFigures:
         elif body.spent is not None and body.result == "applied":
             self._counts["evictions"] += 1
 
+    def look(self, now_ms: int, policy: Logged[Policy] | None, policy_refused: str) -> None:
+        """Find out how the node stands: its worst finding is the one of ``slacktide explain node``."""
+        found = [
+            one
+            for one in node_findings(self.log(policy, policy_refused), now_ms, self._lasting)
+            if one.severity != "ok"
+        ]
+        if not found:
+            self._stands = "ok", "", "ok"
+            return
+        names = {one.name for one in found}
+        state: State = next((state for fact, state in _STATES.items() if fact in names), "ok")
+        self._stands = found[0].severity, BRIEF[found[0].name], state
+
+    @property
+    def looked(self) -> bool:
+        """Return whether it is known how the node stands."""
+        return self._stands is not None
+
     def row(self, now_ms: int, number_of: Callable[[str], int], policy: Policy | None) -> list[int]:
         """Return the figures at the end of a second, in the order of ``points.FINE``; clears those of one second."""
-        severity, why, state, age_ms = self._standing_at(now_ms)
+        severity, why, state = self._stands or ("ok", "", "ok")
         outcome = self.outcome if self.outcome is not None and self.outcome.age_ms(now_ms) <= LATELY_MS else None
         sample, facts = self.sample, self.facts
         figures: dict[str, int | None] = {
@@ -180,7 +222,7 @@ class NodeFigures:
             "present": 1,
             "state": STATES.index(state),
             "severity": SEVERITIES.index(severity),
-            "age_ms": age_ms,
+            "age_ms": None if self.metric is None else uncovered_ms(self.metric, self.covered_ms, now_ms),
             "decided_ms": self._decided_ms,
             "ceiling_cpu_milli": self._ceiling_milli(policy),
             "why": number_of(why),
@@ -210,32 +252,17 @@ class NodeFigures:
         self._use, self._decided_ms = {}, None
         self._counts = dict.fromkeys(COUNTS, 0)
 
-    def _standing_at(self, now_ms: int) -> tuple[Severity, str, State, int | None]:
-        outcome = self.outcome if self.outcome is not None and self.outcome.age_ms(now_ms) <= LATELY_MS else None
-        log = NodeLog(
-            node=self.name, policy=None, policy_refused="", inventory=self.inventory,
-            samples=() if self.keyframe is None else (self.keyframe,),
-            metric=self.metric, allocatable=self.allocatable, score=self.score, commands=(), refused=(),
-            outcomes=() if outcome is None else (outcome,), covered={(METRIC.name, self.name): self.covered_ms},
+    def log(self, policy: Logged[Policy] | None, policy_refused: str) -> NodeLog:
+        """Return the node's latest records, as ``slacktide explain node`` reads them."""
+        return NodeLog(
+            node=self.name, policy=policy, policy_refused=policy_refused, inventory=self.inventory,
+            samples=[one for one in (self.keyframe, self.unanswered, self.sample) if one is not None],
+            metric=self.metric, allocatable=self.allocatable, score=self.score,
+            refused=() if self.refused is None else (self.refused,),
+            commands=[one for one in (self.setting, self.command) if one is not None],
+            outcomes=[*self.done, *([] if self.outcome is None else [self.outcome])],
+            covered={(METRIC.name, self.name): self.covered_ms},
         )  # fmt: skip
-        row = node_row(log, now_ms)
-        state: State = "ok"
-        if self.metric is None or self.metric.body.stale_ms:
-            state = "silent"
-        elif row.age_ms is not None and row.age_ms > UNCOVERED_MS:
-            state = "frozen"
-        elif outcome is not None and outcome.body.rule == SUSPEND:
-            state = "suspended"
-        elif outcome is not None and outcome.body.origin == "guard":
-            state = "guard"
-        elif self.emptied:
-            state = "exhausted"
-        why, severity = row.why, row.severity
-        if state == "frozen" and severity in {"ok", "note"}:
-            severity, why = "warning", "its figures were neither published nor covered by a heartbeat for 15 s"
-        elif state == "exhausted" and severity == "ok":
-            severity, why = "note", f"batch-cpu is 0 because of {self.emptied}"
-        return severity, why, state, row.age_ms
 
     def _ceiling_milli(self, policy: Policy | None) -> int:
         """Return the ceiling, cached by the identity of facts and policy: these are replaced and never changed."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from slacktide.deploy.console.history.file import readable
 from slacktide.deploy.console.history.latest import Held, JobRow, Latest
 from slacktide.deploy.console.history.minute import Version
 from slacktide.deploy.console.history.reading import Reading, placed
@@ -36,7 +37,7 @@ class Objects:
             found.pop(one.key, None)
             if one.row is not None:
                 found[one.key] = one.row
-        return {key: msgspec.msgpack.decode(row, type=JobRow) for key, row in found.items()}
+        return dict(readable(_row, found.items()))
 
     def held(self, at_ms: int, *topics: Topic) -> Held:
         """Return all objects of some topics, in the order of their records."""
@@ -44,7 +45,8 @@ class Objects:
             return latest.of(*topics)
         found: dict[tuple[str, bytes], Record] = {}
         for topic in topics:
-            found |= {(topic.name, key): _record(blob) for key, blob in self._stored("record", at_ms, topic)}
+            stored = readable(_record, self._stored("record", at_ms, topic))
+            found |= {(topic.name, key): record for key, record in stored}
             for one in self._unstored(at_ms, topic):
                 found.pop((topic.name, one.key), None)
                 if one.record is not None:
@@ -57,8 +59,8 @@ class Objects:
             return latest.one(topic, key)
         if unstored := [one for one in self._unstored(at_ms, topic) if one.key == key]:
             return unstored[-1].record
-        found = self._reading.one(f"SELECT record {_IN_FORCE} AND object.key = ?3", at_ms, topic.name, key)
-        return _record(found[0]) if found else None
+        asked = f"SELECT object.key, record {_IN_FORCE} AND object.key = ?3"
+        return next((one for _, one in readable(_record, self._reading.all(asked, at_ms, topic.name, key))), None)
 
     def _latest(self, at_ms: int) -> Latest | None:
         """Return the current objects, for the newest or a later moment."""
@@ -73,5 +75,9 @@ class Objects:
         return [one for one in unstored if one.topic == topic.name and one.at_ms <= at_ms]
 
 
-def _record(blob: bytes) -> Record:
-    return msgspec.msgpack.decode(zlib.decompress(blob), type=Record)
+def _record(row: tuple[bytes, bytes]) -> tuple[bytes, Record]:
+    return row[0], msgspec.msgpack.decode(zlib.decompress(row[1]), type=Record)
+
+
+def _row(row: tuple[bytes, bytes]) -> tuple[bytes, JobRow]:
+    return row[0], msgspec.msgpack.decode(row[1], type=JobRow)

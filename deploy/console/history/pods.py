@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from slacktide.deploy.console.history.file import readable
 from slacktide.deploy.console.history.reading import Reading, record_of
 from slacktide.deploy.console.history.view import PodEvent
 from slacktide.schemas.codec import decode
@@ -39,7 +40,7 @@ class Pods:
             "SELECT DISTINCT record FROM entry JOIN pod ON pod.entry = entry.id "
             "WHERE (pod.name = ? OR pod.name GLOB ?) AND pod.at_ms >= ? AND pod.at_ms < ? ORDER BY pod.at_ms"
         )
-        known = [record_of(blob) for (blob,) in self._reading.all(asked, pod, f"{_globbed(pod)}/*", from_ms, to_ms)]
+        known = list(readable(record_of, self._reading.all(asked, pod, f"{_globbed(pod)}/*", from_ms, to_ms)))
         live = [one.record for one in self._reading.live().unstored() if any(is_named(name, pod) for name in one.names)]
         known += [one for one in live if from_ms <= one.timestamp_ms < to_ms]
         return [event for record in known for event in events_of(record, pod)]

@@ -25,7 +25,7 @@ _LEVELS = (
     "ls_cpu_milli", "be_cpu_milli", "system_cpu_milli", "used_cpu_milli", "used_mem_bytes", "be_mem_bytes",
     "sold_cpu_milli", "sold_mem_bytes", "requested_cpu_milli", "requested_mem_bytes", "limit_cpu_milli",
     "cpu_some", "mem_some", "mem_full", "io_some", "io_full", "ls_stall_permille", "be_throttled_permille",
-    "slack_won_cpu_milli", "age_ms", "decided_ms",
+    "gained_cpu_milli", "age_ms", "decided_ms",
 )  # fmt: skip
 COUNTS = ("cuts", "raises", "bursts", "evictions", "skipped", "guarded")
 _WORST = ("present", "state", "severity")

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from slacktide.deploy.console.history.decisions import Decisions
-from slacktide.deploy.console.history.file import block_key, blocks_asked, blocks_of
+from slacktide.deploy.console.history.file import block_key, blocks_asked, blocks_of, readable
 from slacktide.deploy.console.history.log_records import LogRecords
 from slacktide.deploy.console.history.minute import TICK_MS
 from slacktide.deploy.console.history.moments import Moments, problems_of
-from slacktide.deploy.console.history.node_figures import SEVERITIES
 from slacktide.deploy.console.history.objects import Objects
 from slacktide.deploy.console.history.pods import Pods
 from slacktide.deploy.console.history.points import POINTS, STEPS_S, Gathered
@@ -19,12 +18,14 @@ from slacktide.deploy.console.history.recorder import Recorder
 from slacktide.deploy.console.history.store import SIZE_BYTES_MAX
 from slacktide.deploy.console.history.traces import Traces
 from slacktide.deploy.console.history.view import Bounds, Gap, Lag, NodeRow, Problem, Series, TopicRate
+from slacktide.deploy.runtime.text import count
 from slacktide.schemas.codec import decode
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, POLICY, TICK
 from slacktide.streams.explain.evidence import Logged
+from slacktide.streams.explain.facts import WORST_FIRST, severity_of
 from slacktide.streams.explain.node_log import policy_of
 from slacktide.streams.records import Record
 
@@ -33,14 +34,13 @@ DEAD_LETTER_MS = 60_000
 LAG_MIN = 1_000
 """A worker with a smaller lag keeps up."""
 MANY = 1 << 62
-_RANK = {one: -SEVERITIES.index(one) for one in SEVERITIES}
 
 
 class History:
     """Reads the file, with or without a follower that writes to it. Each thread has its own connection.
 
-    ``recorder`` has the current minute, ``log`` reads records that are not in the history, ``partitions`` is the number
-    of partitions of topics keyed by node.
+    ``recorder`` has the current minute, ``log`` reads records that are not in the history, ``report`` gets the damage
+    of the file, ``partitions`` is the number of partitions of topics keyed by node.
     """
 
     def __init__(
@@ -49,12 +49,13 @@ class History:
         recorder: Callable[[], Recorder] = lambda: Recorder(0),
         log: LogRecords | None = None,
         *,
+        report: Callable[[str], None] = lambda _: None,
         partitions: int = 12,
         size_bytes_max: int = SIZE_BYTES_MAX,
     ) -> None:
         self._size_bytes_max = size_bytes_max
         self.log = log or LogRecords(None)
-        self._reading = Reading(path, recorder)
+        self._reading = Reading(path, recorder, report)
         self._moments = Moments(self._reading, partitions)
         self.decisions = Decisions(self._reading, self._moments)
         self.traces = Traces(self._reading, self._moments)
@@ -105,35 +106,39 @@ class History:
     def problems_at(self, at_ms: int, rows: Iterable[NodeRow] | None = None) -> Sequence[Problem]:
         """Return problems at a moment, worst first: nodes (``rows``, if known), lag, dead letters of a minute, gaps."""
         rows = self.cluster_at(at_ms) if rows is None else rows
-        return sorted(self._problems(at_ms, rows), key=lambda one: (_RANK[one.severity], one.node, one.name))
+        return sorted(
+            self._problems(at_ms, rows), key=lambda one: (WORST_FIRST.index(one.severity), one.node, one.name)
+        )
 
     def _problems(self, at_ms: int, rows: Iterable[NodeRow]) -> Iterator[Problem]:
         for gap in self.bounds().gaps:
             if gap.from_ms <= at_ms < gap.to_ms:
                 text = f"not recorded: {gap.what}: {gap.reason}"
-                yield Problem(severity="warning", name="missing", node="", text=text)
+                yield Problem(severity=severity_of("history.missing"), name="missing", node="", text=text)
         for lag in self.lag_at(at_ms):
             if lag.lag is not None and lag.lag >= LAG_MIN:
                 text = f"worker {lag.worker} lags {lag.lag:,} records in {lag.topic} {lag.partition}"
-                yield Problem(severity="warning", name="lag", node="", text=text)
+                yield Problem(severity=severity_of("worker.lags"), name="lag", node="", text=text)
         dead_letters = self.dead_letters(at_ms - DEAD_LETTER_MS, at_ms)
         if dead_letters:
-            text = f"{len(dead_letters)} dead letters in the last minute; to list them: slacktide dead-letter list"
-            yield Problem(severity="warning", name="dead-letters", node="", text=text, place=placed(dead_letters[0]))
+            text = f"{count(len(dead_letters), 'dead letter')} in the last minute; see slacktide dead-letter list"
+            severity, place = severity_of("letters.new"), placed(dead_letters[0])
+            yield Problem(severity=severity, name="dead-letters", node="", text=text, place=place)
         for row in rows:
             yield from problems_of(row)
 
     def evicted(self, from_ms: int, to_ms: int) -> Sequence[Record]:
         """Return the outcomes of completed evictions in a span, oldest first."""
-        return [one for one in self._reading.entries(OUTCOME.name, from_ms, to_ms) if _is_eviction(one)]
+        acts = readable(_act, self._reading.entries(OUTCOME.name, from_ms, to_ms))
+        return [one for one, act in acts if act.pod is not None and act.spent is not None and act.result == "applied"]
 
     def lag_at(self, at_ms: int) -> Sequence[Lag]:
         """Return the lag of workers, by their last ticks within the 30 s before."""
         found: dict[tuple[str, str, int], Lag] = {}
-        for record in self._reading.entries(TICK.name, at_ms - LOOKED_BACK_MS - TICK_MS, at_ms + TICK_MS):
+        records = self._reading.entries(TICK.name, at_ms - LOOKED_BACK_MS - TICK_MS, at_ms + TICK_MS)
+        for record, tick in readable(_tick, records):
             if record.timestamp_ms > at_ms and found:
                 break
-            tick = decode(record.value, WorkerTick)
             for one in tick.partitions:
                 found[tick.worker, one.topic, one.partition] = Lag(
                     worker=tick.worker, topic=one.topic, partition=one.partition, position=one.position, end=one.end,
@@ -200,13 +205,16 @@ class History:
         return max(from_s, int(done[0])) if done else from_s
 
     def policy_at(self, at_ms: int) -> tuple[Logged[Policy] | None, str]:
-        """Return the policy in force, and why the newest policy record is not in force; "": it is."""
+        """Return the policy in force, and why the newest record, or the operator's newest file, is not; "": it is."""
         return policy_of(self._reading.entries(POLICY.name, 0, at_ms))
 
 
-def _is_eviction(record: Record) -> bool:
-    act = decode(record.value, NodeOutcome)
-    return act.pod is not None and act.spent is not None and act.result == "applied"
+def _act(record: Record) -> tuple[Record, NodeOutcome]:
+    return record, decode(record.value, NodeOutcome)
+
+
+def _tick(record: Record) -> tuple[Record, WorkerTick]:
+    return record, decode(record.value, WorkerTick)
 
 
 def _coarser(step_s: int) -> int:

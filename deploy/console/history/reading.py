@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,20 +9,25 @@ from typing import Any
 
 import msgspec
 
-from slacktide.deploy.console.history.file import NODE_BITS, StoreError, connect
+from slacktide.agents.damage import DATABASE_ERRORS, is_damage
+from slacktide.deploy.console.history.file import NODE_BITS, StoreError, connect, readable, texts_of
 from slacktide.deploy.console.history.points import POINTS, Block
 from slacktide.deploy.console.history.recorder import Recorder
 from slacktide.streams.records import Record
 
-_DO = "restart the console: it renames a damaged file and recovers its readable rows"
+_DO = "try again: the console renames a damaged file and recovers its readable rows"
 
 
 class Reading:
-    """Reads the file, which may be missing or be replaced, and the recorder, which is empty if nothing is recorded."""
+    """Reads the file, which may be missing or be replaced, and the recorder, which is empty if nothing is recorded.
 
-    def __init__(self, path: Path, live: Callable[[], Recorder]) -> None:
+    ``report`` gets the damage of the file, for its writer.
+    """
+
+    def __init__(self, path: Path, live: Callable[[], Recorder], report: Callable[[str], None]) -> None:
         self.path = path
         self.live = live
+        self._report = report
         self.texts: list[str] = []
         """The loaded texts by number."""
         self.names: dict[int, str] = {}
@@ -41,8 +45,12 @@ class Reading:
                 db = connect(self.path, read_only=True)
                 self._of_thread.db = db, self.path.stat().st_ino
             found: list[tuple[Any, ...]] = db.execute(asked, given).fetchall()
-        except sqlite3.DatabaseError as exc:
-            raise StoreError(f"{self.path}: cannot be read: {exc}; {_DO}") from exc
+        except DATABASE_ERRORS as exc:
+            if is_damage(exc):
+                self._report(str(exc))
+            raise StoreError(
+                f"{self.path}: cannot be read: {exc}; {_DO if is_damage(exc) else 'check the disk'}"
+            ) from exc
         return found
 
     def one(self, asked: str, *given: object) -> tuple[Any, ...]:
@@ -81,8 +89,7 @@ class Reading:
         most = max(self.names, default=0)
         for number, name in self.all("SELECT id, name FROM node WHERE id > ?", most):
             self._ids[name], self.names[number] = number, name
-        more = self.all("SELECT text FROM text WHERE id >= ? ORDER BY id", len(self.texts))
-        self.texts += [text for (text,) in more]
+        self.texts += texts_of(self.all("SELECT id, text FROM text WHERE id >= ?", len(self.texts)), len(self.texts))
 
     def unstored_blocks(self, node: str) -> Iterator[tuple[int, Block]]:
         """Yield a node's minutes that are not stored yet, with their starts."""
@@ -94,7 +101,7 @@ class Reading:
     def entries(self, topic: str, from_ms: int, to_ms: int) -> list[Record]:
         """Return the individually kept records of a topic in a span."""
         asked = "SELECT record FROM entry WHERE topic = ? AND at_ms >= ? AND at_ms <= ? ORDER BY at_ms"
-        found = [record_of(blob) for (blob,) in self.all(asked, topic, from_ms, to_ms)]
+        found = list(readable(record_of, self.all(asked, topic, from_ms, to_ms)))
         live = (one.record for one in self.live().unstored())
         return found + [one for one in live if one.topic == topic and from_ms <= one.timestamp_ms <= to_ms]
 
@@ -105,9 +112,9 @@ def some(keys: Sequence[int], most: int) -> Iterator[Sequence[int]]:
         yield keys[begin : begin + most]
 
 
-def record_of(blob: bytes) -> Record:
+def record_of(row: tuple[bytes]) -> Record:
     """Decode an individually stored record."""
-    return msgspec.msgpack.decode(blob, type=Record)
+    return msgspec.msgpack.decode(row[0], type=Record)
 
 
 def placed(record: Record) -> tuple[str, int, int]:

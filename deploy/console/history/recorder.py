@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from slacktide.deploy.console.history.file import TEXTS_MAX
 from slacktide.deploy.console.history.latest import Latest
 from slacktide.deploy.console.history.minute import KEPT, Entries, Entry, Minute, Version
 from slacktide.deploy.console.history.node_figures import NodeFigures
@@ -26,7 +27,7 @@ from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.policy import InForce
+from slacktide.schemas.policy import InForce, Policy
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import (
@@ -46,6 +47,7 @@ from slacktide.schemas.topics import (
 )
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.explain.evidence import Logged, place_of
+from slacktide.streams.explain.node_log import policy_refused
 from slacktide.streams.records import Place, Record, text_of
 from slacktide.streams.rows import SAMPLE_NAMES, Rows
 
@@ -58,9 +60,10 @@ FACTS = tuple(topic for topic in SHOWN if topic.cleanup == "delete")
 TOPICS = (*STATE, *FACTS, *OBJECTS)
 KEEP_MS_MIN, KEEP_MS_PER_NODE = 1_000, 300
 """One record per node and topic is kept in each span: with few nodes all, with 1,000 one in 5 min."""
+LOOKS_MAX = 200
+"""Nodes that are looked at for their worst finding in a second; of more nodes, each in its turn: of 1,000 in 5 s."""
 KEYFRAME_MS = 3_600_000
 """A keyframe is kept when facts or pods changed, and otherwise once in this time."""
-TEXTS_MAX = 1 << 16
 OTHER_REASON = "(one of too many reasons)"
 _PUBLISHED: Mapping[str, type[Message]] = {
     METRIC.name: NodeMetric,
@@ -91,6 +94,8 @@ class Recorder:
     """Complete minutes, until the follower stores them."""
     nodes: dict[str, NodeFigures] = field(default_factory=dict)
     policies: InForce = field(default_factory=InForce)
+    policy: Logged[Policy] | None = None
+    """The policy in force, with its record's position."""
     latest: Latest = field(init=False)
     """Jobs, queue and credit."""
     entries: Entries = field(default_factory=Entries)
@@ -187,10 +192,14 @@ class Recorder:
             for node in self.nodes.values():
                 node.keep_what_holds()
             self.entries.keep_what_holds()
-        policy = self.policies.policy if self.policies.policy.version else None
         slot, now_ms = self.second_s % POINTS, (self.second_s + 1) * 1_000
-        for node in self.nodes.values():
-            for column, value in zip(node.block, node.row(now_ms, self._number, policy), strict=True):
+        turns = -(-len(self.nodes) // LOOKS_MAX)
+        policy, refused = None if self.policy is None else self.policy.body, policy_refused(self.policies)
+        for number, node in enumerate(self.nodes.values()):
+            if not node.looked or number % turns == self.second_s % turns:
+                node.look(now_ms, self.policy, refused)
+            row = node.row(now_ms, self._number, policy)
+            for column, value in zip(node.block, row, strict=True):
                 column[slot] = value
         self.second_s += 1
         if slot == POINTS - 1:
@@ -198,7 +207,7 @@ class Recorder:
 
     def _full(self, start_s: int | None = None) -> None:
         start_s = self.second_s // POINTS * POINTS if start_s is None else start_s
-        texts = list(self.texts)[self._stored_texts :]
+        texts_from, texts = self._stored_texts, list(self.texts)[self._stored_texts :]
         self._stored_texts += len(texts)
         self.minutes.append(
             Minute(
@@ -210,6 +219,7 @@ class Recorder:
                 offsets=dict(self._offsets),
                 firsts=self._firsts,
                 texts=texts,
+                texts_from=texts_from,
                 versions=self.latest.full(self.second_s * 1_000),
             )
         )
@@ -297,9 +307,11 @@ class Recorder:
     def _command(self, record: Record, *, new: bool) -> None:
         body = decode(record.value, NodeCommand)
         if body.proof not in PROVEN:
+            if (known := self.nodes.get(text_of(record.key or b""))) is not None:
+                known.refused = Logged(body=body, place=place_of(record))
             return
         node = self._node(record)
-        node.take_command(body)
+        node.take_command(record, body)
         if new and body.answer != "keep":
             node.keep(record, (body.answer, body.reason[:20]), self._span_ms, always=bool(body.evict))
 
@@ -320,7 +332,8 @@ class Recorder:
 
     def _policy(self, record: Record, *, new: bool) -> None:
         with suppress(BadMessageError):
-            self.policies.take(record.key, record.value, str(place_of(record)))
+            if self.policies.take(record.key, record.value, str(place_of(record))):
+                self.policy = Logged(body=self.policies.policy, place=place_of(record))
         self.entries.take(record, new=new)
 
 

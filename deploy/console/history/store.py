@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
+from slacktide.agents.damage import DATABASE_ERRORS, is_damage
 from slacktide.deploy.console.history.file import (
     NODE_BITS,
     StoreError,
@@ -22,7 +24,9 @@ from slacktide.deploy.console.history.file import (
     blocks_asked,
     blocks_of,
     opened,
+    readable,
     salvaged,
+    texts_of,
     transaction,
 )
 from slacktide.deploy.console.history.minute import Entry, Minute, Version, pack_kept, unpack_kept
@@ -30,6 +34,7 @@ from slacktide.deploy.console.history.points import POINTS, STEPS_S, packed, rol
 from slacktide.deploy.console.history.view import Gap
 from slacktide.streams.records import Place, Record
 
+T = TypeVar("T")
 HORIZON_S = {1: 24 * 3_600, 10: 3 * 24 * 3_600, 60: 7 * 24 * 3_600}
 KEPT_S = 7 * 24 * 3_600
 _BLOCKS = {f"p{step_s}": span_s for step_s, span_s in HORIZON_S.items()}
@@ -60,9 +65,12 @@ class Store:
         try:
             self._db, self.lost = opened(path, self.size_bytes_max)
             """A description of the data lost at opening; "": none."""
-        except (sqlite3.Error, OSError) as exc:
+        except (*DATABASE_ERRORS, OSError) as exc:
             raise StoreError(f"{path}: cannot be opened: {exc}; check that the folder exists and is writable") from exc
-        self._nodes: dict[str, int] = dict(self._db.execute("SELECT name, id FROM node"))
+        self._reported = ""
+        self._added_s = 0
+        self._nodes: dict[str, int] = {}
+        self._nodes = self._guarded(lambda db: dict(db.execute("SELECT name, id FROM node")))
 
     def close(self) -> None:
         """Close the file."""
@@ -71,59 +79,95 @@ class Store:
     @property
     def newest_s(self) -> int:
         """End of the last stored minute, UTC epoch; 0: none."""
-        return self._meta("newest_s")
+        return self._guarded(lambda db: _meta(db, "newest_s"))
 
     def texts(self) -> list[str]:
         """Return the stored texts by number."""
-        return [text for (text,) in self._db.execute("SELECT text FROM text ORDER BY id")]
+        return self._guarded(lambda db: texts_of(db.execute("SELECT id, text FROM text")))
 
     def cursors(self) -> dict[Place, tuple[int, int]]:
         """Return the next offset by partition, and an offset about two minutes before it."""
-        rows = self._db.execute("SELECT topic, partition, next, rewind FROM cursor")
+        asked = "SELECT topic, partition, next, rewind FROM cursor"
+        rows = self._guarded(lambda db: db.execute(asked).fetchall())
         return {Place(topic, number): (following, rewind) for topic, number, following, rewind in rows}
 
     def add(self, minute: Minute) -> None:
         """Store a whole minute with its offsets, and delete expired data. Raises StoreError if nothing was stored."""
+        self._added_s = minute.start_s
         for attempt in range(3):
             try:
                 with transaction(self._db) as db:
                     self._write(db, minute)
                 break
-            except sqlite3.Error as exc:
+            except DATABASE_ERRORS as exc:
                 if attempt == 2:
                     raise StoreError(f"{self.path}: cannot write a minute: {exc}; free disk space") from exc
-                self._mend(exc, minute.start_s)
-        expire(self._db, minute.start_s, self.size_bytes_max)
+                if is_damage(exc):
+                    self._set_aside(str(exc))
+                else:
+                    self._guarded(lambda db: make_room(db, _meta(db, "newest_s")))
+        self._guarded(lambda db: expire(db, minute.start_s, self.size_bytes_max))
 
-    def _mend(self, error: sqlite3.Error, at_s: int) -> None:
-        """Make room in a full file; set a damaged file aside."""
-        if isinstance(error, sqlite3.OperationalError):
-            make_room(self._db, self.newest_s)
-            return
+    def report(self, why: str) -> None:
+        """Note damage that a reader met; the writer sets the file aside at its next turn."""
+        self._reported = why
+
+    def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do some work. If it shows damage, set the file aside, and do it with the recovered rows.
+
+        Raises StoreError if the file cannot be used for another reason.
+        """
+        if self._reported:
+            self._set_aside(self._reported)
+        try:
+            try:
+                return work(self._db)
+            except DATABASE_ERRORS as exc:
+                if not is_damage(exc):
+                    raise
+                self._set_aside(str(exc))
+            return work(self._db)
+        except (*DATABASE_ERRORS, OSError) as exc:
+            raise StoreError(f"{self.path}: cannot be used: {exc}; check the disk") from exc
+
+    def _set_aside(self, why: str) -> None:
+        """Go on with the readable rows of a damaged file."""
+        self._reported = ""
         self._db.close()
-        self._db, lost = salvaged(self.path, self.size_bytes_max, str(error))
-        self._nodes = dict(self._db.execute("SELECT name, id FROM node"))
-        self.gap(Gap(from_ms=0, to_ms=at_s * 1_000, what="all", reason=lost))
+        try:
+            self._db, lost = salvaged(self.path, self.size_bytes_max, why)
+            to_s = max(self._added_s, _meta(self._db, "newest_s"))
+            known = [(number, name) for name, number in self._nodes.items()]
+            self._db.executemany("INSERT OR IGNORE INTO node VALUES (?, ?)", known)
+            self._nodes = dict(self._db.execute("SELECT name, id FROM node"))
+        except (*DATABASE_ERRORS, OSError) as exc:
+            self._reported = why  # the next work tries again
+            raise StoreError(f"{self.path}: is damaged, and cannot be renamed: {exc}; check the disk") from exc
+        self.gap(Gap(from_ms=0, to_ms=to_s * 1_000, what="all", reason=lost))
 
     def gap(self, gap: Gap) -> None:
         """Record a gap; a longer one with the same start replaces it."""
-        with suppress(sqlite3.Error), transaction(self._db) as db:  # in a full file it is reported again
+        with suppress(*DATABASE_ERRORS), transaction(self._db) as db:  # in a full file it is reported again
             row = (gap.from_ms, gap.to_ms, gap.what, gap.reason)
             db.execute("INSERT OR REPLACE INTO gap VALUES (?, ?, ?, ?)", row)
 
     def roll(self, most: int = 50) -> bool:
-        """Roll up complete points of some nodes; return whether there is more to do."""
+        """Roll up complete points of some nodes; return whether there is more to do. Raises StoreError."""
+        return self._guarded(lambda db: self._rolled(db, most))
+
+    def _rolled(self, db: sqlite3.Connection, most: int) -> bool:
+        newest_s = _meta(db, "newest_s")
         for step_s, coarse_s in pairwise(STEPS_S):
             span_s = coarse_s * POINTS
-            done = self._meta(f"rolled_{coarse_s}") or oldest_block_s(self._db, step_s) // span_s * span_s
-            if done and done + span_s <= self.newest_s // span_s * span_s:
+            done = _meta(db, f"rolled_{coarse_s}") or oldest_block_s(db, step_s) // span_s * span_s
+            if done and done + span_s <= newest_s // span_s * span_s:
                 return self._roll(step_s, coarse_s, done, most)
         return False
 
     def _roll(self, step_s: int, coarse_s: int, start_s: int, most: int) -> bool:
         """Write one coarse block for some nodes, and note it as done."""
         fine, span_s = step_s * POINTS, coarse_s * POINTS
-        after = self._meta("rolled_node")
+        after = _meta(self._db, "rolled_node")
         ids = [one for one in sorted(self._nodes.values()) if one > after][:most]
         made = []
         for node in ids:
@@ -139,13 +183,14 @@ class Store:
                 self._set(db, "rolled_node", ids[-1] if len(ids) == most else 0)
                 if len(ids) < most:
                     self._set(db, f"rolled_{coarse_s}", start_s + span_s)
-        except sqlite3.OperationalError:  # the file is full
-            return make_room(self._db, self.newest_s)
+        except sqlite3.OperationalError as exc:
+            if is_damage(exc):
+                raise
+            return make_room(self._db, _meta(self._db, "newest_s"))  # the file is full
         return True
 
     def _write(self, db: sqlite3.Connection, minute: Minute) -> None:
-        first = db.execute("SELECT count(*) FROM text").fetchone()[0]
-        db.executemany("INSERT INTO text VALUES (?, ?)", enumerate(minute.texts, first))
+        db.executemany("INSERT OR REPLACE INTO text VALUES (?, ?)", enumerate(minute.texts, minute.texts_from))
         for name in {*minute.blocks, *minute.kept} - self._nodes.keys():
             self._nodes[name] = db.execute("INSERT INTO node (name) VALUES (?)", (name,)).lastrowid or 0
         db.executemany(
@@ -175,8 +220,7 @@ class Store:
             "SELECT key, records FROM kept WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1", (node << 32, key)
         ).fetchone()
         before: Mapping[str, int] = {}
-        if last is not None:
-            earlier = unpack_kept(last[1])
+        for earlier in readable(unpack_kept, () if last is None else (last[1],)):
             if last[0] == key:
                 before, records = earlier.before, [*earlier.records, *records]
             else:
@@ -187,12 +231,14 @@ class Store:
         """Return the size of the pages in use."""
         return size_bytes(self._db)
 
-    def _meta(self, name: str) -> int:
-        found = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return int(found[0]) if found else 0
-
     def _set(self, db: sqlite3.Connection, name: str, value: int) -> None:
         db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+
+def _meta(db: sqlite3.Connection, name: str) -> int:
+    """Return a number of the table; 0: it is not there, or was damaged."""
+    found = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return found[0] if found and isinstance(found[0], int) else 0
 
 
 def _put_entry(db: sqlite3.Connection, entry: Entry) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from slacktide.deploy.console.history.file import NODE_BITS, block_key
+from slacktide.deploy.console.history.file import NODE_BITS, block_key, readable
 from slacktide.deploy.console.history.minute import unpack_kept
 from slacktide.deploy.console.history.moments import Moments
 from slacktide.deploy.console.history.points import AT, POINTS, STEPS_S, Block, point, unpack
@@ -78,7 +78,7 @@ class Traces:
 
     def _at(self, topic: str, partition: int, offset: int) -> list[Record]:
         asked = "SELECT record FROM entry WHERE topic = ? AND partition = ? AND offset = ?"
-        found = [record_of(blob) for (blob,) in self._reading.all(asked, topic, partition, offset)]
+        found = list(readable(record_of, self._reading.all(asked, topic, partition, offset)))
         return found or [one.record for one in self._reading.live().unstored()]
 
     def _near(self, node: str, at_s: int) -> list[Record]:
@@ -86,7 +86,8 @@ class Traces:
         if number is not None:
             keys = number << 32 | at_s // 60 - 2, number << 32 | at_s // 60 + 2
             rows = self._reading.all("SELECT records FROM kept WHERE key BETWEEN ? AND ? ORDER BY key", *keys)
-        return [one for (blob,) in rows for one in unpack_kept(blob).records] + self._reading.live().kept_of(node)
+        kept = readable(unpack_kept, (blob for (blob,) in rows))
+        return [one for some in kept for one in some.records] + self._reading.live().kept_of(node)
 
     def _came(self, trace: str, node: str, at_ms: int) -> tuple[str, int] | None:
         """Return the trace's node, and the second of its sample; None: unknown."""
@@ -136,10 +137,16 @@ class Traces:
         begins = range(oldest_s, self._reading.stored_s(), span_s)
         for part in some([block_key(begin, step_s, number) for begin in begins], 500):
             asked = f"SELECT key, points FROM p{step_s} WHERE key IN ({','.join('?' * len(part))}) ORDER BY key"  # noqa: S608
-            for key, blob in self._reading.all(asked, *part):
-                last = point(blob, POINTS - 1)
+            for key, blob, last in readable(_with_last, self._reading.all(asked, *part)):
                 if last[AT["boot"]] in boots and last[AT["seq"]] >= seq:
-                    yield (key >> NODE_BITS) * span_s, unpack(blob)
+                    for block in readable(unpack, (blob,)):
+                        yield (key >> NODE_BITS) * span_s, block
+
+
+def _with_last(row: tuple[int, bytes]) -> tuple[int, bytes, Sequence[int]]:
+    """Add the last point of a block."""
+    key, blob = row
+    return key, blob, point(blob, POINTS - 1)
 
 
 def _is_of(trace: str, node: str, boot: str) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from slacktide.streams.explain.evidence import Place, Severity
+from slacktide.streams.explain.evidence import Place
+from slacktide.streams.explain.facts import Severity
 from slacktide.streams.explain.node import NodeExplanation
 from slacktide.streams.records import Record
 
@@ -68,7 +69,7 @@ class NodeRow:
     """Waiting time of latency-sensitive pods per running time: the policy's pressure."""
     cpu_some_pct: float | None
     """PSI of the node over 10 s."""
-    slack_won_cpu_milli: int | None
+    gained_cpu_milli: int | None
     """Best-effort use beyond the use that native requests would have admitted (docs/savings.md, the likely figure)."""
     decided_by: Literal["", "stream", "guard"]
     """The origin of the last outcome of the limit."""
@@ -130,7 +131,7 @@ class Series:
     Levels have three: ``NAME`` (the last of the point), ``NAME.min`` and ``NAME.max``. They are ls_cpu_milli,
     be_cpu_milli, system_cpu_milli, used_cpu_milli, used_mem_bytes, be_mem_bytes, sold_cpu_milli, sold_mem_bytes,
     requested_cpu_milli, requested_mem_bytes, limit_cpu_milli (UNLIMITED: none), cpu_some, mem_some, mem_full, io_some,
-    io_full (PSI, hundredths of a percent), ls_stall_permille, be_throttled_permille, slack_won_cpu_milli, age_ms,
+    io_full (PSI, hundredths of a percent), ls_stall_permille, be_throttled_permille, gained_cpu_milli, age_ms,
     decided_ms. Counts within the point: cuts, raises, bursts, evictions, skipped, guarded (outcomes by the guard).
     Last of the point: capacity_cpu_milli, capacity_mem_bytes, ceiling_cpu_milli, and offsets: sample_offset,
     metric_offset, allocatable_offset, command_offset, outcome_offset, score_offset. Worst of the point: state (index of

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from slacktide.schemas.errors import BadMessageError, QuantityError
+from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.qos import LABEL_PRIORITY_CLASS, LABEL_QOS, effective_priority_class
+from slacktide.schemas.text import json_of
 from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, Amounts, Container, amount_of, quantity_of
 from slacktide.streams.decisions.because import Because
 
@@ -132,6 +133,8 @@ def _name(tier: str, native: str) -> str:
 
 
 ANNOTATION = "node.koordinator.sh/extended-resource-spec"
+CHARS_MAX = 65_536
+"""Of hundreds of containers. Every amount in it is read at admission."""
 RECORDED = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
 
 
@@ -158,9 +161,6 @@ class _Asked(msgspec.Struct, frozen=True):
 
 class _Spec(msgspec.Struct, frozen=True):
     containers: dict[str, _Asked | None] | None = None
-
-
-_decoder = msgspec.json.Decoder(_Spec | None)
 
 
 def recorded(pod: AdmittedPod) -> Recorded:
@@ -191,14 +191,16 @@ def _batch(requests: Amounts, limits: Amounts) -> dict[str, dict[str, str]]:
 
 def read(text: str) -> Mapping[str, Asked]:
     """Parse the annotation. Raise BadMessageError for invalid JSON, a wrong shape or an invalid quantity."""
+    if len(text) > CHARS_MAX:
+        raise BadMessageError(f"readable annotation {ANNOTATION}", f"{len(text)} characters; accepted: {CHARS_MAX}")
     try:
-        spec = _decoder.decode(text) or _Spec()
+        spec: _Spec | None = json_of(text, _Spec | None, where="")
         return {
             name: Asked(requests=_amounts(asked.requests), limits=_amounts(asked.limits))
-            for name, asked in (spec.containers or {}).items()
+            for name, asked in ((spec or _Spec()).containers or {}).items()
             if asked is not None
         }
-    except (msgspec.DecodeError, QuantityError, UnicodeError, RecursionError) as exc:
+    except TextError as exc:
         raise BadMessageError(f"readable annotation {ANNOTATION}", str(exc)) from None
 
 

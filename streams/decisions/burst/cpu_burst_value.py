@@ -11,34 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, get_args
+from typing import get_args
 
 import msgspec
 
+from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import LIVE_PHASES, Pod
 from slacktide.schemas.knob import container_group, pod_group
 from slacktide.schemas.knob_table import QUOTA_US_MIN
 from slacktide.schemas.message import Terms
+from slacktide.schemas.pod_marks import PodBurst
 from slacktide.schemas.policy.strategies import BurstPolicy, CpuBurst
 from slacktide.schemas.qos import raw_qos
+from slacktide.schemas.text import json_of
 from slacktide.streams.decisions.because import WantedSetting
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US
 
-Number = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
-"""Within 32 bits, so that a limiter's capacity, a product of two, fits in 64 bits."""
 _POLICIES: tuple[BurstPolicy, ...] = get_args(BurstPolicy)
-
-
-class _PodBurst(msgspec.Struct, frozen=True, rename="camel"):
-    """The annotation ``koordinator.sh/cpuBurst``. A null and an empty policy count as absent, as in the reference."""
-
-    policy: str | None = None
-    cpu_burst_percent: Number | None = None
-    cfs_quota_burst_percent: Number | None = None
-    cfs_quota_burst_period_seconds: Number | None = None
-
-
-_decoder = msgspec.json.Decoder(_PodBurst)
 
 
 def may_burst(pod: Pod) -> bool:
@@ -57,9 +46,8 @@ def pod_burst_config(node: CpuBurst, annotation: str | None) -> CpuBurst:
     if annotation is None:
         return node
     try:
-        decoded = _decoder.decode(annotation)
-    # Half a surrogate pair cannot be encoded. Deep nesting exceeds the recursion limit.
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        decoded: PodBurst = json_of(annotation, PodBurst, where="")
+    except TextError:
         return node
     fields = {
         "policy": burst_policy(decoded.policy) if decoded.policy else None,

@@ -26,6 +26,7 @@ from slacktide.streams.decisions.numa.topology import (
     exclusive_cpu_milli,
     is_affine,
     is_host_level,
+    is_memory,
     is_native,
     places_of,
     steps,
@@ -232,7 +233,8 @@ def _corrected_answer(step: Step, zones: Sequence[Zone], pod: Pod, node: Node) -
     kubelet, request = node.kubelet, step.request
     known = kubelet.cpu_static is not None and kubelet.memory_static is not None
     if kubelet.policy == "single-numa-node" and not known:
-        return _in_one_zone(request, zones, pod, node, anywhere=BATCH)
+        unmanaged = filter(is_memory, request) if kubelet.memory_static is False else ()
+        return _in_one_zone(request, zones, pod, node, anywhere=BATCH.union(unmanaged))
     missing = tuple(sorted(not_on_node(request, node.allocatable)))
     if missing:
         return _Answer((), {}, missing)

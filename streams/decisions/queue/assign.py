@@ -74,6 +74,8 @@ class Cluster(NamedTuple):
     """Correct known errors of the reference; docs/queue-rules.md lists them."""
     chosen_before: Mapping[str, str] = {}
     """Reasons of the workload's targets in the previous cycle, by uid."""
+    preempted_before: frozenset[str] = frozenset()
+    """Uids of workloads that it preempted and that are back, with nothing finished since. If corrected, it waits."""
     room: Room | None = None
     """Free capacity of nodes; None: only quota counts."""
     compares: bool = True
@@ -183,7 +185,10 @@ def _with_targets(workload: Queued, pod_sets: Sequence[PodSet], counts: Sequence
         for resource, each in one.flavors.items()
         if each.rated.mode != FIT
     }
-    request = {of: amount for of, amount in done.usage().items() if cluster.corrected or of.resource != "pods"}
+    usage = done.usage()
+    request = {of: amount for of, amount in usage.items() if cluster.corrected or of.resource != "pods"}
+    for of in needed:
+        cluster = cluster._replace(policies=_policies(of, usage[of], cluster) or cluster.policies)
     found = tuple(_victims(workload, request, frozenset(needed), cluster))
     if not (cluster.corrected and cluster.compares and found):
         return done._replace(targets=found)
@@ -196,7 +201,7 @@ def _victims(
 ) -> list[Target]:
     some = {of: amount for of, amount in request.items() if amount}
     chosen_before = cluster.chosen_before if cluster.corrected else {}
-    key = (frozenset(some.items()), needed, cluster.corrected, bool(chosen_before))
+    key = (frozenset(some.items()), needed, cluster.policies, cluster.corrected, bool(chosen_before))
     known = cluster.searched.get(key) if cluster.searched is not None else None
     if known is None:
         known = _searched(workload, some, needed, cluster, chosen_before)
@@ -212,8 +217,11 @@ def _searched(
     cluster: Cluster,
     chosen_before: Mapping[str, str],
 ) -> list[Target]:
+    queue, most = cluster.queue, {}
+    if cluster.policies.no_more_borrowing:
+        most = {of: max(queue.quota(of).nominal, cluster.usage.usage(queue, of)) for of in needed}
     preemptor = Preemptor(
-        workload, cluster.queue, request, needed, cluster.now_s, cluster.requeuing, cluster.corrected, chosen_before
+        workload, queue, request, needed, cluster.now_s, cluster.requeuing, cluster.corrected, chosen_before, most
     )
     if cluster.fair_sharing:
         return fair_targets(preemptor, cluster.policies, cluster.holders, cluster.usage, cluster.strategies)
@@ -314,24 +322,38 @@ def _preference(one: Rated, fungibility: Fungibility) -> tuple[int, int, int]:
 def _rate(
     workload: Queued, of: FlavorResource, used: Mapping[FlavorResource, int], amount: int, cluster: Cluster
 ) -> Rated:
-    total, queue, usage, policies = plus(used.get(of, 0), amount), cluster.queue, cluster.usage, cluster.policies
+    total, queue, usage = plus(used.get(of, 0), amount), cluster.queue, cluster.usage
     lowest = usage.lowest_fit(queue, of, total)
     if total > potential_available(queue, of):
         return Rated(NO_FIT, lowest.height)
     if usage.fits(queue, of, total):
         return Rated(FIT, lowest.height)
-    fair = cluster.fair_sharing and policies.reclaim_within_cohort != "Never"
-    own = queue.quota(of).nominal >= total
-    if not (own or lowest.below_root or policies.borrow_within_cohort or fair):
+    policies = _policies(of, total, cluster)
+    if policies is None:
         return Rated(NO_FIT, lowest.height)
-    found = _victims(workload, {of: total}, frozenset({of}), cluster)
+    found = _victims(workload, {of: total}, frozenset({of}), cluster._replace(policies=policies))
     if not found:
-        return Rated(NO_CANDIDATES, lowest.height)
+        return Rated(NO_FIT if policies.no_more_borrowing else NO_CANDIDATES, lowest.height)
     without = usage.copy()
     for one in found:
         remove(without, one.holder)
     mode = PREEMPT if any(one.holder.queue is queue for one in found) else RECLAIM
     return Rated(mode, without.lowest_fit(queue, of, total).height)
+
+
+def _policies(of: FlavorResource, total: int, cluster: Cluster) -> Preemption | None:
+    """Return the policies to preempt by for an amount; None: it may not preempt, because it would borrow.
+
+    Corrected, it may still take the place of workloads of its own ClusterQueue, without borrowing more than now.
+    """
+    policies = cluster.policies
+    fair = cluster.fair_sharing and policies.reclaim_within_cohort != "Never"
+    own = cluster.queue.quota(of).nominal >= total
+    if own or policies.borrow_within_cohort or fair or cluster.usage.lowest_fit(cluster.queue, of, total).below_root:
+        return policies
+    if not cluster.corrected or policies.within_cluster_queue == "Never":
+        return None
+    return policies._replace(reclaim_within_cohort="Never", no_more_borrowing=True)
 
 
 def _add(used: dict[FlavorResource, int], one: PodSetAssignment) -> None:

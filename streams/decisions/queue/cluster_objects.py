@@ -58,6 +58,7 @@ from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Workload
 from slacktide.streams.decisions.queue.simulation import Arrival
 from slacktide.streams.decisions.queue.sold_quota import quota_percent, sold_nominal
 from slacktide.streams.decisions.queue.workload_objects import (
+    Wanted,
     admitted_sets,
     booked,
     condition_of,
@@ -76,6 +77,18 @@ NAMESPACE_NAME = "kubernetes.io/metadata.name"
 T = TypeVar("T", bound=QueueObject)
 
 
+class Stopped(NamedTuple):
+    """Whether a queue is stopped."""
+
+    reason: str = ""
+    """From ``STOPPED``; "": it is not."""
+    drains: bool = False
+    """Workloads with quota are evicted."""
+
+
+NOT_STOPPED = Stopped()
+
+
 class QueueCluster(NamedTuple):
     """The inputs of queue decisions."""
 
@@ -92,6 +105,8 @@ class QueueCluster(NamedTuple):
     notes: list[str]
     sizes: Mapping[str, list[tuple[int, int]]] = {}
     """Known node sizes by flavor: CPU in millicores and memory in bytes."""
+    drained: Mapping[str, str] = {}
+    """Reasons of workloads that hold quota of a queue that drains, by uid."""
 
 
 def read_objects(items: Iterable[tuple[str, Mapping[str, Any]]]) -> list[QueueObject]:
@@ -150,6 +165,7 @@ class QueueObjects:
             names=self._names,
             latest_s=max(self._times),
             notes=self._notes,
+            drained={uid_of(each): stopped.reason for each in workloads if (stopped := self._drains(each)).drains},
             sizes={
                 one.metadata.name: [(each.cpu_milli, each.memory_bytes) for each in one.spec.nodes]
                 for one in self._all(SoldObject)
@@ -196,7 +212,17 @@ class QueueObjects:
             return None
         found, queue = wanted(one), self._queue_of(f"Workload {name}", namespace_of(one), one.spec.queue_name)
         self._known(one, found.pending.queued)
-        return None if queue is None else found.placed(queue, matches=self._matches(queue, namespace_of(one)))
+        return None if queue is None else self._placed(found, queue)
+
+    def _placed(self, one: Wanted, queue: str) -> Workload:
+        stopped = self.stopped(queue, one.namespace, one.local)
+        return one.placed(queue, matches=self._matches(queue, one.namespace), stopped=stopped.reason)
+
+    def _drains(self, one: WorkloadObject) -> Stopped:
+        admission = one.status.admission
+        if admission is None:
+            return NOT_STOPPED
+        return self.stopped(admission.cluster_queue, namespace_of(one), one.spec.queue_name)
 
     def _arrival(self, one: JobObject) -> Arrival | None:
         made = self.workload_of(one)
@@ -206,9 +232,7 @@ class QueueObjects:
         found, queue = wanted(made), self._queue_of(f"Job {self._named(one)}", namespace_of(one), made.spec.queue_name)
         if queue is None:
             return None
-        return Arrival(
-            found.pending.queued.created_s, found.placed(queue, matches=self._matches(queue, namespace_of(one)))
-        )
+        return Arrival(found.pending.queued.created_s, self._placed(found, queue))
 
     def workload_of(self, one: JobObject) -> WorkloadObject | None:
         """Return the Workload of a Job, with the Job's uid. If it is not queued, return None and note the reason."""
@@ -263,6 +287,19 @@ class QueueObjects:
         if found.spec.cluster_queue not in self._specs:
             return None, False, f"ClusterQueue {found.spec.cluster_queue}"
         return found.spec.cluster_queue, self._matches(found.spec.cluster_queue, namespace), ""
+
+    def stopped(self, queue: str, namespace: str = "", local: str = "") -> Stopped:
+        """Return whether a ClusterQueue or LocalQueue is stopped; one that drains goes first."""
+        both = (
+            ("ClusterQueueStopped", self._specs.get(queue)),
+            ("LocalQueueStopped", self._local.get((namespace, local))),
+        )
+        found = [
+            Stopped(reason, one.spec.stop_policy == "HoldAndDrain")
+            for reason, one in both
+            if one is not None and one.spec.stop_policy not in {None, "None"}
+        ]
+        return max(found, key=lambda one: one.drains, default=NOT_STOPPED)
 
     def _queue_of(self, what: str, namespace: str, local: str) -> str | None:
         queue, _, missing = self.place(namespace, local)

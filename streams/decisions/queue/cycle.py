@@ -10,9 +10,10 @@ from typing import Literal, NamedTuple
 
 from slacktide.streams.decisions.queue.assign import Assignment, Cluster, PodSet, assign, exceeds_max_quota
 from slacktide.streams.decisions.queue.flavor_match import NO_ROOM
-from slacktide.streams.decisions.queue.preempt import remove
+from slacktide.streams.decisions.queue.preempt import Target, remove
 from slacktide.streams.decisions.queue.queue_order import (
     EXCEEDS_MAX_QUOTA,
+    PREEMPTION_REPEATS,
     WAITING_FOR_PODS_READY,
     Place,
     Queued,
@@ -32,9 +33,15 @@ class Head(NamedTuple):
     queued: Queued
     cluster: Cluster
     pod_sets: Sequence[PodSet]
-    namespace_matches: bool = True
+    barred: str = ""
+    """Reason for which its queues do not admit it: it is not tried."""
     has_progress: bool = False
     """It was tried before, and its pod sets name the last tried flavors."""
+
+    def repeated(self, targets: Iterable[Target]) -> list[str]:
+        """Return uids of targets that it would preempt again, although nothing finished since."""
+        before = self.cluster.preempted_before if self.cluster.corrected else frozenset()
+        return [one.holder.queued.uid for one in targets if one.holder.queued.uid in before and not one.holder.stops]
 
 
 class Entry(NamedTuple):
@@ -42,7 +49,7 @@ class Entry(NamedTuple):
 
     head: Head
     assignment: Assignment | None
-    """None: not decided, because the namespace does not match or the cycle ended before."""
+    """None: not decided, because its queues do not admit it or the cycle ended before."""
     status: Status = ""
     """assumed: admitted. "": pending."""
     requeue_reason: str = ""
@@ -75,17 +82,17 @@ def cycle(
     """Decide on the heads, at most one per ClusterQueue. ``usage`` is that before the cycle, and is not changed.
 
     ``most``: maximum number of admissions; the cycle ends at the next one that fits. None: no limit.
-    Return entries in the order of decisions. Heads with a namespace mismatch are last, by ClusterQueue.
+    Return entries in the order of decisions. Heads that are not tried are last, by ClusterQueue.
     """
     heads = list(heads)
-    tried = [one for one in heads if one.namespace_matches]
+    tried = [one for one in heads if not one.barred]
     nominated = [_nominated(one) for one in tried]
     run = _Cycle(usage.copy(), most)
     fair = any(one.cluster.fair_sharing for one in tried)
     ordered = _by_share(nominated, run.usage, requeuing) if fair else _by_height(nominated, requeuing)
     entries = [run.decided(one) for one in ordered]
-    mismatched = sorted((one for one in heads if not one.namespace_matches), key=lambda one: one.cluster.queue.name)
-    return [*entries, *(Entry(one, None, "inadmissible", "NamespaceMismatch", "Misconfigured") for one in mismatched)]
+    barred = sorted((one for one in heads if one.barred), key=lambda one: one.cluster.queue.name)
+    return [*entries, *(Entry(one, None, "inadmissible", one.barred, "Misconfigured") for one in barred)]
 
 
 def _nominated(head: Head) -> _Nominated:
@@ -178,6 +185,8 @@ class _Cycle:
         uids = {each.holder.queued.uid for each in targets}
         if uids & self._victims or not self._fits(one) or not self._fits_before_they_stop(one):
             return Entry(one.head, one.assignment, "skipped", "FailedAfterNomination", "WaitingForQuota")
+        if one.head.repeated(targets):
+            return Entry(one.head, one.assignment, "", PREEMPTION_REPEATS, "WaitingForQuota")
         if mode == "Fit" and self._left == 0:
             self._ended = True
             return Entry(one.head, None, requeue_reason=WAITING_FOR_PODS_READY)

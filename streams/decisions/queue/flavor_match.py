@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from slacktide.schemas.bounds import INT32_MAX
+from slacktide.schemas.errors import TextError
+from slacktide.schemas.text import integer_of
 from slacktide.streams.decisions.queue.job import Toleration
 from slacktide.streams.decisions.queue.sold_quota import CPU, MEMORY
 
@@ -76,8 +78,8 @@ def _holds(one: Expression, value: str) -> bool:
         return (value in one.values) == (one.operator == "In")
     if one.operator in {"Gt", "Lt"}:
         try:
-            left, right = int(value), int(one.values[0])
-        except (ValueError, IndexError):
+            left, right = integer_of(value, where=one.key), integer_of(one.values[0], where=one.key)
+        except (TextError, IndexError):
             return False
         return left > right if one.operator == "Gt" else left < right
     return one.operator == "Exists"

@@ -11,16 +11,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from slacktide.schemas.bounds import INT64_MAX
-from slacktide.schemas.pod_resources import Amounts, Container, Needs, requests_of
+from slacktide.schemas.pod_resources import Amounts, Container, Needs, larger, requests_of
 from slacktide.streams.decisions.queue.pods_ready import JobProgress
 
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+DEFAULT_CLASS = "default"
+"""Name of the WorkloadPriorityClass of workloads without the label."""
 NAME_CHARS_MAX = 247
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _INDEX = re.compile(r"[0-9]{1,18}")
@@ -53,12 +56,15 @@ def workload_name(job: str, uid: str) -> str:
 def job_priority(
     label: str, class_name: str, workload_classes: Mapping[str, int], classes: Iterable[PriorityClass]
 ) -> JobPriority | None:
-    """Return the value of the label's WorkloadPriorityClass, else the pods' PriorityClass, else the global default.
+    """Return the value of the label's WorkloadPriorityClass, else of the one named ``default``.
 
-    An empty name is absent. Return None if the named class does not exist.
+    Without that: of the pods' PriorityClass, else of the global default. An empty name is absent. Return None if the
+    named class does not exist.
     """
     classes = list(classes)
     several: tuple[str, ...] = ()
+    if not label and DEFAULT_CLASS in workload_classes:
+        label = DEFAULT_CLASS
     if label:
         value = workload_classes.get(label)
         return None if value is None else JobPriority(value, "WorkloadPriorityClass", label)
@@ -79,13 +85,19 @@ def min_count(annotations: Mapping[str, str]) -> int | None:
     return _whole(text) if _INTEGER.fullmatch(text) else None
 
 
-def reclaimable_pods(progress: JobProgress, finished_indexes: Iterable[str] | None = None) -> int:
-    """Return how many of the parallel pods will not run again; ``finished_indexes`` is None if not indexed."""
+def reclaimable_pods(
+    progress: JobProgress, finished_indexes: Iterable[str] | None = None, *, corrected: bool = False
+) -> int:
+    """Return how many of the parallel pods will not run again; ``finished_indexes`` is None if not indexed.
+
+    The reference counts from the parallelism even if fewer pods are to complete. Corrected, of the workload's pods.
+    """
     wanted = progress.parallelism if progress.completions is None else progress.completions
     done = progress.succeeded if finished_indexes is None else _indexes_below(wanted, finished_indexes)
     if progress.parallelism <= 1 or done <= 0:
         return 0
-    return max(0, progress.parallelism - max(wanted - done, 0))
+    pods = progress.spec_count if corrected else progress.parallelism
+    return max(0, pods - max(wanted - done, 0))
 
 
 def _indexes_below(count: int, lists: Iterable[str]) -> int:
@@ -255,19 +267,21 @@ class PodRequest(NamedTuple):
     """No container requests more than its limit."""
 
 
-def pod_request(needs: Needs, defaults: Defaults) -> PodRequest:
-    """Apply the defaults and sum up."""
+def pod_request(needs: Needs, defaults: Defaults, *, corrected: bool = False) -> PodRequest:
+    """Apply the defaults and sum up.
+
+    In the reference a request of the pod as a whole replaces the sum of its containers. Corrected, the larger counts.
+    """
     containers = [_filled(one, defaults) for one in needs.containers]
     inits = [_filled(one, defaults) for one in needs.inits]
     pod_level = None if needs.pod_level is None else _filled(needs.pod_level, Defaults())
-    whole = Needs(
-        containers=containers,
-        inits=inits,
-        overhead=needs.overhead or defaults.overhead,
-        pod_level=None if pod_level is None else Container(requests=_of_pods(pod_level.requests), limits={}),
-    )
+    apart = Needs(containers=containers, inits=inits, overhead=needs.overhead or defaults.overhead, pod_level=None)
+    level = None if pod_level is None else Container(requests=_of_pods(pod_level.requests), limits={})
     parts = [*containers, *inits, *([] if pod_level is None else [pod_level])]
-    requests = {resource: max(0, int(amount)) for resource, amount in requests_of(whole).items()}
+    asked = requests_of(replace(apart, pod_level=level))
+    if corrected:
+        asked = larger(asked, requests_of(apart))
+    requests = {resource: max(0, int(amount)) for resource, amount in asked.items()}
     return PodRequest(requests, all(map(_within_limits, parts)))
 
 

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from slacktide.streams.decisions.queue.assign import Cluster, PodSet
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, matches
+from slacktide.streams.decisions.queue.queue_order import STOPPED
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, minus, plus
 
 
@@ -90,6 +91,8 @@ def wait(position: int, admitted_count: int, *, blocked_by: str = "", window_s: 
     """
     if blocked_by == "ExceedsMaxQuota":
         return Wait("never", "it requests more than its ClusterQueue could ever use")
+    if blocked_by in STOPPED:
+        return Wait("unknown", f"its queue is stopped: {blocked_by}")
     if blocked_by:
         return Wait("unknown", f"it waits for quota: {blocked_by}")
     if not admitted_count:

@@ -27,6 +27,8 @@ class Preemption(NamedTuple):
     """Preempt also while the ClusterQueue borrows."""
     priority_max: int | None = None
     """Maximum priority of workloads preempted while borrowing."""
+    no_more_borrowing: bool = False
+    """The ClusterQueue may not use more than its nominal quota, or than it uses now."""
 
 
 class Holder(NamedTuple):
@@ -40,6 +42,11 @@ class Holder(NamedTuple):
     reserved_at_s: int | None = None
     """Time of the quota reservation; None: now."""
     pods: tuple[PodGroup, ...] = ()
+
+    @property
+    def stops(self) -> bool:
+        """Return whether it is being evicted."""
+        return self.queued.evicted is not None and self.queued.evicted.status
 
 
 Holders = Iterable[Holder] | Mapping[QuotaNode, Iterable[Holder]]
@@ -70,6 +77,8 @@ class Preemptor(NamedTuple):
     """Select victims better than the reference, see ``spare``."""
     chosen_before: Mapping[str, str] = {}
     """Reasons of its targets in the previous cycle, by uid. If corrected, they are kept while they suffice."""
+    usage_max: Mapping[FlavorResource, int] = {}
+    """Maximum usage of its ClusterQueue."""
 
     def may_preempt(self, one: Holder, policy: Policy) -> bool:
         """Return whether a policy permits to preempt a workload that holds needed resources."""
@@ -84,14 +93,16 @@ class Preemptor(NamedTuple):
 
     def order(self, one: Holder) -> tuple[bool, bool, int, int, str]:
         """Return a sort key of victims: evicted, other ClusterQueues, low priority, late reservation."""
-        evicted = one.queued.evicted is not None and one.queued.evicted.status
         reserved_at_s = self.now_s if one.reserved_at_s is None else one.reserved_at_s
-        return not evicted, one.queue is self.queue, one.queued.priority or 0, -reserved_at_s, one.queued.uid
+        return not one.stops, one.queue is self.queue, one.queued.priority or 0, -reserved_at_s, one.queued.uid
 
     def fits(self, usage: QuotaUsage, *, borrowing: bool) -> bool:
         """Return whether its request fits, with or without borrowing."""
+        queue, most = self.queue, self.usage_max
         return all(
-            usage.fits(self.queue, of, amount) and (borrowing or not usage.borrowing(self.queue, of, amount))
+            usage.fits(queue, of, amount)
+            and (borrowing or not usage.borrowing(queue, of, amount))
+            and (of not in most or plus(usage.usage(queue, of), amount) <= most[of])
             for of, amount in self.request.items()
         )
 
@@ -350,5 +361,4 @@ def _stopping(left: Iterable[Holder], over: set[tuple[QuotaNode, FlavorResource]
 
 
 def _order(one: Holder) -> tuple[bool, int, int, str]:
-    evicted = one.queued.evicted is not None and one.queued.evicted.status
-    return not evicted, one.queued.priority or 0, -(one.reserved_at_s or 0), one.queued.uid
+    return not one.stops, one.queued.priority or 0, -(one.reserved_at_s or 0), one.queued.uid

@@ -62,9 +62,13 @@ WAITING_FOR_PODS_READY = "WaitingForPodsReady"
 """Not decided, because other workloads wait for ready pods. The reference has no such reason."""
 EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
 """It does not fit even without other usage, until quotas or flavors change. The reference has no such reason."""
+PREEMPTION_REPEATS = "PreemptionRepeats"
+"""It preempted the same workload before. The reference has no such reason."""
 AT_ONCE = PREEMPTS | {"FailedAfterNomination", "PreemptionFailed", WAITING_FOR_PODS_READY}
 """Reasons after which BestEffortFIFO retries a workload without an event."""
-NEVER_AT_ONCE = "NamespaceMismatch"
+STOPPED = frozenset({"ClusterQueueStopped", "LocalQueueStopped"})
+"""Its ClusterQueue or LocalQueue has a stop policy."""
+NEVER_AT_ONCE = STOPPED | {"NamespaceMismatch"}
 BAD_SHAPE = frozenset({"NoFit", "PreemptionNoCandidates"})
 """Reasons that apply to all workloads of equal shape."""
 
@@ -75,6 +79,8 @@ class Pending(NamedTuple):
     queued: Queued
     generation: int = 0
     namespace_matches: bool = True
+    stopped: str = ""
+    """Reason of a stopped queue, from STOPPED."""
     requeued: Condition | None = None
     requeue_at_s: int | None = None
     pod_sets: Hashable = ()
@@ -90,6 +96,11 @@ class Pending(NamedTuple):
     def shape(self) -> Hashable:
         """Return a key; workloads with equal shape fit alike."""
         return self.queued.priority or 0, self.pod_sets
+
+    @property
+    def barred(self) -> str:
+        """Return the reason for which its queues do not admit it, whatever its quota."""
+        return self.stopped or ("" if self.namespace_matches else "NamespaceMismatch")
 
     @property
     def matters(self) -> Hashable:
@@ -183,7 +194,7 @@ class PendingQueue:
             self._aside[one.uid] = one
             self._too_large.add(one.uid)
             return True
-        at_once = reason in AT_ONCE if self._best_effort else reason != NEVER_AT_ONCE
+        at_once = reason in AT_ONCE if self._best_effort else reason not in NEVER_AT_ONCE
         back = one.ready(now_s) and (at_once or self._retried or pending_flavors)
         if one.uid in self._active or (one.uid in self._aside and not back):
             return False
@@ -204,9 +215,7 @@ class PendingQueue:
             self._too_large.clear()
         stays = self._too_large
         back = {
-            uid: one
-            for uid, one in self._aside.items()
-            if one.ready(now_s) and one.namespace_matches and uid not in stays
+            uid: one for uid, one in self._aside.items() if one.ready(now_s) and not one.barred and uid not in stays
         }
         self._active.update(back)
         self._aside = {uid: one for uid, one in self._aside.items() if uid not in back}

@@ -21,6 +21,10 @@ MEANINGS: Mapping[str, Meaning] = MappingProxyType(
         "NoFit": Meaning("The quota that it needs is in use, or no flavor fits it."),
         "PreemptionNoCandidates": Meaning(f"{_IN_USE} No workload may be preempted for it."),
         "PendingPreemption": Meaning("Workloads that use its quota are being stopped."),
+        "PreemptionRepeats": Meaning(
+            "It preempted the same workload before, and that took the quota back. Again would repeat without end.",
+            "quota, when a workload of its cohort finishes: it and another one would preempt each other without end",
+        ),
         "FailedAfterNomination": Meaning("Another workload took its quota first, or it could not be started."),
         "ExceedsMaxQuota": Meaning(
             "It requests more than its ClusterQueue can ever use.",
@@ -29,6 +33,12 @@ MEANINGS: Mapping[str, Meaning] = MappingProxyType(
         "NamespaceMismatch": Meaning(
             "Its ClusterQueue does not admit workloads of this namespace.",
             "a namespaceSelector of its ClusterQueue that selects its namespace",
+        ),
+        "ClusterQueueStopped": Meaning(
+            "Its ClusterQueue is stopped by its stopPolicy.", "stopPolicy None of its ClusterQueue"
+        ),
+        "LocalQueueStopped": Meaning(
+            "Its LocalQueue is stopped by its stopPolicy.", "stopPolicy None of its LocalQueue"
         ),
         "WaitingForPodsReady": Meaning(
             "Pods of other admitted workloads are not ready yet.",

@@ -102,6 +102,10 @@ class Scheduling:
         self._progress: dict[str, _Progress] = {}
         self._chosen: dict[str, Mapping[str, str]] = {}
         self._waits_for_pods: set[str] = set()
+        self._preempting: dict[str, set[str]] = {}
+        """Preemptors by the workload that is to stop for them."""
+        self.preempted: dict[str, dict[str, set[str]]] = {}
+        """By the root of a tree: workloads that stopped for a preemptor since one last finished or shrank."""
         self._generations = dict.fromkeys(self.queues, 0)
         """By ClusterQueue; incremented when one of its workloads releases quota."""
         for one in holders:
@@ -119,6 +123,9 @@ class Scheduling:
         self._chosen.pop(uid, None)
         if one is not None:
             self.waiting[one.queue].delete(uid)
+        if uid in self.holders:
+            self._preempting.pop(uid, None)
+            self.preempted.pop(self.holders[uid].queue.root().name, None)
         self.release(uid, now_s)
 
     def release(self, uid: str, now_s: int) -> None:
@@ -127,6 +134,8 @@ class Scheduling:
         self._waits_for_pods.discard(uid)
         if holder is None:
             return
+        for preemptor in self._preempting.pop(uid, ()):
+            self.preempted.setdefault(holder.queue.root().name, {}).setdefault(preemptor, set()).add(uid)
         del self._held[holder.queue][uid]
         remove(self.usage, holder)
         if self._room is not None:
@@ -147,6 +156,7 @@ class Scheduling:
         if self._room is not None and (before is None or before.pods != one.pods):
             self._room.take(uid, one.pods)
         if before is not None and before.usage != one.usage:
+            self.preempted.pop(one.queue.root().name, None)
             self._freed(before, now_s)
 
     def _freed(self, holder: Holder, now_s: int) -> None:
@@ -163,6 +173,27 @@ class Scheduling:
         elif uid in self.holders:
             self._waits_for_pods.add(uid)
 
+    def stops_for(self, uid: str, preemptor: str) -> None:
+        """Record that a workload that holds quota is to stop for another one."""
+        self._preempting.setdefault(uid, set()).add(preemptor)
+
+    @property
+    def standing(self) -> Hashable:
+        """Return a key of what the next decisions depend on, except the times."""
+        times = sorted({one.reserved_at_s or 0 for one in self.holders.values()})
+        rank = {at_s: at for at, at_s in enumerate(times)}
+        return (
+            frozenset(
+                (uid, rank[one.reserved_at_s or 0], *sorted(one.usage.items())) for uid, one in self.holders.items()
+            ),
+            tuple(
+                (tuple(one.uid for one in queue.active), frozenset(one.uid for one in queue.inadmissible))
+                for queue in self.waiting.values()
+            ),
+            frozenset((uid, *(tuple(each.items()) for each in one.tried)) for uid, one in self._progress.items()),
+            frozenset((uid, *one.items()) for uid, one in self._chosen.items()),
+        )
+
     def cycles(self, now_s: int) -> Iterator[Cycle]:
         """Run cycles until one admits nothing, so that a ClusterQueue can admit several workloads between events."""
         while (done := self.cycle(now_s)).entries:
@@ -178,18 +209,23 @@ class Scheduling:
         most = int(not self._waits_for_pods) if self.settings.block_admission else None
         entries = cycle(heads, self.usage, self.settings.requeuing, most)
         done = Cycle(self.cycles_run, entries, list(evictions(entries, self.usage, self.cycles_run)))
+        for eviction in done.evictions:
+            self.stops_for(eviction.victim.uid, eviction.preemptor.uid)
         for entry in entries:
             self._carry_out(entry, now_s)
         return done
 
     def _head(self, one: Workload, now_s: int) -> Head:
-        if one.pending.namespace_matches:
+        if not one.pending.barred:
             self._drop_outdated(one)
         progress = self._progress.get(one.uid)
         tried = [*(progress.tried if progress else ()), *({} for _ in one.pod_sets)]
         pod_sets = [each._replace(last_tried=tried[at]) for at, each in enumerate(one.pod_sets)]
-        cluster = self.cluster(one.queue, now_s)._replace(chosen_before=self._chosen.get(one.uid, {}))
-        return Head(one.pending.queued, cluster, pod_sets, one.pending.namespace_matches, progress is not None)
+        before = self.preempted.get(self.queues[one.queue].node.root().name, {}).get(one.uid, ())
+        cluster = self.cluster(one.queue, now_s)._replace(
+            chosen_before=self._chosen.get(one.uid, {}), preempted_before=frozenset(before)
+        )
+        return Head(one.pending.queued, cluster, pod_sets, one.pending.barred, progress is not None)
 
     def cluster(self, name: str, now_s: int) -> Cluster:
         """Return the current inputs of flavor assignments in a ClusterQueue."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from slacktide.schemas.errors import CaseError, QuantityError
 from slacktide.schemas.queue_objects import SoldSpec
+from slacktide.schemas.text import shown
 from slacktide.schemas.units import quantity
 
 QUOTA_OF = "slacktide.io/quota-of"
@@ -57,10 +58,10 @@ def quota_percent(annotations: Mapping[str, str], of: str) -> int | None:
     if kind is None:
         return None
     if kind != BATCH:
-        raise CaseError(f"{of}: metadata.annotations[{QUOTA_OF}]", f"{kind!r}; accepted: {BATCH}")
+        raise CaseError(f"{of}: metadata.annotations[{QUOTA_OF}]", f"{shown(kind)}; accepted: {BATCH}")
     text = annotations.get(QUOTA_PERCENT, "100")
     if not text.isascii() or not text.isdecimal() or not 0 <= int(text[:5]) <= 1_000 or len(text) > 5:
-        raise CaseError(f"{of}: metadata.annotations[{QUOTA_PERCENT}]", f"{text!r}; accepted: 0 to 1000")
+        raise CaseError(f"{of}: metadata.annotations[{QUOTA_PERCENT}]", f"{shown(text)}; accepted: 0 to 1000")
     return int(text)
 
 

@@ -6,14 +6,13 @@ Reading: kueue v0.19.2, pkg/workload/workload.go, totalRequestsFromAdmission.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
-from slacktide.schemas.errors import CaseError, QuantityError
+from slacktide.schemas.errors import CaseError, QuantityError, TextError
 from slacktide.schemas.pod_resources import Container, Needs
 from slacktide.schemas.queue import QueuePodSet, QueueSpec, QueueWorkload, spec_key, spec_of
 from slacktide.schemas.queue_objects import (
@@ -34,6 +33,7 @@ from slacktide.schemas.queue_objects import (
 from slacktide.schemas.queue_objects import (
     Toleration as TolerationSpec,
 )
+from slacktide.schemas.text import integer_of, shown, time_ms_of
 from slacktide.schemas.units import quantity
 from slacktide.streams.decisions.queue.assign import PodSet
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeNeeds
@@ -42,6 +42,7 @@ from slacktide.streams.decisions.queue.queue_order import Condition, Pending, Qu
 from slacktide.streams.decisions.queue.quota_tree import UNLIMITED, FlavorResource, plus
 from slacktide.streams.decisions.queue.scheduling import Workload
 
+RUN_SECONDS_MAX = 10**10 - 1
 RUN_SECONDS = "slacktide.io/run-seconds"
 """Annotation of a Job or Workload: its run time in a simulation."""
 KEPT = (RUN_SECONDS, "slacktide.io/quota-")
@@ -62,9 +63,12 @@ class Wanted(NamedTuple):
     done: Mapping[str, int]
     admission: AdmissionStatus | None
 
-    def placed(self, queue: str, *, matches: bool) -> Workload:
-        """Return the pending workload for a ClusterQueue; ``matches``: its namespace selector matches."""
-        return Workload(self.pending._replace(namespace_matches=matches), queue, self.pod_sets)
+    def placed(self, queue: str, *, matches: bool, stopped: str = "") -> Workload:
+        """Return the pending workload for a ClusterQueue.
+
+        ``matches``: its namespace selector matches; ``stopped``: reason of a stopped queue.
+        """
+        return Workload(self.pending._replace(namespace_matches=matches, stopped=stopped), queue, self.pod_sets)
 
 
 def wanted(one: WorkloadObject) -> Wanted:
@@ -115,7 +119,7 @@ def _pod_set(name: str, pods: int, least: int | None, spec: PodSpec, of: str) ->
         overhead=_amounts(spec.overhead, of),
         pod_level=None if spec.resources is None else _asked(spec.resources, of),
     )
-    requests = pod_request(needs, Defaults()).requests
+    requests = pod_request(needs, Defaults(), corrected=True).requests
     partly = least if least is not None and 0 < least < pods else None
     return PodSet(
         name, pods, partly, requests, NodeNeeds(spec.node_selector or {}, affinity, tolerations_of(spec.tolerations))
@@ -221,9 +225,11 @@ def run_seconds(one: WorkloadObject | JobObject, name: str) -> int | None:
     """Return the annotated run time, else that of a finished Job; None if unknown."""
     text = (one.metadata.annotations or {}).get(RUN_SECONDS)
     if text is not None:
-        if not text.isdecimal() or len(text) > 10:
-            raise CaseError(f"{name}: metadata.annotations[{RUN_SECONDS}]", f"{text!r}; accepted: whole seconds")
-        return int(text)
+        try:
+            return integer_of(text, where=RUN_SECONDS, least=0, most=RUN_SECONDS_MAX)
+        except TextError as exc:
+            field = f"{name}: metadata.annotations[{RUN_SECONDS}]"
+            raise CaseError(field, f"{shown(text)}; accepted: whole seconds") from exc
     if isinstance(one, JobObject) and one.status.start_time:
         ends = [each.last_transition_time for each in one.status.conditions or () if each.type == "Failed"]
         end = one.status.completion_time or next((each for each in ends if each), None)
@@ -262,20 +268,22 @@ def _amount(resource: str, given: Quantity, of: str) -> int:
 
 
 def quantity_of(given: Quantity, field: str) -> Decimal:
-    """Parse a quantity; raise CaseError with the field if it is invalid."""
+    """Parse a quantity; raise CaseError with the field if it is invalid or negative."""
     try:
-        return quantity(given)
+        found = quantity(given)
     except QuantityError as exc:
         raise CaseError(field, str(exc)) from exc
+    if found < 0:
+        raise CaseError(field, f"{given} is negative; accepted: 0 or more")
+    return found
 
 
 def _seconds(text: str, of: str) -> int:
     """Return seconds since the epoch; without an offset the time is UTC."""
     try:
-        when = datetime.fromisoformat(text)
-    except ValueError as exc:
-        raise CaseError(of, f"{text!r} is not a time such as 2026-03-01T12:00:00Z") from exc
-    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())
+        return round(time_ms_of(text, where=of) / 1_000)
+    except TextError as exc:
+        raise CaseError(of, f"{shown(text)} is not a time such as 2026-03-01T12:00:00Z") from exc
 
 
 def tolerations_of(given: Iterable[TolerationSpec] | None) -> tuple[Toleration, ...]:

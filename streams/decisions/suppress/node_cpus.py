@@ -8,14 +8,16 @@ unless configured otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.message import Message
 from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.schemas.text import json_of
 from slacktide.streams.decisions.cpu_list import cpu_list
 from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import NodeCpus, PinnedPod
@@ -68,17 +70,26 @@ def off_exclusive(limits: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Limi
 ANNOTATION_SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
 
 
-class _SystemQos(Message, frozen=True):
+class SystemQos(Message, frozen=True):
+    """The annotation's body."""
+
     cpuset: str = ""
     exclusive: bool | None = msgspec.field(default=None, name="cpusetExclusive")
+
+
+def system_qos(annotations: Mapping[str, str]) -> SystemQos:
+    """Read which CPUs are for the SYSTEM class. Raises TextError if the annotation cannot be read."""
+    text = annotations.get(ANNOTATION_SYSTEM_QOS) or "{}"
+    found: SystemQos = json_of(text, SystemQos, where=ANNOTATION_SYSTEM_QOS)
+    return found
 
 
 def node_cpus(facts: NodeFacts, pods: Sequence[Pod]) -> NodeCpus:
     """Return the node's CPUs; exclusive ones count as reserved. An invalid reservation or annotation reserves none."""
     try:
-        system = msgspec.json.decode(facts.annotations.get(ANNOTATION_SYSTEM_QOS) or "{}", type=_SystemQos)
-    except msgspec.MsgspecError:
-        system = _SystemQos()
+        system = system_qos(facts.annotations)
+    except TextError:
+        system = SystemQos()
     return NodeCpus(
         processors=facts.processors,
         reserved=exclusive_cpus(pods).union(cpu_list(facts.reserved_cpus) or ()),

@@ -22,15 +22,16 @@ from slacktide.schemas.sample import NodeSample
 from testbed.audit import Audit
 from testbed.cluster import batch, images
 from testbed.cluster.api_server import Json
-from testbed.cluster.installed import FULL, Installed
+from testbed.cluster.installed import Installed
 from testbed.cluster.real_node import RealNode
+from testbed.rungs import NIGHTLY
 
-pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.alone, pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
 
 CPUS = os.cpu_count() or 1
 BATCH_MILLI = 450 * CPUS
 """What each of two best-effort pods asks for: a node sells no more CPUs than it has."""
-ROUNDS, BUSY_S = (5, 20) if FULL else (3, 5)
+ROUNDS, BUSY_S = (5, 20) if NIGHTLY else (3, 5)
 HZ, WORK_US = 100, 6_000
 """What the service needs while it is busy: 0.6 CPUs, more than it asked for."""
 NEEDED_CPUS = 0.9 * HZ * WORK_US / 1_000_000

@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from testbed.cluster import images
-from testbed.cluster.installed import FULL, Installed
+from testbed.cluster.installed import Installed
 from testbed.cluster.manifests import MANIFESTS
 from testbed.cluster.real_node import RealNode
+from testbed.rungs import NIGHTLY
 
 pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
 
@@ -99,6 +100,7 @@ def assert_batch(pod: Json, cpu: str, memory: str) -> None:
     assert resources(pod) == {"kubernetes.io/batch-cpu": cpu, "kubernetes.io/batch-memory": memory}
 
 
+@pytest.mark.story
 def test_priority_classes_are_there(node: RealNode) -> None:
     rows = [line.split() for line in node.kubectl("get", "priorityclass").splitlines() if line.startswith("koord-")]
 
@@ -110,6 +112,7 @@ def test_priority_classes_are_there(node: RealNode) -> None:
     ]
 
 
+@pytest.mark.story
 def test_the_node_offers_batch_resources(node: RealNode) -> None:
     """What the guide's step "Check Node Resources" prints."""
 
@@ -122,9 +125,10 @@ def test_the_node_offers_batch_resources(node: RealNode) -> None:
     assert "kubernetes.io/batch-cpu" in node.kubectl("describe", "node", node.name)
 
 
+@pytest.mark.story
 def test_the_first_job_comes_out_as_the_guide_shows_and_completes(node: RealNode) -> None:
     job = (GUIDE / "batch-job.yaml").read_text()
-    node.apply(job if FULL else job.replace("range(60)", "range(3)"))
+    node.apply(job if NIGHTLY else job.replace("range(60)", "range(3)"))
     node.wait(lambda: pods_of(node, "data-processing-job"), "its pod")
     (pod,) = pods_of(node, "data-processing-job")
 
@@ -135,7 +139,7 @@ def test_the_first_job_comes_out_as_the_guide_shows_and_completes(node: RealNode
 
 def test_a_pod_that_says_all_itself_runs_as_it_is_written(node: RealNode) -> None:
     job = (GUIDE / "manual-batch-job.yaml").read_text()
-    node.apply(job if FULL else job.replace("sleep(30)", "sleep(2)"))
+    node.apply(job if NIGHTLY else job.replace("sleep(30)", "sleep(2)"))
     node.wait(lambda: pods_of(node, "manual-batch-job"), "its pod")
     (pod,) = pods_of(node, "manual-batch-job")
 
@@ -254,7 +258,7 @@ def test_a_job_with_checkpoints_loses_at_most_a_step_with_each_eviction(node: Re
 
 def test_executors_that_a_driver_makes_come_out_as_batch(node: RealNode) -> None:
     """The driver has no profile's label and stays what it is."""
-    node.kubectl("create", "role", "spark", "-n", DEMO, "--verb=create,get,list", "--resource=pods")
+    node.kubectl("create", "role", "spark", "-n", DEMO, "--verb=create,get,list", "--resource=pods,pods/log")
     node.kubectl("create", "rolebinding", "spark", "-n", DEMO, "--role=spark", f"--serviceaccount={DEMO}:default")
     driver = {
         "apiVersion": "v1",
@@ -281,7 +285,7 @@ def test_executors_that_a_driver_makes_come_out_as_batch(node: RealNode) -> None
     node.wait(lambda: node.get(path)["status"]["phase"] in {"Succeeded", "Failed"}, "the driver ends")
     executors = node.pods(DEMO, "spark-role=executor")
 
-    assert "Pi is roughly" in node.kubectl("logs", "-n", DEMO, "spark-pi-driver")
+    assert "Pi is roughly 3.1416" in node.kubectl("logs", "-n", DEMO, "spark-pi-driver")
     assert len(executors) == 2
     for executor in executors:
         assert_batch(executor, "1k", "1Gi")

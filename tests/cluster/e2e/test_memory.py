@@ -12,7 +12,7 @@ from testbed.cluster.api_server import Json
 from testbed.cluster.installed import Installed
 from testbed.cluster.real_node import RealNode
 
-pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.alone, pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
 
 MIB = 1 << 20
 ABOVE_PCT = 6
@@ -38,6 +38,7 @@ def evicted(pod: Json) -> list[str]:
     return [each["reason"] for each in conditions if each["type"] == "DisruptionTarget" and each["status"] == "True"]
 
 
+@pytest.mark.story
 def test_the_largest_goes_through_the_api_and_its_job_completes(node: RealNode, slacktide: Installed) -> None:
     """Of two pods of one priority the larger is evicted, the other stays; the Job's second pod has nothing to fill."""
     here = node.namespace("memory")

@@ -18,12 +18,13 @@ from slacktide.schemas.topics import MISSED_POD
 from testbed.audit import Audit, records
 from testbed.cluster import batch, images
 from testbed.cluster.api_server import Json, RefusedError
-from testbed.cluster.installed import FULL, OWN, Installed
+from testbed.cluster.installed import OWN, Installed
 from testbed.cluster.real_node import RealNode
+from testbed.rungs import NIGHTLY
 
 pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
 
-OUTAGE_S = 60.0 if FULL else 8.0
+OUTAGE_S = 60.0 if NIGHTLY else 8.0
 BATCH = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
 PROFILE = Path(__file__).with_name("guide") / "profile.yaml"
 COLOCATED = {"koordinator.sh/enable-colocation": "true"}

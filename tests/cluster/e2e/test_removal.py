@@ -25,6 +25,7 @@ def pod(slacktide: Installed) -> Iterator[HeldPod]:
     batch.set_policy(slacktide.node)
 
 
+@pytest.mark.story
 def test_without_its_workloads_nothing_is_held_and_nothing_sold(slacktide: Installed, pod: HeldPod) -> None:
     workloads = ("daemonset/slacktide-agent", "deployment/slacktide-bridge")
     slacktide.node.kubectl("delete", "-n", OWN, *workloads, "--cascade=foreground")

@@ -11,9 +11,10 @@ from slacktide.schemas.topics import COMMAND, SAMPLES
 from testbed import released
 from testbed.cluster import batch, images
 from testbed.cluster.held_pod import HeldPod
-from testbed.cluster.installed import FULL, NOW, OWN, Installed, Version
+from testbed.cluster.installed import NOW, OWN, Installed, Version
 from testbed.history.answers import every_sample_answered
 from testbed.history.records import History, read_history
+from testbed.rungs import NIGHTLY
 
 pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -28,7 +29,7 @@ def last(slacktide: Installed, tmp_path: Path) -> Version:
     image = images.slacktide(tmp_path, released.wheel(released.LAST, tmp_path), name)
     assert node.ctr("images", "import", "--no-unpack", str(image)) is not None
     version = Version(manifests=tmp_path / released.LAST / "deploy/kubernetes", image=name)
-    if FULL:
+    if NIGHTLY:
         node.kubectl("delete", "-f", "-", "--wait=false", given=node.kubectl("kustomize", str(NOW.manifests / "base")))
         node.wait(lambda: not node.exists(f"/api/v1/namespaces/{OWN}"), "the namespace is gone", 120)
         slacktide.start(version)
@@ -41,7 +42,7 @@ def test_limits_hold_and_samples_are_answered_over_a_rollback_and_an_upgrade(
     node = slacktide.node
     pod, begun_ms, begun_s = HeldPod(slacktide), time.time_ns() // 1_000_000, time.monotonic()
     with pod.watched() as seen:
-        for version in (*((NOW,) if FULL else ()), last, NOW):
+        for version in (*((NOW,) if NIGHTLY else ()), last, NOW):
             slacktide.apply(version)
             slacktide.wait_ready()
             agents = node.pods(OWN, "app.kubernetes.io/component=agent")

@@ -17,7 +17,7 @@ from testbed.cluster.api_server import Json
 from testbed.cluster.guest_node import GuestNode, running_guest_node
 from testbed.cluster.guest_scheduling import SCHEDULER, GuestScheduling
 
-pytestmark = [pytest.mark.zonednode, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.alone, pytest.mark.zonednode, pytest.mark.timeout(900)]
 
 MIB = 1 << 20
 HELD_MIB = 900
@@ -152,6 +152,7 @@ def held(node: GuestNode) -> Iterator[str]:
     node.wait(lambda: free_milli(node) == [0, 1_000], "no pod holds a CPU")
 
 
+@pytest.mark.story
 def test_the_record_has_the_zones_of_kernel_and_kubelet(node: GuestNode) -> None:
     node.wait(lambda: node.records(ZONES, NodeZones), "a record of zones")
     node.wait(lambda: last(node).memory_static and last(node).cpu_static, "the kubelet's files of state")

@@ -65,14 +65,14 @@ class Pods:
     hoard: str
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def node() -> Iterator[GuestNode]:
     """The node, Ready; the agent starts meanwhile."""
     with running_guest_node() as node:
         yield node
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pods(node: GuestNode) -> Pods:
     """All of them run."""
     set_policy(node)

@@ -17,7 +17,7 @@ from testbed.cluster.guest_node import KUBEPODS, GuestNode
 
 from .conftest import BURST, Pods, set_policy, traced_s
 
-pytestmark = [pytest.mark.guestnode, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.alone, pytest.mark.guestnode, pytest.mark.timeout(900)]
 
 PERIOD_US, LIMIT_US = 100_000, 20_000
 """Of the kernel's quotas, and what the service's limit makes of it."""
@@ -66,6 +66,7 @@ def batch(node: GuestNode, pods: Pods) -> tuple[Path, Path]:
     return group, group / node.containers(pods.namespace)["batch"][0]
 
 
+@pytest.mark.story
 def test_the_agent_samples_the_pods_that_the_kubelet_runs(node: GuestNode, pods: Pods) -> None:
     def is_sampled() -> bool:
         last = node.records(SAMPLE_COLUMNS, NodeSample)[-1]
@@ -75,6 +76,7 @@ def test_the_agent_samples_the_pods_that_the_kubelet_runs(node: GuestNode, pods:
     node.wait(is_sampled, "a sample with all pods")
 
 
+@pytest.mark.story
 def test_best_effort_pods_use_no_more_than_the_stream_lets_them(node: GuestNode, pods: Pods) -> None:
     """Whoever wrote the limit: where the guard was first, the stream's answers leave it as it is."""
 
@@ -186,6 +188,7 @@ def test_no_best_effort_process_ran_on_the_cpu_that_a_pod_has_alone_through_both
     assert max(traced_s(node)) < int(ticks) / TICKS_HZ
 
 
+@pytest.mark.story
 def test_when_memory_is_short_the_largest_best_effort_pod_is_evicted(node: GuestNode, pods: Pods) -> None:
     meminfo = dict(line.split(":") for line in node.guest.read("/proc/meminfo").splitlines())
     total, free = (int(meminfo[key].split()[0]) for key in ("MemTotal", "MemAvailable"))

@@ -25,7 +25,11 @@ ASKED = ResourceThreshold(
     cpu_evict_time_window_s=10,
 )
 ONE_CPU = Limits(be_cfs_quota_us=100_000)
-NOBODY_ASKS = ResourceThreshold(enable=True)
+BY_USE = {
+    "cpu_evict_be_satisfaction_lower_pct": None,
+    "cpu_evict_threshold_pct": 80,
+    "evict_enabled_priority_threshold": 5_999,
+}
 
 
 def reading(used_milli: int | None = 900, limits: Limits | None = ONE_CPU) -> Reading:
@@ -43,17 +47,17 @@ def reading(used_milli: int | None = 900, limits: Limits | None = ONE_CPU) -> Re
     )
 
 
-def history(*readings: Reading, pods: tuple[Pod, ...] = (BATCH,), asked: ResourceThreshold = ASKED) -> BeCpuHistory:
+def history(*readings: Reading, pods: tuple[Pod, ...] = (BATCH,)) -> BeCpuHistory:
     """Asked for since its beginning, and fed each second."""
     remembered = BeCpuHistory()
-    assert remembered.window(asked) is None
+    assert remembered.window(ASKED) is None
     for second, one in enumerate(readings, start=1):
         remembered.saw(second * SECOND_NS, one, FACTS, pods)
     return remembered
 
 
-def window(*readings: Reading, pods: tuple[Pod, ...] = (BATCH,), asked: ResourceThreshold = ASKED) -> BeCpuWindow:
-    found = history(*readings, pods=pods, asked=asked).window(asked)
+def window(*readings: Reading, pods: tuple[Pod, ...] = (BATCH,)) -> BeCpuWindow:
+    found = history(*readings, pods=pods).window(ASKED)
     assert found is not None
     return found
 
@@ -114,8 +118,8 @@ def test_what_could_not_be_read_leaves_a_gap(unread: Reading) -> None:
 
 
 def test_where_no_rule_asks_nothing_is_said_and_nothing_kept() -> None:
-    remembered = history(reading(300), asked=ASKED)
-    assert remembered.window(NOBODY_ASKS) is None
+    remembered = history(reading(300))
+    assert remembered.window(ResourceThreshold(enable=True)) is None
     assert remembered.window(ASKED) is None, "it begins anew"
 
     remembered.saw(9 * SECOND_NS, reading(900), FACTS, [BATCH])
@@ -131,25 +135,8 @@ def test_where_no_rule_asks_nothing_is_said_and_nothing_kept() -> None:
         pytest.param({"enable": False}, False, id="thresholds are off"),
         pytest.param({"cpu_evict_be_satisfaction_upper_pct": None}, False, id="no satisfaction"),
         pytest.param({"cpu_evict_time_window_s": None}, True, id="a satisfaction, each second"),
-        pytest.param(
-            {
-                "cpu_evict_be_satisfaction_lower_pct": None,
-                "cpu_evict_threshold_pct": 80,
-                "evict_enabled_priority_threshold": 5_999,
-            },
-            True,
-            id="the node's use over a while",
-        ),
-        pytest.param(
-            {
-                "cpu_evict_be_satisfaction_lower_pct": None,
-                "cpu_evict_threshold_pct": 80,
-                "evict_enabled_priority_threshold": 5_999,
-                "cpu_evict_time_window_s": None,
-            },
-            False,
-            id="the node's use just now, which each sample says",
-        ),
+        pytest.param(BY_USE, True, id="the node's use over a while"),
+        pytest.param(BY_USE | {"cpu_evict_time_window_s": None}, False, id="its use just now, which each sample has"),
     ],
 )
 def test_which_policies_ask_for_it(threshold: dict, *, asks: bool) -> None:

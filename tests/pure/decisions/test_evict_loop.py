@@ -1,10 +1,18 @@
-"""The eviction loop: several features, one count of what is released."""
+"""The eviction loop: several features, one count of what is released; and the laws of both evictions."""
 
+from typing import Any
+
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from slacktide.streams.decisions.evict.evict_candidates import Amounts, EvictPod
-from slacktide.streams.decisions.evict.evict_tasks import EvictTask, Kind, Release, evict
-from testbed.evict_cases import be, evicted
+from slacktide.schemas.policy.strategies import ResourceThreshold
+from slacktide.schemas.sample import BeCpu, BeCpuWindow
+from slacktide.streams.decisions.evict import cpu_evict, memory_evict
+from slacktide.streams.decisions.evict.evict_candidates import Amounts, EvictPod, Order
+from slacktide.streams.decisions.evict.evict_tasks import Evictions, EvictTask, Kind, Release, evict
+from testbed.evict_cases import any_pods, be, distinct, evicted, gone, sold
 
 A, B, C, D = (be(name) for name in "abcd")
 OLD = be("old", already_evicted=True)
@@ -29,83 +37,67 @@ def each(amount: int, *pods: EvictPod, resource: str = "mem_bytes") -> list[tupl
     return [(pod, {resource: amount}) for pod in pods]
 
 
+MEM, BATCH, MID = "mem_bytes", "batch_mem_bytes", "mid_mem_bytes"
+
+
 @pytest.mark.parametrize(
-    ("target", "victims"),
+    ("tasks", "victims"),
     [
-        pytest.param(10, "a", id="one is just enough"),
-        pytest.param(11, "ab", id="one more where one byte is missing"),
-        pytest.param(20, "ab", id="two"),
-        pytest.param(99, "abc", id="all of them, if that is not enough"),
-        pytest.param(0, "", id="a target of 0 needs nobody"),
+        pytest.param([task({MEM: 10}, each(10, A, B, C))], "a", id="one is just enough"),
+        pytest.param([task({MEM: 11}, each(10, A, B, C))], "ab", id="one more where one byte is missing"),
+        pytest.param([task({MEM: 20}, each(10, A, B, C))], "ab", id="two"),
+        pytest.param([task({MEM: 99}, each(10, A, B, C))], "abc", id="all of them, if that is not enough"),
+        pytest.param([task({MEM: 0}, each(10, A, B, C))], "", id="a target of 0 needs nobody"),
+        # So best-effort pods without a metric: the one resource that they may free is missing.
+        pytest.param([task({MEM: 10}, [*each(0, A), *each(10, B, C)])], "ab", id="one known to free nothing goes too"),
+        pytest.param([task({MEM: 20}, each(10, A, OLD, B))], "a", id="one evicted before counts and goes no more"),
+        pytest.param([task({MEM: 10}, each(10, OLD, B))], "", id="and may be enough alone"),
+        pytest.param([task({MEM: 10}, each(10, A, OLD))], "a", id="but not before its turn"),
+        # Else every batch pod would go before the first mid pod that is needed.
+        pytest.param(
+            [task({BATCH: 5, MID: 15}, [*each(10, A, B, resource=BATCH), *each(10, C, D, resource=MID)])],
+            "acd",
+            id="a resource that is released claims nobody more",
+        ),
+        pytest.param(
+            [task({BATCH: 5}, [(A, {}), *each(9, B, resource=MID)])], "", id="one of nothing that is asked for stays"
+        ),
+        pytest.param(
+            [task({MEM: 10}, each(10, A)), task({MEM: 10}, each(10, B), kind="request")],
+            "ab",
+            id="used and requested are counted side by side",
+        ),
+        pytest.param(
+            [task({MEM: 10}, each(10, A)), task({BATCH: 10}, each(10, A, B, resource=BATCH), kind="request")],
+            "a",
+            id="a victim of one feature counts for the other kind too",
+        ),
+        pytest.param(
+            [task({MEM: 0}, each(100, A)), task({MEM: 20}, each(10, A, B), feature="G")],
+            "ab",
+            id="a feature that wants nothing counts nothing",
+        ),
+        pytest.param([task({MEM: 20}, each(10, be("a"), be("a")))], "aa", id="two pods of one name are two pods"),
     ],
 )
-def test_candidates_go_in_order_until_enough_is_released(target: int, victims: str) -> None:
-    assert evicted(evict([task({"mem_bytes": target}, each(10, A, B, C))])) == list(victims)
-
-
-def test_a_pod_that_is_known_to_free_nothing_goes_too() -> None:
-    """So best-effort pods without a metric: the one resource that they may free is missing."""
-    assert evicted(evict([task({"mem_bytes": 10}, [*each(0, A), *each(10, B, C)])])) == ["a", "b"]
-
-
-def test_a_pod_evicted_before_counts_and_is_no_victim_again() -> None:
-    assert evicted(evict([task({"mem_bytes": 20}, each(10, A, OLD, B))])) == ["a"]
-    assert evicted(evict([task({"mem_bytes": 10}, each(10, OLD, B))])) == []
-    assert evicted(evict([task({"mem_bytes": 10}, each(10, A, OLD))])) == ["a"]
-
-
-def test_a_resource_that_is_released_claims_no_further_victims() -> None:
-    """Else every batch pod would go before the first mid pod that is needed."""
-    batch, mid = {"resource": "batch_mem_bytes"}, {"resource": "mid_mem_bytes"}
-    both = task({"batch_mem_bytes": 5, "mid_mem_bytes": 15}, [*each(10, A, B, **batch), *each(10, C, D, **mid)])
-
-    assert evicted(evict([both])) == ["a", "c", "d"]
-
-
-def test_a_pod_of_nothing_that_is_asked_for_stays() -> None:
-    assert evicted(evict([task({"batch_mem_bytes": 5}, [(A, {}), *each(9, B, resource="mid_mem_bytes")])])) == []
+def test_candidates_go_in_order_until_enough_is_released(tasks: list[EvictTask], victims: str) -> None:
+    assert evicted(evict(tasks)) == list(victims)
 
 
 def test_what_one_feature_releases_the_next_need_not() -> None:
-    first, second = task({"mem_bytes": 10}, each(10, A)), task({"mem_bytes": 20}, each(10, A, B, C), feature="G")
+    first, second = task({MEM: 10}, each(10, A)), task({MEM: 20}, each(10, A, B, C), feature="G")
 
-    done = evict([first, second])
-
-    assert [(victim.pod, victim.feature) for victim in done.victims] == [(A, "F"), (B, "G")]
-
-
-def test_used_and_requested_are_counted_side_by_side() -> None:
-    used, requested = task({"mem_bytes": 10}, each(10, A)), task({"mem_bytes": 10}, each(10, B), kind="request")
-
-    assert evicted(evict([used, requested])) == ["a", "b"]
-
-
-def test_a_victim_of_one_feature_counts_for_the_other_kind_too() -> None:
-    used = task({"mem_bytes": 10}, each(10, A))
-    requested = task({"batch_mem_bytes": 10}, each(10, A, B, resource="batch_mem_bytes"), kind="request")
-
-    assert evicted(evict([used, requested])) == ["a"]
+    assert [(victim.pod, victim.feature) for victim in evict([first, second]).victims] == [(A, "F"), (B, "G")]
 
 
 def test_features_that_count_the_same_of_a_victim_count_it_once_and_the_larger() -> None:
-    first = task({"mem_bytes": 5}, [(A, {"mem_bytes": 7}), (B, {"mem_bytes": 2})])
-    second = task({"mem_bytes": 10}, [(A, {"mem_bytes": 3}), (B, {"mem_bytes": 4}), *each(9, C)], feature="G")
+    first = task({MEM: 5}, [(A, {MEM: 7}), (B, {MEM: 2})])
+    second = task({MEM: 10}, [(A, {MEM: 3}), (B, {MEM: 4}), *each(9, C)], feature="G")
 
     done = evict([first, second])
 
     assert evicted(done) == ["a", "b"]
     assert done.because[-1].terms["used_mem_released_bytes"] == 7 + 4
-
-
-def test_a_feature_that_wants_nothing_counts_nothing() -> None:
-    idle = task({"mem_bytes": 0}, each(100, A))
-    wanting = task({"mem_bytes": 20}, each(10, A, B), feature="G")
-
-    assert evicted(evict([idle, wanting])) == ["a", "b"]
-
-
-def test_two_pods_of_one_name_are_two_pods() -> None:
-    assert evicted(evict([task({"mem_bytes": 20}, each(10, be("a"), be("a")))])) == ["a", "a"]
 
 
 @pytest.mark.parametrize(
@@ -153,3 +145,151 @@ def test_the_outcome_sets_what_is_released_against_what_was_wanted(
 
     assert (outcome.of, outcome.bound) == ("evicted_pods", bound)
     assert list(outcome.terms.items()) == list(terms.items())
+
+
+FEATURES = {"cpu": cpu_evict.FEATURES, "mem": memory_evict.FEATURES}
+RULES = {"cpu": cpu_evict.cpu_evict, "mem": memory_evict.memory_evict}
+ALL = ResourceThreshold(
+    mem_evict_threshold_pct=80,
+    mem_evict_lower_pct=60,
+    mem_allocatable_evict_threshold_pct=80,
+    mem_allocatable_evict_lower_pct=50,
+    cpu_evict_be_satisfaction_lower_pct=40,
+    cpu_evict_be_satisfaction_upper_pct=50,
+    cpu_evict_threshold_pct=80,
+    cpu_evict_lower_pct=60,
+    cpu_allocatable_evict_threshold_pct=80,
+    cpu_allocatable_evict_lower_pct=50,
+    evict_enabled_priority_threshold=7000,
+    allocatable_evict_priority_threshold=7999,
+)
+
+
+def starved(request_milli: float) -> BeCpuWindow:
+    """A quarter of what was requested, in use; another quarter is to be released."""
+    be_cpu = BeCpu(usage_milli=request_milli, request_milli=request_milli, limit_milli=request_milli / 4)
+    return BeCpuWindow(average=be_cpu, current=be_cpu, samples=60, interval_s=1)
+
+
+def decided(
+    scarce: str,
+    pods: list[EvictPod],
+    turns: tuple[int, ...],
+    node: dict[str, Any],
+    *,
+    free_first: bool = False,
+    **policy: Any,
+) -> Evictions:
+    thresholds = msgspec.structs.replace(ALL, **policy)
+    return RULES[scarce](
+        cpu_evict.CpuEvictNode(**{"capacity": 100, "pods": pods} | node),
+        features=[FEATURES[scarce][at] for at in turns],
+        policy=thresholds,
+        order=Order(free_first=free_first, sub_priority=thresholds.sub_priority_enable),
+    )
+
+
+each_eviction = pytest.mark.parametrize("scarce", ["cpu", "mem"])
+pods_of_any_kind = any_pods(*FEATURES["cpu"], *FEATURES["mem"])
+turns = st.integers(0, 2)
+some_turns = st.lists(turns, unique=True).map(tuple)
+nodes = st.fixed_dictionaries(
+    {
+        "used": st.sampled_from([90, 101, 130, 180, 79, None]),
+        "allocatable": sold,
+        "be": st.sampled_from([160, 400, 10, 0]).map(starved),
+    }
+)
+
+
+@each_eviction
+@given(pods=pods_of_any_kind, turn=turns, node=nodes)
+def test_no_victim_too_many(scarce: str, pods: list[EvictPod], turn: int, node: dict) -> None:
+    """Victims go in the candidates' order, and without the last one something that is wanted is not released."""
+    done = decided(scarce, pods, (turn,), node)
+    (task,) = done.tasks
+    order = {pod: at for at, pod in enumerate(task.candidates)}
+    places = [order[victim.pod] for victim in done.victims]
+
+    assert places == sorted(places)
+    if not places:
+        return
+    last = done.victims[-1].pod
+    (resource,) = task.frees(last)
+    before = [pod for pod in task.candidates[: order[last]] if pod.already_evicted or order[pod] in places]
+    assert sum(task.frees(pod).get(resource, 0) for pod in before) < task.release.amounts[resource]
+
+
+@each_eviction
+@given(pods=pods_of_any_kind, enabled=some_turns, node=nodes, free_first=st.booleans(), sub=st.booleans())
+def test_who_is_never_a_victim(
+    scarce: str, pods: list[EvictPod], enabled: tuple[int, ...], node: dict, *, free_first: bool, sub: bool
+) -> None:
+    for victim in decided(scarce, pods, enabled, node, free_first=free_first, sub_priority_enable=sub).victims:
+        one = victim.pod
+        assert one.pod.phase in ("Running", "Pending")
+        assert not one.already_evicted
+        assert not one.spared
+        assert one.pod.eviction_features is None or victim.feature in one.pod.eviction_features
+        if victim.feature == FEATURES[scarce][0]:
+            assert one.pod.qos_label == "BE"
+        else:
+            assert one.pod.eviction_enabled
+            assert (one.pod.priority or 0) <= 7999
+
+
+def raised(scarce: str, turn: int, pct: int) -> dict[str, int | None]:
+    """The thresholds of a feature."""
+    if turn == 1:
+        return {f"{scarce}_allocatable_evict_threshold_pct": pct, f"{scarce}_allocatable_evict_lower_pct": -1}
+    if (scarce, turn) == ("cpu", 0):
+        return {"cpu_evict_be_usage_threshold_pct": pct}
+    return {f"{scarce}_evict_threshold_pct": pct, f"{scarce}_evict_lower_pct": None}
+
+
+@each_eviction
+@given(pods=pods_of_any_kind, turn=turns, node=nodes, pct=st.integers(0, 120))
+def test_raising_a_threshold_adds_no_victim(scarce: str, pods: list[EvictPod], turn: int, node: dict, pct: int) -> None:
+    lower, higher = (decided(scarce, pods, (turn,), node, **raised(scarce, turn, at)) for at in (pct, pct + 1))
+
+    assert {victim.pod for victim in higher.victims} <= {victim.pod for victim in lower.victims}
+
+
+@each_eviction
+@given(data=st.data(), pods=pods_of_any_kind, enabled=some_turns, node=nodes)
+def test_where_nothing_ties_the_order_of_the_pods_does_not_matter(
+    scarce: str, data: st.DataObject, pods: list[EvictPod], enabled: tuple[int, ...], node: dict
+) -> None:
+    pods = distinct(pods)
+    node |= {"capacity": 1000, "used": 1200}
+
+    shuffled = decided(scarce, data.draw(st.permutations(pods)), enabled, node)
+    as_given = decided(scarce, pods, enabled, node)
+
+    assert evicted(shuffled) == evicted(as_given)
+    assert shuffled.because == as_given.because
+
+
+@each_eviction
+@given(pods=pods_of_any_kind, enabled=some_turns, node=nodes)
+def test_asked_again_while_the_victims_are_still_there_it_finds_no_more(
+    scarce: str, pods: list[EvictPod], enabled: tuple[int, ...], node: dict
+) -> None:
+    first = decided(scarce, pods, enabled, node)
+
+    assert decided(scarce, gone(pods, first), enabled, node).victims == ()
+
+
+@each_eviction
+@given(pods=pods_of_any_kind, enabled=some_turns, node=nodes)
+def test_the_terms_end_in_the_amounts_to_release(
+    scarce: str, pods: list[EvictPod], enabled: tuple[int, ...], node: dict
+) -> None:
+    release = {"cpu": "release_milli", "mem": "release_bytes"}[scarce]
+    for task in decided(scarce, pods, enabled, node).tasks:
+        shown = {
+            because.of: because.terms[release]
+            for because in task.release.because
+            if task.release.amounts and release in because.terms
+        }
+        assert shown == {f"{task.feature}/{resource}": amount for resource, amount in task.release.amounts.items()}

@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slacktide.deploy.cli.calc.numa import GivenPod
 from slacktide.schemas.zones import Zone, ZoneDistance, ZoneResources
-from slacktide.streams.decisions.numa.filter import Lack
 from slacktide.streams.decisions.numa.placement import (
     NodeZonesView,
     Reservation,
     ZonedPod,
-    ZonesRefusal,
     view_of_zones,
     zoned,
+    zones_given,
     zones_refusal,
     zones_score,
+    zones_terms,
 )
+from slacktide.streams.decisions.numa.score import STRATEGIES, Strategy
 from slacktide.streams.decisions.numa.topology import Container, Kubelet, Pod
-from testbed.numa_nodes import GPU, REQUESTS, as_read, init, pod
+from testbed.numa_nodes import GPU, REQUESTS, init, pod
+from testbed.plain import plain
+from testbed.vectors import stated
 from testbed.zone_views import asks, record, view, zone
 
-LEAST = "LeastNUMANodes"
+LEAST: Strategy = "LeastNUMANodes"
+
+
+def judged(asked: dict[str, Any]) -> Any:
+    """What one pod finds on a node: by what it is refused, its score by each strategy, and the zones it would get."""
+    one = zoned(msgspec.convert(asked["pod"], GivenPod).pod("pod"))
+    node = view_of_zones(record(*msgspec.convert(asked["zones"], list[Zone]), **asked.get("said", {})))
+    assert one is not None
+    assert node is not None
+    held = [Reservation(*each) for each in asked.get("reserved", ())]
+    node = node.less(held, stale=asked.get("stale", False))
+    found = zones_given(one, node, LEAST)
+    scores = {strategy: zones_score(one, node, strategy) for strategy in STRATEGIES}
+    told = {"refusal": zones_refusal(one, node, LEAST), "scores": scores, "given": found}
+    return plain({**told, "terms": found and zones_terms(found)})
+
+
+@pytest.mark.parametrize(("asked", "expected"), list(stated("numa_placement")))
+def test_a_pod_finds_on_a_node_what_the_case_says(asked: dict, expected: dict) -> None:
+    assert json.loads(json.dumps(judged(asked))) == expected
 
 
 def refused(one: ZonedPod, node: NodeZonesView) -> str:
@@ -34,13 +59,10 @@ def refused(one: ZonedPod, node: NodeZonesView) -> str:
 
 
 ODD = {"cpu": 1_000}
-PARTS: dict[str, dict[str, Any]] = {
-    "an init container": {"inits": [init(ODD)]},
-    "a sidecar": {"inits": [init(ODD, sidecar=True)]},
-    "overhead": {"overhead": ODD},
-    "pod-level requests": {"pod_level": ODD},
-    "empty pod-level requests": {"pod_level": {}},
-}
+PARTS: list[dict[str, Any]] = [
+    *({"inits": [init(ODD)]}, {"inits": [init(ODD, sidecar=True)]}, {"overhead": ODD}),
+    *({"pod_level": ODD}, {"pod_level": {}}),
+]
 
 
 def test_only_guaranteed_pods_and_those_with_devices_need_zones() -> None:
@@ -53,14 +75,14 @@ def test_only_guaranteed_pods_and_those_with_devices_need_zones() -> None:
 
 def test_pods_are_answered_alike_where_their_requests_are() -> None:
     """By the order of resources no pod is another; by each part, and by a container's name, it is."""
-    plain = pod({"cpu": 2_000, "memory": 3})
-    keys = [zoned(pod({"cpu": 2_000, "memory": 3}, **part)) for part in ({}, *PARTS.values())]
+    usual = pod({"cpu": 2_000, "memory": 3})
+    keys = [zoned(pod({"cpu": 2_000, "memory": 3}, **part)) for part in ({}, *PARTS)]
     keys += [zoned(pod({"cpu": 2_000})), zoned(pod({"cpu": 2_000, "memory": 3}, {"cpu": 1}))]
     keys.append(zoned(Pod(qos="Guaranteed", containers=[Container(name="z", requests={"cpu": 2_000, "memory": 3})])))
     keys.append(zoned(pod({"cpu": 2_000, GPU: 1})))
     keys.append(zoned(pod({"cpu": 2_000, GPU: 1}, qos="Burstable")))
 
-    assert zoned(plain) == zoned(pod({"memory": 3, "cpu": 2_000})) == keys[0]
+    assert zoned(usual) == zoned(pod({"memory": 3, "cpu": 2_000})) == keys[0]
     assert len(set(keys)) == len(keys) == 11
 
 
@@ -136,99 +158,6 @@ def test_reservations_count_in_every_zone_and_leave_no_less_than_nothing() -> No
     assert [one.id for one in node.zones] == [0, 2, 5]
     assert [one.capacity for one in node.zones] == [one.capacity for one in node.recorded]
     assert (node.reservations, node.stale) == (tuple(held), True)
-
-
-@pytest.mark.parametrize(
-    ("policy", "reason"),
-    [
-        pytest.param("single-numa-node", "numa_no_zone:cpu", id="one zone for each container"),
-        pytest.param("restricted", "numa_restricted:cpu", id="as many as an empty node would need"),
-        pytest.param("best-effort", "", id="the kubelet admits it anyhow"),
-        pytest.param("none", "", id="the kubelet does not ask"),
-    ],
-)
-@pytest.mark.parametrize("read", [str, as_read], ids=["", "read"])
-def test_what_does_not_fit_is_refused_where_the_kubelet_would(policy: str, reason: str, read: Any) -> None:
-    policy = read(policy)
-    small = (zone(0, 8_000, 3_000), zone(1, 8_000, 3_000))
-
-    assert refused(asks(4_000), view(*small, policy=policy)) == reason
-    assert refused(asks(3_000), view(*small, policy=policy)) == ""
-    assert refused(asks(3_000), view(*small, policy=policy, stale=True)) == ("zones_stale" if reason else "")
-    assert refused(asks(3_000), view(policy=policy)) == ("zones_unread" if reason else "")
-    assert refused(asks(3_000), view(policy=policy, stale=True)) == ("zones_stale" if reason else "")
-
-
-def test_a_refusal_names_each_lack_with_what_the_record_has_there() -> None:
-    node = view(zone(0, 8_000, 2_000, mem=9), zone(4, 8_000, 5_000, mem=3), memory_static=True)
-
-    assert zones_refusal(asks(6_000, memory=10), node, LEAST) == ZonesRefusal(
-        "numa_no_zone:cpu+memory",
-        (Lack("cpu", "not_aligned", 6_000, 4, 5_000), Lack("memory", "not_aligned", 10, 0, 9)),
-        (5_000, 9),
-    )
-
-
-def test_a_device_that_no_zone_lists_has_no_best_zone() -> None:
-    """The managers are unknown, so that one zone has to list CPUs: none does."""
-    found = zones_refusal(asks(1_000), view(zone(3, None), cpu_static=None), LEAST)
-
-    assert found == ZonesRefusal("numa_no_zone:cpu", (Lack("cpu", "no_zone", 1_000),), (0,))
-
-
-def test_what_would_fit_without_reservations_is_refused_for_them() -> None:
-    node = view(zone(0, 8_000), zone(1, 8_000, 7_000), reserved=[3_000, 1_000])
-    found = zones_refusal(asks(6_000), node, LEAST)
-
-    assert found == ZonesRefusal(
-        "numa_over_reserved", (Lack("cpu", "not_aligned", 6_000, 0, 4_000),), (8_000,), node.reservations
-    )
-    assert refused(asks(4_000), node) == ""
-    assert zones_refusal(asks(9_000), node, LEAST) == ZonesRefusal(
-        "numa_no_zone:cpu", (Lack("cpu", "not_aligned", 9_000, 0, 4_000),), (8_000,)
-    )
-
-
-def test_what_a_node_has_as_a_whole_is_not_the_zones_to_judge() -> None:
-    """A device, storage, overhead or init container that no zone lists is never a lack here."""
-    other = {"example.com/fpga": 1}
-    node = view(zone(0, 8_000))
-    pods = [
-        pod({"cpu": 1_000, **other}), pod({"cpu": 1_000}, inits=[init(other)]), pod({"cpu": 1_000}, overhead=other),
-        pod({"cpu": 1_000}, pod_level={"cpu": 1_000, **other}),
-    ]  # fmt: skip
-    for one in pods:
-        for scope in ("container", "pod"):
-            found = zoned(one)
-            assert found is not None
-            for known in ({}, {"cpu_static": None}):
-                assert refused(found, view(zone(0, 8_000), scope=scope, **known)) == ""
-    assert refused(asks(9_000), node) == "numa_no_zone:cpu"
-
-
-@pytest.mark.parametrize(("strategy", "score"), [(LEAST, 94), ("LeastAllocated", 50), ("MostAllocated", 50)])
-def test_a_node_scores_by_its_zones_less_reservations(strategy: Any, score: int) -> None:
-    wide = view(zone(0, 8_000, mem=None), zone(1, 1_000, mem=None))
-    assert zones_score(asks(4_000), wide, strategy) == score
-    reserved = wide.less([Reservation("p", {"cpu": 3_000})], stale=False)
-    assert (
-        zones_score(asks(4_000), reserved, strategy) == {LEAST: 94, "LeastAllocated": 20, "MostAllocated": 80}[strategy]
-    )
-
-
-def test_scores_are_the_corrected_ones() -> None:
-    """By cores rounded up, as the reference counts, nothing of the zone would be left."""
-    assert zones_score(asks(200), view(zone(0, 500)), "LeastAllocated") == 60
-
-
-def test_nodes_that_take_no_pod_score_nothing_and_pods_that_are_not_pinned_have_no_score() -> None:
-    assert zones_score(asks(9_000), view(zone(0, 8_000)), "MostAllocated") == 0
-    assert zones_score(asks(9_000), view(zone(0, 8_000)), LEAST) == 0
-    assert zones_score(asks(1_000), view(zone(0, 8_000), stale=True), LEAST) == 0
-    assert zones_score(asks(1_000), view(), LEAST) == 0
-    burstable = zoned(pod({GPU: 1}, qos="Burstable"))
-    assert burstable is not None
-    assert zones_score(burstable, view(zone(0, 8_000, gpu=1)), LEAST) is None
 
 
 @given(REQUESTS, st.lists(st.integers(0, 8_000), min_size=1, max_size=3), st.lists(st.integers(0, 4_000), max_size=3))

@@ -1,46 +1,35 @@
-"""The simple ways to know what zones have left."""
+"""What zones have left once pods that were placed there are charged to them."""
 
-from slacktide.streams.decisions.numa.reservations import DiscardReserved, Passthrough, Topology, View, view_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.streams.decisions.numa.overreserve import OverReserve
+from slacktide.streams.decisions.numa.reservations import (
+    DiscardReserved,
+    Passthrough,
+    SeenPod,
+    Topology,
+    UntilSeen,
+    View,
+    view_of,
+)
 from slacktide.streams.decisions.numa.topology import Kubelet, NamedZone
-from testbed.numa_topologies import cpus, seen, topology
+from testbed.numa_nodes import pod
 
 
-def every_event(cache: Passthrough) -> None:
-    one = seen("a")
-    cache.reserve("n1", one)
-    cache.post_bind("n1", one)
-    cache.unreserve("n1", one)
-    cache.filter_failed("n1")
-    cache.pod_seen(one)
-    cache.pod_gone(one)
-    cache.resync()
+def topology(*cpus: int, uids: tuple[str, ...] = ()) -> Topology:
+    """Zones with so many millicores each."""
+    zones = [NamedZone(f"node-{at}", "Node", {"cpu": cpu}) for at, cpu in enumerate(cpus)]
+    return Topology(zones=zones, uids=uids)
 
 
-def test_passthrough_gives_what_the_node_reports() -> None:
-    cache = Passthrough({"n1": topology(8000, 4000)})
-    every_event(cache)
-
-    assert cpus(cache) == [8000, 4000]
-    cache.topology("n1", topology(2000))
-    assert cpus(cache) == [2000]
-    cache.topology_deleted("n1")
-    cache.topology_deleted("n1")
-    assert cache.view("n1") == View(fresh=True, zones=None)
-    assert (cache.generation, list(cache.dirty), list(cache.config_changed)) == (0, [], [])
+def seen(name: str, cpu: int = 6000) -> SeenPod:
+    return SeenPod("default", name, f"uid-{name}", "own", "n1", "Running", pod({"cpu": cpu}))
 
 
-def test_discard_reserved_uses_no_node_while_a_pod_is_reserved_there() -> None:
-    cache = DiscardReserved({"n1": topology(8000)})
-    cache.reserve("n1", seen("a"))
-    cache.reserve("n1", seen("a"))
-    cache.reserve("n1", seen("b"))
-
-    assert cache.view("n1") == View(fresh=False, zones=None)
-    cache.unreserve("n1", seen("a"))
-    assert not cache.view("n1").fresh
-    cache.post_bind("n1", seen("b"))
-    cache.post_bind("n2", seen("b"))
-    assert cpus(cache) == [8000]
+def cpus(cache: Passthrough) -> list[int]:
+    """What is available in each zone."""
+    return [zone["cpu"] for zone in (cache.view("n1").zones or {}).values()]
 
 
 def test_discard_reserved_needs_no_topology_to_reserve() -> None:
@@ -59,16 +48,41 @@ def test_each_reservation_is_taken_from_each_zone_and_never_more_than_there_is()
     assert view == View(fresh=True, zones={"node-0": {"cpu": 4000, "memory": 8}, "other": {"cpu": 0}})
 
 
-def test_an_attribute_has_the_first_value_of_its_name() -> None:
-    its = Topology(zones=[], attributes=[("scope", "pod"), ("policy", "restricted"), ("policy", "none")])
-
-    assert its.first("policy") == "restricted"
-    assert its.first("max") is None
-
-
-def test_an_object_holds_the_kubelets_settings_and_attributes() -> None:
-    twice = Topology(zones=[], policies=["RestrictedPodLevel"], attributes=[("a", "1"), ("a", "2")])
+def test_an_object_holds_the_kubelets_settings_and_the_first_value_of_each_attribute() -> None:
+    twice = Topology(zones=[], policies=["RestrictedPodLevel"], attributes=[("a", "1"), ("b", "2"), ("b", "3")])
 
     assert twice.kubelet() == Kubelet(policy="restricted", scope="pod")
-    assert twice.first("a") == "1"
-    assert twice.first("b") is None
+    assert [twice.first(name) for name in "abc"] == ["1", "2", None]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["reserve", "unreserve"]), st.sampled_from("abc"), st.integers(0, 9000))))
+def test_what_is_left_is_what_is_not_reserved_and_never_negative(events: list[tuple[str, str, int]]) -> None:
+    one, held = OverReserve({"n1": topology(8000, 3000)}, own_schedulers=["own"]), {}
+    for event, name, cpu in events:
+        getattr(one, event)("n1", seen(name, cpu))
+        held.pop(name, None)
+        if event == "reserve":
+            held[name] = cpu
+
+    assert cpus(one) == [max(0, free - sum(held.values())) for free in (8000, 3000)]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["reserve", "record", "gone"]), st.sampled_from("abcd"))))
+def test_until_it_is_seen_each_pod_counts_once_whatever_comes_first(events: list[tuple[str, str]]) -> None:
+    """The record counts the pods that it names; all others that are reserved are charged beside it."""
+    one, reserved, recorded = UntilSeen({"n1": topology(8000)}), set(), set()
+    for event, name in events:
+        pod = seen(name, 1000)
+        if event == "reserve":
+            one.reserve("n1", pod)
+            reserved.add(name)
+        elif event == "gone":
+            one.pod_gone(pod)
+            reserved.discard(name)
+        else:
+            recorded.add(name)
+            uids = tuple(f"uid-{each}" for each in recorded)
+            one.topology("n1", topology(8000 - 1000 * len(recorded), uids=uids))
+        reserved -= recorded
+
+    assert cpus(one) == [8000 - 1000 * len(reserved | recorded)]

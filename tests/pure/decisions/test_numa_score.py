@@ -1,73 +1,89 @@
-"""How well the zones of a node suit a pod."""
+"""Laws of what zones score for a pod: how full or even they would be, and how many it needs."""
 
-import pytest
+from itertools import combinations
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.numa.filter import Node
-from slacktide.streams.decisions.numa.score import STRATEGIES, Score, Strategy, numa_score
-from slacktide.streams.decisions.numa.topology import Kubelet, Pod, Zone
-from testbed.numa_nodes import init, nodes, pod, pods, zone
+from slacktide.streams.decisions.numa.policy_admit import covered
+from slacktide.streams.decisions.numa.score import (
+    STRATEGIES,
+    Allocation,
+    Needed,
+    Strategy,
+    least_numa,
+    numa_score,
+    request_score,
+)
+from slacktide.streams.decisions.numa.topology import Container, Kubelet, Pod, Step, Zone
+from testbed.numa_nodes import REQUESTS, nodes, pods, zone, zone_lists
 
-ZONES = [zone(0, 8000), zone(1, 4000)]
-
-
-def score(
-    one: Pod,
-    strategy: Strategy = "LeastAllocated",
-    zones: list[Zone] | None = ZONES,
-    *,
-    corrected: bool = False,
-    **kubelet: str,
-) -> Score:
-    settings = Kubelet(**({"policy": "single-numa-node"} | kubelet))
-    return numa_score(one, settings, zones, strategy, {}, corrected=corrected)
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_only_guaranteed_pods_are_scored_and_only_with_a_topology(strategy: Strategy) -> None:
-    burstable = score(pod({"cpu": 1000}, qos="Burstable"), strategy, None)
-    unknown = score(pod({"cpu": 1000}), strategy, None)
-
-    assert (burstable.score, burstable.because.bound) == (100, "not_guaranteed")
-    assert (unknown.score, unknown.because.bound) == (0, "no_topology")
-
-
-def test_least_numa_nodes_scores_under_every_policy_and_the_others_under_one() -> None:
-    one = pod({"cpu": 2000})
-    other = score(one, policy="restricted")
-
-    assert (other.score, other.because.bound) == (0, "other_policy")
-    assert score(one, "LeastNUMANodes", policy="none").score == 94
-    assert score(one).because.terms == {"total_score": 50, "request_count": 1, "score": 50}
-    assert score(one, "LeastNUMANodes").because.terms == {"max_zone_count": 8, "zone_count": 1, "score": 94}
-    assert score(one, "LeastNUMANodes").because.of == "score"
-
-
-def test_in_container_scope_the_mean_is_truncated_and_init_containers_count() -> None:
-    one = pod({"cpu": 2000}, {"cpu": 1000}, inits=[init({"cpu": 3000})])
-
-    assert score(one).score == (50 + 75 + 25) // 3
-    assert score(pod({"cpu": 2000}, {"cpu": 3000})).score == 37
-    assert score(one, scope="pod").score == 25
-    assert score(pod()).score == 0
-
-
-def test_corrected_a_pod_level_request_is_one_request() -> None:
-    one = pod({}, {}, pod_level={"cpu": 2000})
-
-    assert score(one).score == 0
-    assert score(one, corrected=True).score == 50
-    assert score(one, "LeastNUMANodes", corrected=True).score == 94
-
-
-def test_corrected_cpu_counts_in_millicores() -> None:
-    single = Kubelet(policy="single-numa-node")
-
-    assert numa_score(pod({"cpu": 200}), single, [zone(0, 500)], "LeastAllocated", {}).score == 0
-    assert score(pod({"cpu": 200}), zones=[zone(0, 500)], corrected=True).score == 60
+ALLOCATIONS = st.sampled_from(["LeastAllocated", "MostAllocated", "BalancedAllocation"])
 
 
 @given(pods(), nodes(), st.sampled_from(STRATEGIES))
 def test_corrected_scores_are_0_to_100(one: Pod, node: Node, strategy: Strategy) -> None:
     assert 0 <= numa_score(one, node.kubelet, node.zones, strategy, {}, corrected=True).score <= 100
+
+
+@given(request=REQUESTS, zones=zone_lists(), strategy=ALLOCATIONS, corrected=st.booleans())
+def test_scores_are_0_to_100_and_the_order_of_zones_decides_nothing(
+    request: dict[str, int], zones: list[Zone], strategy: Allocation, *, corrected: bool
+) -> None:
+    score = request_score(request, zones, strategy, {}, corrected=corrected)
+
+    assert 0 <= score <= 100
+    assert score == request_score(request, zones[::-1], strategy, {}, corrected=corrected)
+
+
+@given(st.integers(1, 8000), st.integers(1, 8000))
+def test_what_is_used_and_what_stays_free_are_100_together(asked: int, free: int) -> None:
+    if asked <= free:
+        both = ("LeastAllocated", "MostAllocated")
+        assert sum(request_score({"cpu": asked}, [zone(0, free)], one, {}, corrected=True) for one in both) in {99, 100}
+
+
+def test_without_being_asked_for_scores_are_the_references() -> None:
+    assert request_score({"cpu": 200}, [zone(0, 500)], "MostAllocated", {}) == 100
+    assert least_numa([Step("app", "a", {"cpu": 2})], [zone(0, 1), zone(1, 1)], Kubelet(max_zones=1)).score == -50
+    single = Kubelet(policy="single-numa-node")
+    alone = Pod(qos="Guaranteed", containers=[Container(name="a", requests={"cpu": 200})])
+    assert numa_score(alone, single, [zone(0, 500)], "LeastAllocated", {}).score == 0
+
+
+def needed(request: dict[str, int], zones: list[Zone]) -> Needed:
+    return least_numa([Step("app", "a", request)], zones, Kubelet(), corrected=True)
+
+
+def test_the_zones_given_stay_as_they_are() -> None:
+    zones = [zone(0, 4000)]
+    needed({"cpu": 1000}, zones)
+
+    assert zones == [zone(0, 4000)]
+
+
+@given(REQUESTS, zone_lists(smallest=1))
+def test_corrected_no_smaller_set_would_do(request: dict[str, int], zones: list[Zone]) -> None:
+    listed = {name for one in zones for name in one.available}
+    wanted = {name: amount for name, amount in request.items() if name in listed}
+    sizes = range(1, len(zones) + 1)
+    fitting = [
+        size
+        for size in sizes
+        if any(covered(wanted, [one.available for one in chosen]) for chosen in combinations(zones, size))
+    ]
+    answer = needed(request, zones)
+
+    assert 0 <= answer.score <= 100
+    if not wanted:
+        assert answer == Needed(100)
+    else:
+        assert answer.zone_count == min(fitting, default=0)
+
+
+@given(REQUESTS, zone_lists())
+def test_corrected_the_order_of_zones_decides_nothing_for_one_request(
+    request: dict[str, int], zones: list[Zone]
+) -> None:
+    assert needed(request, zones) == needed(request, zones[::-1])

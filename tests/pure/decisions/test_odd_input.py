@@ -6,7 +6,7 @@ from functools import cache
 from random import Random
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation
@@ -24,20 +24,9 @@ ODD = [
 
 @cache
 def cases(name: str) -> list[str]:
-    if name == "published_floor":
-        pod = {"namespace": "batch", "name": "a", "uid": "u", "phase": "Running", "requests": {"batch_cpu_milli": 5}}
-        return [
-            json.dumps({"name": "a", "input": {"figures": {"batch_cpu_milli": 7, "mid_cpu_milli": 1}, "pods": [pod]}})
-        ]
     if name == "numa_batch_zones":
         zones = [{"id": zone, "allocatable": {"cpu_milli": 8}, "available": {"cpu_milli": zone}} for zone in (0, 3)]
         return [json.dumps({"name": "a", "input": {"batch_cpu_milli": 7, "batch_memory_bytes": 1, "zones": zones}})]
-    if name == "cpu_pressure":
-        look = {"span_us": 100_000, "ls_cpu_us": 9_000, "be_cpu_us": 90_000, "idle_us": 0, "cpu_stall_us": 40_000}
-        gate = {"base_permille": 80, "pause_ms": 500}
-        return [
-            json.dumps({"name": "a", "input": {"node_capacity_cpu_milli": 1_000, "gate": gate, "looks": [look, look]}})
-        ]
     if name == "job_status":
         rules = [
             {"action": "FailIndex", "operator": "In", "values": [42]},
@@ -50,7 +39,9 @@ def cases(name: str) -> list[str]:
         events = [{"pod": pod}, {"observed_ms": 9, "spec": spec | success, "counted": {"completed_indexes": "0,2"}}]
         return [json.dumps({"name": "a", "input": {"spec": spec, "events": events}})]
     files = {"free_resource": "batch_resource"}
-    by_size = sorted(lines(files.get(name, name)), key=len)
+    small = '"name":"own/'  # cases of single facts have few fields
+    known = lines(files.get(name, name))
+    by_size = sorted([line for line in known if small not in line] or known, key=len)
     return by_size[: len(by_size) * 3 // 4 : max(1, len(by_size) // CASES)]
 
 
@@ -70,7 +61,7 @@ def disturbed(line: str, random: Random) -> dict:
         else:
             other, elsewhere = random.choice(there)
             parent[key] = copy.deepcopy(other[elsewhere] if change == "copy" else random.choice(ODD))
-    return {name: value for name, value in case.items() if name != "expected"}
+    return {name: case[name] for name in ("name", "input")}
 
 
 def places(value):
@@ -82,7 +73,6 @@ def places(value):
 
 
 @pytest.mark.parametrize("name", CALCULATIONS)
-@settings(max_examples=150, deadline=None)
 @given(random=st.randoms(use_true_random=True))
 def test_a_case_with_odd_values_is_computed_or_told_what_is_wrong(name: str, random: Random) -> None:
     case = disturbed(random.choice(cases(name)), random)
@@ -97,7 +87,6 @@ def test_a_case_with_odd_values_is_computed_or_told_what_is_wrong(name: str, ran
 
 
 @given(line=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
-@settings(max_examples=200)
 def test_a_line_that_is_no_case_is_told_apart(line: bytes) -> None:
     said = json.loads(calculation("pod_requests").answer(line).line)
 

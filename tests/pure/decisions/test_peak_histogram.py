@@ -1,7 +1,10 @@
 """Peaks of a usage in which old samples weigh less."""
 
+import json
 import math
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,12 +12,12 @@ from hypothesis import strategies as st
 from slacktide.schemas.forecast import PeakCheckpoint
 from slacktide.streams.decisions.prediction.peak_histogram import (
     CPU_BUCKETS,
-    EPSILON,
     MEM_BUCKETS,
     PERCENTILES,
-    YEAR_1_MS,
     PeakHistogram,
 )
+from testbed.plain import plain
+from testbed.vectors import stated
 
 HOUR_MS = 3_600_000
 HALF_LIFE_MS = 12 * HOUR_MS
@@ -27,9 +30,42 @@ hours = st.floats(0, 100).map(lambda hour: round(hour * HOUR_MS))
 samples = st.lists(st.tuples(cores, hours), min_size=1, max_size=30)
 
 
-def histogram(*added: tuple[float, int], buckets=CPU_BUCKETS) -> PeakHistogram:
+def told(given: dict[str, Any]) -> Any:
+    """All that a histogram holds once samples were added, each with its time and perhaps its weight."""
+    buckets, half_life_ms = MEM_BUCKETS if given.get("memory") else CPU_BUCKETS, given["half_life_ms"]
+    one: PeakHistogram | None = PeakHistogram(buckets=buckets, half_life_ms=half_life_ms)
+    if "load" in given:
+        kept = msgspec.convert(given["load"], PeakCheckpoint | None, strict=False)
+        one = PeakHistogram.restored(kept, buckets, half_life_ms=half_life_ms)
+    if one is None:
+        return "refused"
+    for value, at_ms, *weight in given.get("added", ()):
+        one.add(value, at_ms=at_ms, **({"weight": weight[0]} if weight else {}))
+    return plain({
+        **{name: getattr(one, name) for name in ("empty", "low", "high", "total", "reference_ms")},
+        "weights": {bucket: weight for bucket, weight in enumerate(weights(one)) if weight},
+        "peaks": {str(share): one.peak(share) for share in (0.0, 0.5, 0.9, 0.91, 0.95, 1.0)},
+        "checkpoint": one.checkpoint(),
+    })  # fmt: skip
+
+
+def rounded(text: str) -> float:
+    """The last digits of a power may be those of the machine."""
+    return float(f"{float(text):.12g}")
+
+
+@pytest.mark.parametrize(("asked", "expected"), list(stated("peak_histogram")))
+def test_a_histogram_holds_what_the_case_says(asked: dict, expected: Any) -> None:
+    assert json.loads(json.dumps(told(asked)), parse_float=rounded) == expected
+
+
+def test_a_checkpoint_with_a_bucket_below_the_first_is_refused() -> None:
+    assert restored(PeakCheckpoint(reference_ms=0, total_weight=1.0, bucket_weights={-1: 1, 3: 1})) is None
+
+
+def histogram(*added: tuple[float, int]) -> PeakHistogram:
     """Of samples, each a value and how long after the first moment it was taken."""
-    new = PeakHistogram(buckets=buckets, half_life_ms=HALF_LIFE_MS)
+    new = PeakHistogram(buckets=CPU_BUCKETS, half_life_ms=HALF_LIFE_MS)
     for value, after_ms in added:
         new.add(value, at_ms=AT_MS + after_ms)
     return new
@@ -74,215 +110,6 @@ def test_a_larger_usage_is_in_no_lower_bucket(buckets, values) -> None:
 
     assert found == sorted(found)
     assert set(found) <= set(range(buckets.count))
-
-
-def test_without_a_sample_there_is_no_peak() -> None:
-    new = histogram()
-
-    assert new.empty
-    assert set(peaks(new).values()) == {0}
-    assert (new.peak(0.95).bound, new.peak(0.95).terms) == ("empty", {"total_weight": 0.0})
-    assert new.checkpoint() == PeakCheckpoint(reference_ms=YEAR_1_MS, total_weight=0.0, bucket_weights={})
-
-
-@pytest.mark.parametrize(
-    ("value", "peak"),
-    [
-        pytest.param(0.0, 25, id="idle reads as the end of the first bucket"),
-        pytest.param(0.0249, 25, id="so does what is within it"),
-        pytest.param(2.0, 2_001, id="a usage reads as the end of its bucket"),
-    ],
-)
-def test_one_sample_is_every_percentile(value, peak) -> None:
-    assert set(peaks(histogram((value, 0))).values()) == {peak}
-
-
-def test_above_the_top_the_start_of_the_last_bucket_is_taken() -> None:
-    peak = histogram((1e6, 0)).peak(1.0)
-
-    assert peak.bound == "last_bucket"
-    assert peak.amount == int(CPU_BUCKETS.start(157) * 1000)
-
-
-def test_the_terms_are_the_arithmetic() -> None:
-    new = histogram(*[(0.1, 0)] * 9, (3.0, 0))
-
-    peak = new.peak(0.9)
-    assert (peak.bound, peak.terms) == (
-        "bucket",
-        {"total_weight": 10.0, "threshold_weight": 9.0, "bucket": 3, "peak_milli": 107},
-    )
-    assert new.peak(0.91).terms["bucket"] == CPU_BUCKETS.bucket_of(3.0)
-    assert list(histogram((1.0, 0), buckets=MEM_BUCKETS).peak(0.5).terms)[-1] == "peak_bytes"
-
-
-def test_a_sample_weighs_twice_as_much_as_one_a_half_life_older() -> None:
-    new = histogram((1.0, 0), (2.0, HALF_LIFE_MS), (3.0, -HALF_LIFE_MS))
-
-    assert [new.weight(CPU_BUCKETS.bucket_of(value)) for value in (3.0, 1.0, 2.0)] == [0.5, 1.0, 2.0]
-    assert new.total == 3.5
-
-
-def test_a_sample_too_old_to_count_is_in_the_whole_weight_alone() -> None:
-    new = histogram((1.0, 0), (30.0, -14 * HALF_LIFE_MS))
-
-    assert new.peak(1.0).amount == histogram((1.0, 0)).peak(1.0).amount
-    assert new.total == 1.0 + 2.0**-14
-
-
-def test_many_light_samples_count_together() -> None:
-    light = (30.0, -14 * HALF_LIFE_MS)
-
-    assert histogram((1.0, 0), light).high == CPU_BUCKETS.bucket_of(1.0)
-    assert histogram((1.0, 0), light, light).high == CPU_BUCKETS.bucket_of(30.0)
-
-
-@pytest.mark.parametrize(
-    ("after_ms", "reference_ms"),
-    [
-        pytest.param(0, 0, id="on a half-life"),
-        pytest.param(HALF_LIFE_MS // 2 - 1, 0, id="just below half of one"),
-        pytest.param(HALF_LIFE_MS // 2, HALF_LIFE_MS, id="half of one rounds up"),
-    ],
-)
-def test_the_reference_is_the_half_life_nearest_to_the_first_sample(after_ms, reference_ms) -> None:
-    assert histogram((1.0, after_ms)).reference_ms == AT_MS + reference_ms
-
-
-def test_half_lives_count_from_year_1() -> None:
-    new = PeakHistogram(buckets=CPU_BUCKETS, half_life_ms=7 * HOUR_MS)
-    new.add(1.0, at_ms=AT_MS)
-
-    assert (new.reference_ms - YEAR_1_MS) % (7 * HOUR_MS) == 0
-    assert new.reference_ms % (7 * HOUR_MS) != 0
-    assert abs(new.reference_ms - AT_MS) <= 7 * HOUR_MS // 2
-
-
-def test_after_100_half_lives_the_reference_moves_and_what_was_there_is_forgotten() -> None:
-    kept = histogram((9.0, 0), (1.0, 100 * HALF_LIFE_MS))
-    moved = histogram((9.0, 0), (1.0, 100 * HALF_LIFE_MS + 1))
-
-    assert (kept.reference_ms, kept.total) == (AT_MS, 1.0 + 2.0**100)
-    assert moved.reference_ms == AT_MS + 100 * HALF_LIFE_MS
-    assert moved.total == pytest.approx(1.0)
-    assert (kept.low, kept.high) == (CPU_BUCKETS.bucket_of(1.0), CPU_BUCKETS.bucket_of(9.0))
-    assert moved.low == moved.high == CPU_BUCKETS.bucket_of(1.0)
-
-
-def test_a_move_keeps_what_still_weighs_and_narrows_to_it() -> None:
-    new = histogram((1.0, 0), *[(value, 99 * HALF_LIFE_MS) for value in (2.0, 3.0)], (20.0, 0))
-    new.add(2.5, at_ms=AT_MS + 101 * HALF_LIFE_MS)
-
-    assert (new.low, new.high) == (CPU_BUCKETS.bucket_of(2.0), CPU_BUCKETS.bucket_of(3.0))
-    assert [new.weight(CPU_BUCKETS.bucket_of(value)) for value in (2.0, 2.5, 3.0)] == [0.25, 1.0, 0.25]
-    assert new.weight(CPU_BUCKETS.bucket_of(20.0)) == 2.0**-101
-    assert new.total == 1.5
-
-
-def test_a_bucket_counts_from_just_its_smallest_weight_on() -> None:
-    new = histogram()
-    for value in (1.0, 9.0):
-        new.add(value, at_ms=AT_MS, weight=EPSILON)
-    assert not new.empty
-    assert (new.low, new.high) == (CPU_BUCKETS.bucket_of(1.0), CPU_BUCKETS.bucket_of(9.0))
-
-
-def test_a_move_keeps_what_has_just_the_smallest_weight() -> None:
-    new = histogram()
-    for value in (1.0, 9.0):
-        new.add(value, at_ms=AT_MS, weight=EPSILON * 2.0**101)
-    new.add(5.0, at_ms=AT_MS + 101 * HALF_LIFE_MS, weight=0.0)
-
-    assert (new.low, new.high) == (CPU_BUCKETS.bucket_of(1.0), CPU_BUCKETS.bucket_of(9.0))
-    assert new.weight(new.low) == new.weight(new.high) == EPSILON
-
-
-@pytest.mark.parametrize(("quarters", "halvings"), [(0, 101), (1, 101), (2, 100), (3, 100)])
-def test_a_move_from_between_two_half_lives_scales_by_the_nearest_power(quarters, halvings) -> None:
-    """A reference that was loaded may lie anywhere. From just between, it is the smaller power."""
-    reference_ms = AT_MS + quarters * HALF_LIFE_MS // 4
-    new = restored(PeakCheckpoint(reference_ms=reference_ms, total_weight=2.0**100, bucket_weights={3: 1}))
-    assert new is not None
-    new.add(5.0, at_ms=AT_MS + 101 * HALF_LIFE_MS, weight=0.0)
-
-    assert new.total == 2.0 ** (100 - halvings)
-
-
-def test_a_histogram_of_which_nothing_is_left_is_empty() -> None:
-    new = histogram((1.0, 0))
-    new.add(2.0, at_ms=AT_MS + 2_000 * HALF_LIFE_MS, weight=0.0)
-
-    assert new.empty
-    assert (new.low, new.high, new.total) == (157, 0, 0.0)
-
-
-def test_a_checkpoint_holds_the_shape_in_10_000ths_of_the_heaviest_bucket() -> None:
-    new = histogram(*[(0.1, 0)] * 4, (3.0, 0), (5.0, -15 * HALF_LIFE_MS))
-
-    assert new.checkpoint() == PeakCheckpoint(
-        reference_ms=AT_MS,
-        total_weight=5.0 + 2.0**-15,
-        bucket_weights={3: 10_000, CPU_BUCKETS.bucket_of(3.0): 2_500},
-    )
-
-
-@pytest.mark.parametrize(
-    ("light", "kept"),
-    [pytest.param(2, {0: 10_000, 157: 1}, id="half rounds up"), pytest.param(1, {0: 10_000}, id="less is forgotten")],
-)
-def test_a_bucket_below_a_20_000th_of_the_heaviest_is_forgotten(light, kept) -> None:
-    new = histogram()
-    new.add(0.0, at_ms=AT_MS, weight=40_000.0)
-    new.add(1e6, at_ms=AT_MS, weight=float(light))
-
-    assert new.checkpoint().bucket_weights == kept
-
-
-def test_a_checkpoint_spreads_the_whole_weight_over_what_was_kept() -> None:
-    new = restored(PeakCheckpoint(reference_ms=AT_MS, total_weight=6.0, bucket_weights={3: 10_000, 7: 20_000}))
-
-    assert new is not None
-    assert (new.weight(3), new.weight(7), new.total, new.reference_ms) == (2.0, 4.0, 6.0, AT_MS)
-    assert (new.low, new.high, new.empty) == (3, 7, False)
-
-
-def test_a_checkpoint_may_list_its_buckets_in_any_order() -> None:
-    """As Go writes them: by their text, 10 before 9."""
-    new = restored(PeakCheckpoint(reference_ms=AT_MS, total_weight=6.0, bucket_weights={10: 1, 100: 2, 9: 3}))
-
-    assert new is not None
-    assert [new.weight(bucket) for bucket in (9, 10, 100)] == [3.0, 1.0, 2.0]
-    assert (new.low, new.high, new.empty) == (9, 100, False)
-
-
-@pytest.mark.parametrize("shape", [{}, {3: 0}, {0: 0, 157: 0}])
-def test_a_checkpoint_without_weights_keeps_the_reference_alone(shape) -> None:
-    new = restored(PeakCheckpoint(reference_ms=AT_MS, total_weight=6.0, bucket_weights=shape))
-
-    assert new is not None
-    assert (new.reference_ms, new.total, new.empty, new.low, new.high) == (AT_MS, 0.0, True, 157, 0)
-
-
-@pytest.mark.parametrize(
-    "refused",
-    [
-        pytest.param(None, id="none"),
-        pytest.param(PeakCheckpoint(reference_ms=0, total_weight=-0.1, bucket_weights={3: 1}), id="negative weight"),
-        pytest.param(PeakCheckpoint(reference_ms=0, total_weight=1.0, bucket_weights={3: 1, 158: 1}), id="too high"),
-        pytest.param(PeakCheckpoint(reference_ms=0, total_weight=1.0, bucket_weights={-1: 1, 3: 1}), id="too low"),
-    ],
-)
-def test_a_checkpoint_that_cannot_be_is_refused(refused) -> None:
-    assert restored(refused) is None
-    assert restored(PeakCheckpoint(reference_ms=0, total_weight=0.0, bucket_weights={0: 1, 157: 1})) is not None
-
-
-@pytest.mark.parametrize("total", [0.0, 5e-324, 1e-310])
-def test_weights_too_small_to_compare_are_no_shape(total) -> None:
-    new = restored(PeakCheckpoint(reference_ms=AT_MS, total_weight=total, bucket_weights={3: 1}))
-
-    assert new is not None
-    assert new.checkpoint().bucket_weights == {}
 
 
 @given(samples)

@@ -4,11 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.queue.assign import Assignment, Cluster, Fungibility, Group, PodSet, assign
+from slacktide.streams.decisions.queue import assign as rules
+from slacktide.streams.decisions.queue.assign import (
+    Assignment,
+    Cluster,
+    Fungibility,
+    Group,
+    PodSet,
+    assign,
+    exceeds_max_quota,
+)
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavor, NodeNeeds, Taint, matches
 from slacktide.streams.decisions.queue.job import Toleration
-from slacktide.streams.decisions.queue.preempt import Preemption
+from slacktide.streams.decisions.queue.preempt import Holder, Preemption, targets
 from slacktide.streams.decisions.queue.queue_order import Queued
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, quota_tree
+from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
 from testbed.queue_worlds import worlds
 
 POD_SETS = st.lists(
@@ -46,6 +57,55 @@ def test_a_workload_starts_with_all_its_pods_or_no_fewer_than_its_minimum(world,
     for one, asked in zip(done.pod_sets, pod_sets, strict=False):
         assert (asked.pods if asked.min_pods is None else asked.min_pods) <= one.pods <= asked.pods
         assert one.pods == asked.pods or done.works
+
+
+CPU = FlavorResource("f", "cpu")
+
+
+def full(*used: int, **changed) -> Cluster:
+    """A ClusterQueue whose workloads hold these, all of its CPUs."""
+    node = quota_tree([NodeSpec("a", quotas={CPU: Quota(sum(used))})]).queues["a"]
+    held = [Holder(Queued(f"h{at}", 0, 0), node, frozenset({CPU}), {CPU: each}, 0) for at, each in enumerate(used)]
+    groups, usage = (Group(frozenset({"cpu"}), ("f",)),), QuotaUsage({node: {CPU: sum(used)}})
+    return Cluster(node, groups, {}, Fungibility(), Preemption("LowerPriority"), held, usage)._replace(**changed)
+
+
+def asks(cpu: int) -> list[PodSet]:
+    return [PodSet("main", 1, None, {"cpu": cpu}, NodeNeeds())]
+
+
+def test_what_fits_only_while_nobody_else_uses_it_does_not_exceed_the_quota() -> None:
+    own, held = Queued("w", 0, 0), full(4)
+    assert not assign(own, asks(4), held).works
+    assert not exceeds_max_quota(own, [asks(4)[0]._replace(last_tried={"cpu": 0})], held)
+    assert exceeds_max_quota(own, asks(5), held)
+
+
+@pytest.mark.parametrize(
+    ("changed", "victim"),
+    [({}, "h0"), ({"corrected": True}, "h0"), ({"corrected": True, "chosen_before": {"h1": "x"}}, "h1")],
+)
+def test_a_corrected_choice_keeps_that_of_the_cycle_before(changed, victim) -> None:
+    done = assign(Queued("w", 1, 0), asks(2), full(2, 2, **changed))
+    assert [one.holder.queued.uid for one in done.targets] == [victim]
+
+
+@pytest.mark.parametrize("compares", [True, False])
+def test_whom_a_corrected_choice_saved_is_counted_only_where_it_is_asked_for(compares) -> None:
+    held = full(1, 1, 2, 4, corrected=True, compares=compares)
+    assert assign(Queued("w", 1, 0), asks(6), held).targets_saved_count == compares
+
+
+def test_victims_of_the_same_request_are_searched_once(monkeypatch) -> None:
+    searched: list[object] = []
+
+    def counted(preemptor, *given):
+        searched.append(preemptor.request)
+        return targets(preemptor, *given)
+
+    monkeypatch.setattr(rules, "targets", counted)
+    assert assign(Queued("w", 1, 0), asks(2), full(4)).works
+    assert searched == [{CPU: 2}]
 
 
 def test_a_taint_keeps_pods_away_unless_it_is_only_preferred() -> None:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.pod_resources import Container, Needs
 from slacktide.streams.decisions.queue.job import (
     COMPLETIONS_EQUAL_PARALLELISM,
@@ -142,13 +141,3 @@ def test_a_running_job_keeps_its_own_and_goes_to_nodes_of_its_flavors(job, admis
     assert running.node_selector.items() >= job.node_selector.items()
     assert running.node_selector.keys() >= {key for flavor in admission.flavors for key in flavor.node_labels}
     assert running.tolerations[: len(job.tolerations)] == job.tolerations
-
-
-def test_a_flavor_that_is_not_there_is_refused_with_what_is_accepted() -> None:
-    case = (
-        b'{"name": "a", "input": {"flavors": [{"name": "f"}], "job": {}, "admission": {"workload_name": "w", '
-        b'"cluster_queue": "q", "local_queue": "l", "count": 1, "flavors": {"cpu_milli": "g"}}}}'
-    )
-    answered = Calculation("queue_job_start").answer(case)
-
-    assert b"input.admission.flavors: g: accepted: f" in answered.line

@@ -1,12 +1,12 @@
 """Which workload of a ClusterQueue is next."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.queue.queue_order import (
     Condition,
     Queued,
-    RequeuingTimestamp,
     place,
     queue_time_s,
 )
@@ -35,28 +35,21 @@ def test_a_higher_priority_goes_first_whatever_the_times(first, second) -> None:
         assert place(first) < place(second)
 
 
-def test_only_some_evictions_set_a_workload_back() -> None:
-    def since(reason: str, requeuing: RequeuingTimestamp, *, status: bool = True) -> int:
-        return queue_time_s(Queued("a", None, 1, Condition(reason, 9, status)), requeuing)
-
-    assert since("PodsReadyTimeout", "Eviction") == 9
-    assert since("PodsReadyTimeout", "Creation") == 1
-    assert since("AdmissionCheck", "Creation") == 9
-    assert since("Preempted", "Eviction") == 1
-    assert since("AdmissionCheck", "Eviction", status=False) == 1
-
-
 def test_a_condition_holds_unless_it_is_stated_otherwise() -> None:
     assert Condition("Preempted", 0).status
     assert place(Queued("a", 3, 5)) == (-3, 5, "a")
 
 
-def test_only_two_reasons_change_the_time_that_a_workload_waits_from() -> None:
-    for reason, requeuing, at_s in (
-        ("AdmissionCheck", "Creation", 9),
-        ("Aardvark", "Eviction", 1),
-        ("PodsReadyTimeout", "Eviction", 9),
-        ("PodsReadyTimeout", "Creation", 1),
-        ("Preempted", "Eviction", 1),
-    ):
-        assert queue_time_s(Queued("a", 0, 1, Condition(reason, 9)), requeuing) == at_s
+@pytest.mark.parametrize(
+    ("reason", "requeuing", "status", "since_s"),
+    [
+        ("PodsReadyTimeout", "Eviction", True, 9),
+        ("PodsReadyTimeout", "Creation", True, 1),
+        ("AdmissionCheck", "Creation", True, 9),
+        ("AdmissionCheck", "Eviction", False, 1),
+        ("Preempted", "Eviction", True, 1),
+        ("Aardvark", "Eviction", True, 1),
+    ],
+)
+def test_only_two_evictions_set_a_workload_back(reason, requeuing, status, since_s) -> None:
+    assert queue_time_s(Queued("a", None, 1, Condition(reason, 9, status)), requeuing) == since_s

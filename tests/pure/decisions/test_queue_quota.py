@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.streams.decisions.queue.quota_tree import (
     AMOUNT_MIN,
     UNLIMITED,
@@ -135,37 +134,6 @@ def test_a_chain_of_thousands_of_cohorts_is_a_tree_like_any_other() -> None:
 
     assert tree.cohorts["c0"].height == 3_000
     assert QuotaUsage().available(tree.queues["q"], CPU) == 5
-
-
-@pytest.mark.parametrize(
-    ("given_input", "error"),
-    [
-        (
-            '{"cohorts": [{"name": "a", "parent": "a"}], "cluster_queues": []}',
-            "input.cohorts[0].parent: a: accepted: a parent that is not a descendant of the cohort",
-        ),
-        (
-            '{"cluster_queues": [{"name": "a"}, {"name": "a"}]}',
-            "input.cluster_queues[1].name: a: accepted: a unique name",
-        ),
-        (
-            '{"cluster_queues": [{"name": "a", "fair_weight": "-1"}]}',
-            "input.cluster_queues[0].fair_weight: -1: accepted: a decimal number from 0 to 1000000000, as text",
-        ),
-        (
-            '{"cluster_queues": [{"name": "a"}], "probes": [{"cluster_queue": "b", "flavor": "f", "resource": "r"}]}',
-            "input.probes[0].cluster_queue: b: accepted: a",
-        ),
-        (
-            '{"cluster_queues": [{"name": "a"}], "probes": [{"cluster_queue": "a", "flavor": "f", "resource": "cpu"}]}',
-            "input.probes[0].resource: cpu: accepted: cpu_milli, pods, or the name of another resource",
-        ),
-    ],
-)
-def test_what_cannot_be_a_tree_is_refused_with_path_value_and_what_is_accepted(given_input: str, error: str) -> None:
-    answered = Calculation("queue_quota").answer('{"name": "a", "input": ' + given_input + "}")
-
-    assert error in answered.line.decode()
 
 
 def test_the_largest_and_smallest_amount_are_those_of_64_bits() -> None:

@@ -3,7 +3,6 @@
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.streams.decisions.queue.preempt import (
     Holder,
     Preemption,
@@ -121,14 +120,6 @@ def test_without_policies_nobody_is_preempted(cluster) -> None:
     preemptor, holders, usage = cluster
 
     assert candidates(preemptor, Preemption(), holders, usage) == []
-
-
-def test_a_workload_of_a_queue_that_is_not_there_is_refused() -> None:
-    workload = b'{"name": "w", "cluster_queue": "q"}'
-    case = b'{"name": "a", "input": {"cluster_queues": [], "needs": [], "workload": ' + workload + b"}}"
-
-    error = b"input.workload.cluster_queue: q: accepted: nothing, because none is defined"
-    assert error in Calculation("queue_preempt").answer(case).line
 
 
 @given(clusters(), PREEMPTION)

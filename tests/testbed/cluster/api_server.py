@@ -18,7 +18,8 @@ from typing import Any
 
 from testbed.brokers import free_port
 from testbed.hosts import HERE, Host
-from testbed.rungs import cluster_program
+from testbed.reaching import needs
+from testbed.rungs import built_program
 
 from .pki import Pki
 from .programs import Program
@@ -45,8 +46,6 @@ class KubectlError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A ServiceAccount with a token of its own."""
-
     namespace: str
     name: str
     token: str
@@ -54,10 +53,10 @@ class Account:
 
 
 def flagged(flags: Mapping[str, str]) -> list[str]:
-    """Flags as a command line has them."""
     return [f"--{name}={value}" for name, value in flags.items()]
 
 
+@needs("cluster")
 class ApiServer:
     """A cluster of etcd and kube-apiserver in a folder: ``.url``, ``.ca``, ``.kubeconfig`` (the admin's)."""
 
@@ -65,14 +64,7 @@ class ApiServer:
     API_FLAGS: Mapping[str, str] = {"disable-admission-plugins": "ServiceAccount"}
 
     def __init__(self, folder: Path, host: Host = HERE, asking: Host = HERE) -> None:
-        """Make one that is not started yet.
-
-        Args:
-            folder: for its data and its output.
-            host: where it runs.
-            asking: from where the test asks it.
-
-        """
+        """Not started yet; the test asks it from the host ``asking``."""
         self.folder = folder
         self._host, self._asking = host, asking
         self.pki = Pki(folder / "pki")
@@ -110,10 +102,9 @@ class ApiServer:
         peers = {"listen-peer-urls": peer, "initial-advertise-peer-urls": peer, "initial-cluster": f"default={peer}"}
         flags = {"data-dir": str(self.folder / "etcd"), **urls, **peers}
         # The data is a throw-away, so etcd need not wait for the disk.
-        return [str(cluster_program("etcd")), "--unsafe-no-fsync", *flagged(flags)]
+        return [str(built_program("etcd")), "--unsafe-no-fsync", *flagged(flags)]
 
     def api_command(self) -> list[str]:
-        """kube-apiserver's command line."""
         names = f"IP:{self._host.address},DNS:localhost,DNS:kubernetes.default.svc,IP:{self.service_ip}"
         crt, key = self.pki.certificate("apiserver", "/CN=kube-apiserver", names)
         flags = {
@@ -132,10 +123,9 @@ class ApiServer:
             "service-account-key-file": str(self.pki.sa_pub),
             "service-account-signing-key-file": str(self.pki.sa_key),
         }
-        return [str(cluster_program("kube-apiserver")), *flagged(flags)]
+        return [str(built_program("kube-apiserver")), *flagged(flags)]
 
     def ready(self) -> bool:
-        """Whether all that the API server starts with is done."""
         with contextlib.suppress(OSError):
             return self._send("GET", "/readyz", None, {}, None)[0] == 200
         return False
@@ -161,18 +151,12 @@ class ApiServer:
                 answer = connection.getresponse()
                 return answer.status, answer.read()
 
-        answered: tuple[int, bytes] = self._asking.inside(ask)
-        return answered
+        return self._asking.inside(ask)
 
     def request(
         self, method: str, path: str, body: Json | None = None, *, token: str | None = None, kind: str = ""
     ) -> Json:
-        """Ask the API as the admin, or as whose token it is; ``kind`` is the content type.
-
-        Raises:
-            RefusedError: the answer is not 2xx.
-
-        """
+        """Ask the API as the admin, or as whose token it is; ``kind`` is the content type."""
         kind = kind or (MERGE if method == "PATCH" else "application/json")
         raw = None if body is None else json.dumps(body).encode()
         status, answer = self._send(method, path, raw, {"Content-Type": kind, "Accept": "application/json"}, token)
@@ -185,11 +169,9 @@ class ApiServer:
         return told
 
     def get(self, path: str) -> Json:
-        """One object, or a list of them, as the admin."""
         return self.request("GET", path)
 
     def exists(self, path: str) -> bool:
-        """Whether there is such an object."""
         try:
             self.get(path)
         except RefusedError as refused:
@@ -203,11 +185,9 @@ class ApiServer:
         return self._send("GET", path, None, {}, None)[1].decode()
 
     def post(self, path: str, body: Json) -> Json:
-        """Create an object, as the admin."""
         return self.request("POST", path, body)
 
     def patch(self, path: str, body: Json) -> Json:
-        """Merge into an object (or its ``/status``), as the admin."""
         return self.request("PATCH", path, body)
 
     def delete(self, path: str) -> Json:
@@ -223,12 +203,7 @@ class ApiServer:
         return str(ready[0]["lastHeartbeatTime"]) if ready else ""
 
     def wait(self, until: Callable[[], object], what: str, within_s: float = WAIT_S) -> None:
-        """Look until it is so.
-
-        Raises:
-            TimeoutError: it was not in time; names what was waited for.
-
-        """
+        """Look until it is so."""
         until_s = time.monotonic() + within_s
         while not until():
             if time.monotonic() > until_s:
@@ -236,13 +211,8 @@ class ApiServer:
             time.sleep(0.1)
 
     def kubectl(self, *args: str, given: str | None = None, config: Path | None = None) -> str:
-        """Run kubectl (as the admin unless ``config`` says who), and return what it printed.
-
-        Raises:
-            KubectlError: it failed, with all it printed.
-
-        """
-        command = [*self._asking.prefix, str(cluster_program("kubectl"))]
+        """Run kubectl (as the admin unless ``config`` says who), and return what it printed."""
+        command = [*self._asking.prefix, str(built_program("kubectl"))]
         command += ["--kubeconfig", str(config or self.kubeconfig), *args]
         ran = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=KUBECTL_S)
         if ran.returncode:
@@ -258,7 +228,6 @@ class ApiServer:
         return self.kubectl("apply", *where, how, str(manifest))
 
     def namespace(self, prefix: str = "test", labels: Mapping[str, str] | None = None) -> str:
-        """Make a namespace of its own for a test, and return its name."""
         name = f"{prefix}-{secrets.token_hex(4)}"
         self.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}})
         return name

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from testbed.policies import config_map
+
 from . import images
 from .api_server import ApiServer, Json
 
@@ -29,7 +31,6 @@ def pod_spec(
 
 
 def pod(api: ApiServer, namespace: str, name: str, *command: str, **sizes: Any) -> None:
-    """Make a best-effort pod, or with the tier ``mid`` a latency-sensitive one."""
     labels = {"koordinator.sh/qosClass": "LS"} if sizes.get("tier") == "mid" else LABELS
     metadata = {"name": name, "labels": labels}
     api.post(f"/api/v1/namespaces/{namespace}/pods", {"metadata": metadata, "spec": pod_spec(*command, **sizes)})
@@ -47,10 +48,6 @@ def set_policy(
 ) -> None:
     """Write the operator's ConfigMap: a node sells all that it has, and thresholds as given."""
     room = {"enable": colocation, "cpuReclaimThresholdPercent": 600, "memoryReclaimThresholdPercent": 200}
-    room |= classes or {}
-    data = {
-        "colocation-config": json.dumps(room),
-        "resource-threshold-config": json.dumps({"clusterStrategy": {"enable": True, **threshold}}),
-    }
-    name = {"name": "slo-controller-config", "namespace": "koordinator-system"}
-    api.apply(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}))
+    threshold = {"clusterStrategy": {"enable": True, **threshold}}
+    config = config_map(colocation=room | (classes or {}), threshold=threshold)
+    api.apply(json.dumps(config), "koordinator-system")

@@ -7,8 +7,7 @@ import contextlib
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -17,64 +16,39 @@ from slacktide.agents.cluster.bridge import bridge
 from slacktide.agents.cluster.bridge.lease import Timing
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.schemas.allocatable import NodeAllocatable
-from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import LogError
-from slacktide.schemas.health import Health
+from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric, PodMetric, Use
-from slacktide.schemas.topics import ALLOCATABLE, METRIC
-from slacktide.streams.kafka import Sender, read_topic
-from slacktide.streams.records import Out, Record
+from slacktide.schemas.topics import ALLOCATABLE, METRIC, Topic
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.identity import access_of
 from testbed.cluster.manifests import SYSTEM
+from testbed.cluster.streaming_rig import Replica, StreamingRig
 from testbed.policies import config_map
 
 QUICK = Timing(duration_s=2, renew_deadline_s=1.5, retry_s=0.2)
-SAID_S = 0.3
 OPERATORS = "koordinator-system"
-GIB = 2**30
 
 
 _READS = re.compile(r'verb="(GET|LIST|WATCH)"')
 
 
-class Replica:
-    """One bridge at work."""
-
-    def __init__(self, settings: bridge.BridgeSettings) -> None:
-        self.health = Health()
-        self._stop = asyncio.Event()
-        self._running = asyncio.create_task(bridge.run(settings, self._stop, self.health))
-
-    async def stop(self) -> None:
-        """As SIGTERM does."""
-        self._stop.set()
-        await asyncio.wait_for(self._running, 10)
-
-    async def kill(self) -> None:
-        """At once; the lease is given back all the same, where it can be."""
-        self._running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._running
-
-
-class BridgeRig:
+class BridgeRig(StreamingRig):
     """Bridges under their own account, and a stream that says what it is told to, again and again."""
 
+    topics = (ALLOCATABLE, METRIC)
+
     def __init__(self, cluster: ApiServer, bootstrap: str) -> None:
+        super().__init__(bootstrap)
         self.cluster = cluster
-        self.bootstrap = bootstrap
         self._account = cluster.account(SYSTEM, "slacktide-bridge")
         self.allocatable: dict[str, NodeAllocatable] = {}
         self.metric: dict[str, NodeMetric] = {}
-        self._replicas: list[Replica] = []
         self._seq = 0
 
     def replica(
         self, name: str = "one", timing: Timing = QUICK, deployment: str | None = None, *, queue: bool = False
     ) -> Replica:
-        """Start a bridge."""
         settings = bridge.BridgeSettings(
             bootstrap=Cluster(self.bootstrap),
             access=access_of(self._account.kubeconfig),
@@ -85,7 +59,7 @@ class BridgeRig:
             deployment=deployment,
             queue=queue,
         )
-        self._replicas.append(Replica(settings))
+        self._replicas.append(Replica(bridge.run, settings))
         return self._replicas[-1]
 
     @contextlib.contextmanager
@@ -100,11 +74,9 @@ class BridgeRig:
             process.wait()
 
     def say_policy(self, **configs: Any) -> None:
-        """Apply the ConfigMap."""
         self.cluster.apply(msgspec.json.encode(config_map(**configs)).decode(), OPERATORS)
 
     def withdraw_policy(self) -> None:
-        """Delete the ConfigMap."""
         self.cluster.kubectl("delete", "configmap", "-n", OPERATORS, "--ignore-not-found", "slo-controller-config")
 
     def say(self, node: str, *, cpu: int | None, mem: int | None, mid: int | None = None, **other: Any) -> None:
@@ -123,32 +95,11 @@ class BridgeRig:
             **known, samples=300, pods_revision="r", node_use=use, system_use=use, pods=[pod]
         )
 
-    async def stream(self) -> None:
-        """Say it all, for ever."""
-        sender = Sender(Cluster(self.bootstrap), client_id="test-stream", acks="all")
-        try:
-            while True:
-                said = [(ALLOCATABLE, one) for one in self.allocatable.values()]
-                said += [(METRIC, one) for one in self.metric.values()]
-                with contextlib.suppress(LogError):  # the broker is away
-                    if not sender.connected:
-                        await sender.connect([ALLOCATABLE.name, METRIC.name])
-                    await sender.send(
-                        [Out(topic=topic.name, key=one.node.encode(), value=encode(one)) for topic, one in said]
-                    )
-                await asyncio.sleep(SAID_S)
-        finally:
-            await sender.close()
-
-    async def put(self, record: Out) -> None:
-        """Send one record."""
-        sender = Sender(Cluster(self.bootstrap), client_id="test", acks="all", timeout_s=5)
-        await sender.connect([record.topic])
-        await sender.send([record])
-        await sender.close()
+    def said(self) -> Iterable[tuple[Topic, Message]]:
+        for topic, figures in ((ALLOCATABLE, self.allocatable), (METRIC, self.metric)):
+            yield from ((topic, one) for one in figures.values())
 
     def resources(self, node: str) -> dict[str, dict[str, str]]:
-        """What the node shows of batch and mid resources."""
         status = self.cluster.get(f"/api/v1/nodes/{node}")["status"]
         return {
             part: {name: value for name, value in status[part].items() if name.startswith("kubernetes.io/")}
@@ -162,49 +113,18 @@ class BridgeRig:
         mine = [line for line in lines if f'resource="{resource}"' in line and not _READS.search(line)]
         return sum(round(float(line.rpartition(" ")[2])) for line in mine)
 
-    async def records(self, topic: str, key: str) -> list[Record]:
-        """All records of a key so far."""
-        async with aclosing(read_topic(Cluster(self.bootstrap), topic, key=key)) as records:
-            return [record async for record in records]
-
-    async def every(self, topic: str) -> list[Record]:
-        """All records of a topic."""
-        async with aclosing(read_topic(Cluster(self.bootstrap), topic)) as records:
-            return [record async for record in records]
-
     async def end(self) -> None:
-        """End all bridges as SIGTERM does."""
         for replica in self._replicas:
             await replica.stop()
         self._replicas.clear()
 
     async def close(self) -> None:
-        """End all that runs."""
         for replica in self._replicas:
             await replica.kill()
-
-
-@asynccontextmanager
-async def bridged(cluster: ApiServer, bootstrap: str) -> AsyncIterator[BridgeRig]:
-    """A rig with its stream running; bridges are started by the test."""
-    rig = BridgeRig(cluster, bootstrap)
-    streaming = asyncio.create_task(rig.stream())
-    try:
-        yield rig
-    finally:
-        streaming.cancel()
-        await asyncio.gather(streaming, return_exceptions=True)
-        await rig.close()
-        await asyncio.to_thread(rig.withdraw_policy)
+        await asyncio.to_thread(self.withdraw_policy)
 
 
 async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
-    """Wait for it.
-
-    Raises:
-        AssertionError: in vain.
-
-    """
     last = None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):

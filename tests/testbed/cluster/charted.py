@@ -24,7 +24,6 @@ HOOK_POD = "restartPolicy: Never\n"
 
 
 def copied(folder: Path) -> Path:
-    """The chart with hooks on the host's network: from a pod's own nothing of this machine can be reached."""
     chart = folder / "chart"
     shutil.copytree(CHART, chart)
     helpers = chart / "templates/_helpers.tpl"
@@ -35,7 +34,6 @@ def copied(folder: Path) -> Path:
 
 
 def renderer(node: RealNode, folder: Path) -> Path:
-    """The program for ``--post-renderer``."""
     script = folder / "post-renderer"
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
     program = f"{sys.executable} -m testbed.cluster.charted {node.folder} {node.kubelet_port}"
@@ -60,7 +58,6 @@ def values(bootstrap: str) -> dict[str, Any]:
 
 
 def main(folder: str, kubelet_port: str) -> None:
-    """Read objects, and print them as the node can run them."""
     found = [each for each in yaml.safe_load_all(sys.stdin) if each]
     node: Any = SimpleNamespace(folder=Path(folder), kubelet_port=int(kubelet_port))
     for each in found:

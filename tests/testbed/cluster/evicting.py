@@ -23,11 +23,11 @@ from testbed.cluster.api_server import Account, ApiServer, RefusedError
 from testbed.policies import policy_from
 from testbed.virtual.kernel import VirtualKernel
 
-GIB = 1 << 30
+GIB, REPLIES_S = 1 << 30, 10.0
 SERVICE = Pod(uid="ls", namespace="shop", name="web", qos_label="LS", kube_qos="Burstable")
 RIGHTS = [
     {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
-    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
 ]
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -47,8 +47,6 @@ def agent_account(
 
 
 class Clock:
-    """Time that moves when told."""
-
     def __init__(self) -> None:
         self.now_ms = 10_000
 
@@ -99,7 +97,7 @@ class EvictingNode:
 
     def run(self, name: str, *, priority: int = 5_000, mem_bytes: int = GIB, **parts: Any) -> str:
         """A best-effort pod, in the API server and on the node; its uid."""
-        labels = {"koordinator.sh/qosClass": "BE", "app": name}
+        labels = {"koordinator.sh/qosClass": "BE", "koordinator.sh/priority-class": "koord-batch", "app": name}
         made = self.server.pod(self.namespace, name, node=self.name, labels=labels, **parts)
         return self.lists(name, made["metadata"]["uid"], priority=priority, mem_bytes=mem_bytes)
 
@@ -154,7 +152,7 @@ class EvictingNode:
     def tick_and_poll(self) -> None:
         """A tick, and what comes of what was asked, if anything was: that is the agent's choice."""
         self.tick()
-        until_s = time.monotonic() + 10
+        until_s = time.monotonic() + REPLIES_S
         while self.agent._evictor._requests._asked and time.monotonic() < until_s:
             time.sleep(0.01)
             self.agent.replied()
@@ -166,7 +164,6 @@ class EvictingNode:
                 self.machine.terminate_pod(pod.uid)
 
     def deleted(self, pod: Pod) -> bool:
-        """Whether a pod is going, by the API server."""
         try:
             found = self.server.get(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")["metadata"]
         except RefusedError:
@@ -182,25 +179,20 @@ class EvictingNode:
         self.server.patch(f"{path}/{app}/status", {"status": {"observedGeneration": 1, **counts}})
 
     def outcomes(self, uid: str = "") -> list[NodeOutcome]:
-        """All about pods, or about one."""
         found = [one for _, one in self.spool.pending(10_000) if one.pod is not None]
         return [one for one in found if one.target == f"pod/{uid}"] if uid else found
 
     def results(self, uid: str) -> list[tuple[str, str]]:
-        """What came of each act on a pod, and its bound."""
         return [(one.result, one.bound) for one in self.outcomes(uid)]
 
     def crash(self) -> None:
-        """The agent's process is gone."""
         self._clients[-1].close()
 
     def close(self) -> None:
-        """Let go of the API server."""
         for eviction_client in self._clients:
             eviction_client.close()
 
 
 def events_on(server: ApiServer, namespace: str, uid: str) -> list[dict[str, Any]]:
-    """Events on a pod."""
     items = server.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
     return [one for one in items if one["regarding"]["uid"] == uid]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from testbed.rungs import cluster_program
+from testbed.rungs import built_program
 
 from .api_server import ApiServer
 from .manifests import MANIFESTS
@@ -28,12 +28,7 @@ def checkout(folder: Path) -> Path:
 
 
 def follow(server: ApiServer, root: Path, asked: Iterable[Command]) -> None:
-    """Run commands one after the other, each until it does and prints what the page shows.
-
-    Raises:
-        AssertionError: one did otherwise for a minute; with all it printed.
-
-    """
+    """Run commands one after the other, each until it does and prints what the page shows."""
     for command in asked:
         if command.refused and command.text.startswith("kubectl patch "):
             # Policies are in force a moment after they were applied; what was changed until then would stay so.
@@ -53,7 +48,7 @@ def _until_it_fits(server: ApiServer, root: Path, command: Command) -> None:
 
 
 def _run(server: ApiServer, root: Path, command: Command) -> subprocess.CompletedProcess[str]:
-    path = f"{cluster_program('kubectl').parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{built_program('kubectl').parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command.text],
         cwd=root,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shlex
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.brokers import free_port
+from testbed.reaching import needs
 
 from .programs import Program
 
@@ -35,6 +37,7 @@ class ScriptError(Exception):
     """A script that failed in the guest: its exit status and what it printed."""
 
 
+@needs("guestnode", "zonednode", "qemu")
 class Guest:
     """One kernel. Its files are this machine's, ``/run`` excepted; write a file before the guest first reads it."""
 
@@ -43,20 +46,28 @@ class Guest:
         self._zones = zones
         self._kernel = Program("guest", folder / "guest.log")
         self._port = free_port()
+        self._ports: Sequence[int] = ()
 
     def start(self, ports: Sequence[int]) -> None:
         """Boot it, and do not wait; these ports on its loopback are this machine's."""
+        self._ports = ports
         settings = [f"CGROUP2_QEMU_FORWARD={self._port}:{SHELL_PORT}", f"CGROUP2_QEMU_ZONES={self._zones}"]
         inside = ["sh", "-c", INIT, "init", *map(str, ports)]
         self._kernel.spawn(["env", *settings, sys.executable, str(RUNNER), *inside])
 
     def await_boot(self) -> None:
-        """Return when it runs scripts."""
-        self._kernel.await_ready(self._answers, BOOT_S)
+        """Return when it runs scripts. QEMU has stood still once in some hundred runs: then it is booted once more."""
+        patience_s = itertools.count(5, 5)
+        try:
+            self._kernel.await_ready(lambda: self._answers(next(patience_s)), BOOT_S)
+        except RuntimeError:
+            self.start(self._ports)
+            self._kernel.await_ready(lambda: self._answers(next(patience_s)), BOOT_S)
 
-    def _answers(self) -> bool:
+    def _answers(self, within_s: float) -> bool:
+        """Each time with more patience: QEMU takes a connection before the guest does, and a busy one is slow to."""
         with contextlib.suppress(OSError, ScriptError):
-            return self.sh("echo up", within_s=5) == "up\n"
+            return self.sh("echo up", within_s=within_s) == "up\n"
         return False
 
     def stop(self) -> None:
@@ -64,13 +75,7 @@ class Guest:
         self._kernel.stop(signal.SIGTERM)
 
     def sh(self, script: str, within_s: float = SCRIPT_S) -> str:
-        """Run a script, and return what it printed.
-
-        Raises:
-            ScriptError: its exit status is not 0.
-            OSError: the guest does not answer in time.
-
-        """
+        """Run a script, and return what it printed."""
         sent = f'(\n{script}\n) </dev/null 2>&1\necho " $?"\nexit\n'
         with socket.create_connection(("127.0.0.1", self._port), timeout=within_s) as line:
             line.sendall(sent.encode())
@@ -83,13 +88,10 @@ class Guest:
         return text
 
     def read(self, file: str | os.PathLike[str]) -> str:
-        """A file of the guest's, without white space around it."""
         return self.sh(f"cat {shlex.quote(str(file))}").strip()
 
 
 class GuestProgram:
-    """A program that stays in the guest."""
-
     def __init__(self, guest: Guest, name: str, command: Sequence[str]) -> None:
         self.name = name
         self._guest, self._command = guest, shlex.join(command)
@@ -97,22 +99,14 @@ class GuestProgram:
         self._pid = ""
 
     def start(self) -> None:
-        """Start it, and do not wait."""
         started = f"setsid {self._command} </dev/null >>{self._log} 2>&1 & echo $!"
         self._pid = self._guest.sh(started).strip()
 
     @property
     def running(self) -> bool:
-        """Whether its process lives."""
         return bool(self._guest.sh(f"[ ! -d /proc/{self._pid} ] || echo runs"))
 
     def stop(self, within_s: float = 60.0) -> None:
-        """SIGTERM; return when it has ended.
-
-        Raises:
-            TimeoutError: it has not; with the end of its log.
-
-        """
         until_s = time.monotonic() + within_s
         self._guest.sh(f"kill {self._pid}")
         while self.running:
@@ -121,5 +115,4 @@ class GuestProgram:
             time.sleep(0.2)
 
     def log_end(self, lines: int = 30) -> str:
-        """The last lines of what it printed."""
         return self._guest.sh(f"tail -n {lines} {self._log}")

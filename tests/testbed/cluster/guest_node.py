@@ -21,7 +21,8 @@ from slacktide.streams.rows import Rows
 from testbed.brokers import EmbeddedBroker
 from testbed.parts import Part
 from testbed.policies import config_map
-from testbed.rungs import cluster_program
+from testbed.reaching import needs
+from testbed.rungs import built_program
 from testbed.sampled import decoded
 
 from . import images
@@ -63,6 +64,7 @@ LEFT_OUT = {"Deployment", "DaemonSet", "MutatingWebhookConfiguration", "Validati
 """Of the manifests: nobody here runs what a controller would start, and no webhook answers."""
 
 
+@needs("guestnode", "zonednode")
 class GuestNode(ApiServer):
     """A cluster of one node: ``.name``, with the product's parts. Its pods are processes of the guest."""
 
@@ -100,7 +102,6 @@ class GuestNode(ApiServer):
         self.start_kubelet()
 
     def stop(self) -> None:
-        """End everything."""
         self.guest.stop()
         for part in self._parts:
             part.kill()
@@ -108,7 +109,6 @@ class GuestNode(ApiServer):
         super().stop()
 
     def wait(self, until: Callable[[], object], what: str, within_s: float = GUEST_WAIT_S) -> None:
-        """As everywhere, and for longer."""
         super().wait(until, what, within_s)
 
     def _manifests(self) -> list[Json]:
@@ -150,7 +150,7 @@ class GuestNode(ApiServer):
             "node-ip": ADDRESS,
             "root-dir": str(ROOT),
         }
-        return [str(cluster_program("kubelet")), *flagged(flags)]
+        return [str(built_program("kubelet")), *flagged(flags)]
 
     def _agent_command(self) -> list[str]:
         token, ca = f"{self.folder}/agent-token", str(self.ca)
@@ -171,9 +171,8 @@ class GuestNode(ApiServer):
         return [str(Path(sys.executable).with_name("slacktide")), "agent", "--restore-on-exit", *flagged(options)]
 
     def device_plugin(self, resource: str, **zones: int) -> GuestProgram:
-        """Start a device plugin: by name of its devices the zone of each."""
         devices = [f"{name}:{zone}" for name, zone in zones.items()]
-        command = [str(cluster_program("devices")), resource, *devices]
+        command = [str(built_program("devices")), resource, *devices]
         plugin = GuestProgram(self.guest, resource.replace("/", "-"), command)
         plugin.start()
         return plugin
@@ -242,12 +241,9 @@ class GuestNode(ApiServer):
         return {name: (one["containerID"].partition("://")[2], one["restartCount"]) for name, one in statuses.items()}
 
     def group(self, tier: str, uid: str) -> Path:
-        """A pod's control group; Guaranteed pods have no tier."""
         return KUBEPODS / tier / f"pod{uid}"
 
     def records(self, topic: Topic, kind: type[M]) -> list[M]:
-        """What a topic has of the node so far, in order."""
-
         async def read() -> list[M]:
             async with aclosing(read_topic(self.broker.cluster, topic.name, key=NODE)) as records:
                 rows = Rows()

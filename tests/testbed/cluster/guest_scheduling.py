@@ -26,7 +26,6 @@ class GuestScheduling:
 
     @contextlib.contextmanager
     def extender(self) -> Iterator[Part]:
-        """``slacktide scheduler``, ready."""
         kubeconfig, port = str(self._scheduling.account.kubeconfig), str(self._scheduling.port)
         given = ["--bootstrap", self._node.broker.bootstrap, "--kubeconfig", kubeconfig, "--port", port]
         with running_part(self._node.folder, "scheduler", *given) as part:
@@ -34,5 +33,4 @@ class GuestScheduling:
             yield part
 
     def stop(self) -> None:
-        """End the kube-scheduler."""
         self._scheduling.program.stop()

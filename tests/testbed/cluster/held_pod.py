@@ -15,8 +15,6 @@ UNLIMITED_BYTES = 1 << 62
 
 
 class HeldPod:
-    """A batch pod that the agent holds."""
-
     def __init__(self, slacktide: Installed) -> None:
         self.slacktide, node = slacktide, slacktide.node
         batch.set_policy(node, cpuSuppressPolicy="cfsQuota", cpuSuppressThresholdPercent=10)
@@ -29,7 +27,6 @@ class HeldPod:
 
     @property
     def sold(self) -> bool:
-        """Whether the node shows batch resources."""
         return BATCH_CPU in self.slacktide.node.get(f"/api/v1/nodes/{self.slacktide.node.name}")["status"]["capacity"]
 
     @property

@@ -1,17 +1,14 @@
-"""Helm, as ``tests/testbed/setup helm`` builds it, and what it makes of the chart."""
+"""Helm, as ``tests/testbed/setup api`` builds it, and what it makes of the chart."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
 import yaml
 
-from testbed.rungs import cluster_program, machine_cannot
+from testbed.rungs import built_program
 
 from .api_server import ApiServer, Json
 from .manifests import MANIFESTS, SYSTEM
@@ -27,21 +24,8 @@ class HelmError(Exception):
 
 
 def helm(*args: str, server: ApiServer | None = None, given: str | None = None) -> str:
-    """Run helm, as the admin of ``server`` where one is given, and return what it printed.
-
-    Raises:
-        HelmError: it failed.
-        pytest.skip.Exception: it is not there.
-
-    """
-    program = cluster_program("helm")
-    if not os.access(program, os.X_OK):
-        lack = "helm; to get it: tests/testbed/setup helm"
-        if shutil.which("go") is None:
-            machine_cannot(lack)
-        pytest.skip(lack)
     where = [] if server is None else ["--kubeconfig", str(server.kubeconfig)]
-    command = [str(program), "--namespace", SYSTEM, *args, *where]
+    command = [str(built_program("helm")), "--namespace", SYSTEM, *args, *where]
     ran = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=HELM_S)
     if ran.returncode:
         raise HelmError(ran.stderr + ran.stdout)

@@ -10,6 +10,5 @@ from slacktide.agents.kubernetes.access import Access, access
 
 
 def access_of(kubeconfig: Path) -> Access:
-    """What a kubeconfig says, also within a loop."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, access(kubeconfig)).result()

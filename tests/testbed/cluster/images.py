@@ -15,7 +15,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from testbed.rungs import cluster_program
+from testbed.rungs import built_program
 
 PAUSE, BUSYBOX, BURN = "localhost/pause:1", "localhost/busybox:1", "localhost/burn:1"
 SLACKTIDE = "localhost/slacktide:test"
@@ -27,8 +27,6 @@ LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "l
 
 
 class Layer:
-    """The files of an image, each at a path inside it."""
-
     def __init__(self) -> None:
         self._bytes = io.BytesIO()
         self._tar = tarfile.open(fileobj=self._bytes, mode="w")  # noqa: SIM115 - closed when it is done
@@ -51,7 +49,6 @@ class Layer:
         self._tar.add(source.resolve(), name.lstrip("/"), filter=_nobodys)
 
     def text(self, name: str, text: str) -> None:
-        """A script."""
         self._have.add(name)
         self.folder(str(Path(name).parent))
         entry = tarfile.TarInfo(name.lstrip("/"))
@@ -90,20 +87,17 @@ def shell(layer: Layer) -> None:
 
 
 def libraries(layer: Layer, program: Path) -> None:
-    """What a program loads, at the paths where it looks for it."""
     told = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
     for path in map(os.path.normpath, re.findall(r"(/\S+) \(0x", told)):  # Java's lead up and down again
         layer.file(path, Path(path))
 
 
 def program(layer: Layer, name: str, source: Path) -> None:
-    """An executable with what it loads."""
     layer.file(name, source)
     libraries(layer, source)
 
 
 def library(layer: Layer, source: Path, name: str) -> None:
-    """A folder of files, and what those of them that are compiled load."""
     for each in _library(source):
         layer.file(f"{name}/{each.relative_to(source)}", each)
         if ".so" in each.name:
@@ -145,11 +139,11 @@ def archive(target: Path, name: str, layer: bytes, command: list[str]) -> None:
 
 
 def _pause(layer: Layer) -> None:
-    layer.file("/pause", cluster_program("pause"))
+    layer.file("/pause", built_program("pause"))
 
 
 def _burn(layer: Layer) -> None:
-    layer.file("/bin/burn", cluster_program("burn"))
+    layer.file("/bin/burn", built_program("burn"))
     shell(layer)
 
 

@@ -18,8 +18,6 @@ from .api_server import Json, KubectlError
 from .real_node import RealNode
 from .service_door import ServiceDoor
 
-FULL = bool(os.environ.get("SLACKTIDE_E2E"))
-"""Whether work and outages take as long as they are written, as ``make e2e`` has them; else shortened, for CI."""
 MANIFESTS = Path(__file__).parents[3] / "deploy/kubernetes"
 OWN = "slacktide-system"
 DEPLOYMENTS = ("slacktide-stream", "slacktide-bridge", "slacktide-webhook")
@@ -84,7 +82,7 @@ def here(workload: Json, node: RealNode, image: str = images.SLACKTIDE) -> None:
             container.get(probe, {"httpGet": {}})["httpGet"]["host"] = "127.0.0.1"
         container.get("readinessProbe", {})["periodSeconds"] = 1
         added = container["securityContext"]["capabilities"].get("add", [])
-        container["securityContext"]["capabilities"]["add"] = [each for each in added if _has(each)]
+        container["securityContext"]["capabilities"]["add"] = [each for each in added if has(each)]
     for volume in pod.get("volumes", []):
         if volume.get("hostPath", {}).get("path") == "/var/lib/slacktide":
             volume["hostPath"]["path"] = f"{node.folder}/agent"
@@ -103,7 +101,7 @@ def _kubelet(argument: str, node: RealNode) -> str:
     return f"--kubelet=https://127.0.0.1:{node.kubelet_port}" if argument.startswith("--kubelet=") else argument
 
 
-def _has(capability: str) -> bool:
+def has(capability: str) -> bool:
     """Whether this machine may give it: in a container SYS_RESOURCE is often missing."""
     held = int(re.findall(r"CapBnd:\s+(\w+)", Path("/proc/self/status").read_text())[0], 16)
     return capability != "SYS_RESOURCE" or bool(held >> CAP_SYS_RESOURCE & 1)
@@ -140,17 +138,10 @@ class Installed:
             self.node.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(part))
 
     def wait_ready(self) -> None:
-        """Wait until all parts are."""
         for each in [*(f"deployment/{name}" for name in DEPLOYMENTS), "daemonset/slacktide-agent"]:
             self.ready(each)
 
     def ready(self, workload: str) -> None:
-        """Wait until a workload's pods are ready.
-
-        Raises:
-            TimeoutError: they were not; with what they said.
-
-        """
         try:
             self.node.kubectl("rollout", "status", workload, "-n", OWN, f"--timeout={ROLLOUT_S:g}s")
         except KubectlError as late:
@@ -158,7 +149,6 @@ class Installed:
             raise TimeoutError("\n".join([str(late), *told])) from late
 
     def logs(self, workload: str) -> str:
-        """What its pods said last, and why they did not start."""
         try:
             return self.node.kubectl("logs", workload, "-n", OWN, "--all-containers", "--tail=40")
         except KubectlError as none:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from testbed.brokers import free_port
-from testbed.rungs import cluster_program
+from testbed.rungs import built_program
 
 from .api_server import ApiServer, Json, RefusedError, flagged
 from .programs import Program
@@ -34,7 +34,7 @@ def job_controller(cluster: ApiServer) -> Iterator[None]:
         "kube-api-burst": "2000",
     }
     program = Program("kube-controller-manager", cluster.folder / "job-controller.log")
-    program.spawn([str(cluster_program("kube-controller-manager")), *flagged(flags)])
+    program.spawn([str(built_program("kube-controller-manager")), *flagged(flags)])
     try:
         yield
     finally:
@@ -42,8 +42,6 @@ def job_controller(cluster: ApiServer) -> Iterator[None]:
 
 
 class Batch:
-    """One Job of the test's own."""
-
     def __init__(
         self,
         cluster: ApiServer,
@@ -67,40 +65,32 @@ class Batch:
 
     @property
     def key(self) -> str:
-        """NAMESPACE/NAME."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def status(self) -> Json:
-        """As its controller writes it."""
         return dict(self._cluster.get(f"{self._jobs}/{self.name}").get("status", {}))
 
     @property
     def spec(self) -> Json:
-        """As it is now."""
         return dict(self._cluster.get(f"{self._jobs}/{self.name}")["spec"])
 
     @property
     def finished(self) -> bool:
-        """Whether its controller says so."""
         return any(one["type"] in {"Complete", "Failed"} for one in self.status.get("conditions", ()))
 
     def change(self, **spec: Any) -> None:
-        """Merge into its spec."""
         self._cluster.patch(f"{self._jobs}/{self.name}", {"spec": spec})
 
     def delete(self) -> None:
-        """With its pods."""
         self._cluster.request("DELETE", f"{self._jobs}/{self.name}", {"propagationPolicy": "Background"})
 
     def pods(self) -> list[Json]:
-        """Those that have not ended."""
         mine = f"labelSelector=batch.kubernetes.io/controller-uid%3D{self.uid}"
         items = self._cluster.get(f"/api/v1/namespaces/{self.namespace}/pods?{mine}")["items"]
         return [one for one in items if one["status"]["phase"] in {"Pending", "Running"}]
 
     def say(self, pod: Json, phase: str, *, code: int | None = None, condition: str = "") -> None:
-        """What a kubelet would of one pod."""
         status: Json = {"phase": phase}
         if code is not None:
             ended = {"exitCode": code, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:10Z"}
@@ -118,14 +108,7 @@ class Batch:
     def run(
         self, outcome: Callable[[int, int], Outcome | None], until: Callable[[int], bool], within_s: float = 90
     ) -> int:
-        """Let pods end until it is so, or the Job is finished; how many did.
-
-        Args:
-            outcome: of a pod, by its index and how often this index has failed before; None: it goes on.
-            until: whether it is enough, by how many pods have ended here.
-            within_s: at most.
-
-        """
+        """Let pods end until so many are enough; outcomes are by index and how often that failed, None: it goes on."""
         said: set[str] = set()
         until_s = time.monotonic() + within_s
         with ThreadPoolExecutor(4) as threads:

@@ -9,45 +9,13 @@ from typing import Any
 
 import yaml
 
-from testbed.cluster.api_server import ApiServer, Json
+from testbed.cluster.api_server import ApiServer
 from testbed.cluster.manifests import MANIFESTS
+from testbed.filled import FILES, read_filled
 
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 LEASE = "c1f6bfd2.kueue.x-k8s.io"
-WORKLOADS = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: workloads.kueue.x-k8s.io}
-spec:
-  group: kueue.x-k8s.io
-  names: {kind: Workload, plural: workloads, singular: workload, shortNames: [wl]}
-  scope: Namespaced
-  versions:
-  - name: v1beta2
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"""
-EFFECTIVE: Json = {
-    "type": "object",
-    "properties": {
-        "effectiveQuotas": {
-            "type": "object",
-            "properties": {
-                "lastUpdateTime": {"type": "string", "format": "date-time"},
-                "orchestratorRef": {
-                    "type": "object",
-                    "required": ["apiGroup", "kind", "name"],
-                    "properties": {name: {"type": "string"} for name in ("apiGroup", "kind", "name")},
-                },
-                "resourceGroups": {"type": "array", "items": {"type": "object",
-                                                              "x-kubernetes-preserve-unknown-fields": True}},
-            },
-        }
-    },
-}  # fmt: skip
-"""Of ``status``, as Kueue 0.20 has it."""
+WORKLOADS = FILES / "kueue-workloads.yaml"
 
 
 @contextlib.contextmanager
@@ -92,7 +60,7 @@ def with_effective_quotas(server: ApiServer) -> None:
     definition = yaml.safe_load((MANIFESTS / "components/queue-crds/clusterqueues.yaml").read_text())
     for version in definition["spec"]["versions"]:
         version["subresources"] = {"status": {}}
-        version["schema"]["openAPIV3Schema"]["properties"]["status"] = EFFECTIVE
+        version["schema"]["openAPIV3Schema"]["properties"]["status"] = read_filled("kueue-effective-quotas.yaml")
     server.apply(yaml.safe_dump(definition))
     path = "/openapi/v3/apis/kueue.x-k8s.io/v1beta2"
     server.wait(lambda: "effectiveQuotas" in server.text(path), "the API server publishes the field")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,9 +18,7 @@ IN_FORCE_S = 60.0
 
 
 def kustomization(folder: Path) -> Json:
-    """The kustomization of a folder."""
-    found: Json = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    return found
+    return yaml.safe_load((folder / "kustomization.yaml").read_text())
 
 
 def objects(folder: Path = MANIFESTS) -> Iterator[Json]:
@@ -35,7 +32,6 @@ def objects(folder: Path = MANIFESTS) -> Iterator[Json]:
 
 
 def workloads() -> list[Json]:
-    """What runs."""
     return [each for each in objects() if each["kind"] in {"Deployment", "DaemonSet"}]
 
 
@@ -52,10 +48,7 @@ def applied(make: Callable[[Path], ApiServer] = ApiServer) -> Iterator[ApiServer
     """An API server on which ``kubectl apply -k deploy/kubernetes`` was run, once its policies are in force."""
     with running(make) as server:
         server.kubectl("apply", "-k", str(MANIFESTS))
-        until_s = time.monotonic() + IN_FORCE_S
-        while not _in_force(server):
-            assert time.monotonic() < until_s, "the admission policies do not come into force"
-            time.sleep(0.1)
+        server.wait(lambda: _in_force(server), "the admission policies are in force", IN_FORCE_S)
         yield server
 
 
@@ -67,10 +60,8 @@ def evict_by_load(server: ApiServer) -> Iterator[None]:
     review = {"spec": {"user": f"system:serviceaccount:{SYSTEM}:slacktide-bridge", "resourceAttributes": asked}}
     server.kubectl("apply", "-f", rbac)
     try:
-        until_s = time.monotonic() + IN_FORCE_S
-        while not server.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"]:
-            assert time.monotonic() < until_s, "the role does not come into force"
-            time.sleep(0.1)
+        reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        server.wait(lambda: server.post(reviews, review)["status"]["allowed"], "the role is in force", IN_FORCE_S)
         yield
     finally:
         server.kubectl("delete", "-f", rbac)
@@ -81,15 +72,10 @@ def _in_force(server: ApiServer) -> bool:
     node = server.node()
     secret = {"metadata": {"name": "tried"}, "type": "Opaque"}
     label = {"metadata": {"labels": {"tried": "yes"}}}
+    secrets, status = f"/api/v1/namespaces/{SYSTEM}/secrets?dryRun=All", f"/api/v1/nodes/{node}/status?dryRun=All"
     asked = (
-        (
-            "slacktide-webhook",
-            "POST",
-            f"/api/v1/namespaces/{SYSTEM}/secrets?dryRun=All",
-            secret,
-            "write only the Secret",
-        ),
-        ("slacktide-bridge", "PATCH", f"/api/v1/nodes/{node}/status?dryRun=All", label, "must not change labels"),
+        ("slacktide-webhook", "POST", secrets, secret, "write only the Secret"),
+        ("slacktide-bridge", "PATCH", status, label, "must not change labels"),
     )
     try:
         return all(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from testbed.brokers import free_port
-from testbed.rungs import cluster_program
+from testbed.filled import FILES
+from testbed.rungs import built_program
 
-from .api_server import Json, flagged
+from .api_server import flagged
 from .programs import Program
 from .real_node import RealNode
 from .service_door import ServiceDoor
@@ -19,39 +18,7 @@ RESOLUTION_S = 10
 """Between two looks at the kubelet: the least that it accepts."""
 
 
-def _objects() -> list[Json]:
-    """A Service, an endpoint that makes it available (nobody dials it), and the API that it serves."""
-    ports = [{"name": "https", "port": 443, "protocol": "TCP"}]
-    meta = {"name": NAME, "namespace": SYSTEM}
-    return [
-        {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": ports}},
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": meta | {"labels": {"kubernetes.io/service-name": NAME}},
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": ["192.0.2.1"], "conditions": {"ready": True}}],
-            "ports": ports,
-        },
-        {
-            "apiVersion": "apiregistration.k8s.io/v1",
-            "kind": "APIService",
-            "metadata": {"name": "v1beta1.metrics.k8s.io"},
-            "spec": {
-                "group": "metrics.k8s.io",
-                "version": "v1beta1",
-                "groupPriorityMinimum": 100,
-                "versionPriority": 100,
-                "service": {"name": NAME, "namespace": SYSTEM},
-                "insecureSkipTLSVerify": True,
-            },
-        },
-    ]
-
-
 class MetricsServer:
-    """The program, with the admin's rights."""
-
     def __init__(self, node: RealNode) -> None:
         self._node = node
         self._port = free_port()
@@ -59,7 +26,6 @@ class MetricsServer:
         self._door: ServiceDoor | None = None
 
     def start(self) -> None:
-        """Return when the API server has it."""
         node = self._node
         crt, key = node.pki.certificate(NAME, f"/CN={NAME}")
         config = str(node.kubeconfig)
@@ -77,8 +43,8 @@ class MetricsServer:
             "tls-cert-file": str(crt),
             "tls-private-key-file": str(key),
         }
-        self._program.spawn([*node.naming_itself(), str(cluster_program(NAME)), *flagged(flags)])
-        node.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": _objects()}))
+        self._program.spawn([*node.naming_itself(), str(built_program(NAME)), *flagged(flags)])
+        node.apply(FILES / "metrics-server.yaml")
         address = node.get(f"/api/v1/namespaces/{SYSTEM}/services/{NAME}")["spec"]["clusterIP"]
         self._door = ServiceDoor(address, 443, self._port)
         self._program.await_ready(self._offered, within_s=120)

@@ -1,17 +1,20 @@
-"""Kubernetes' own programs: where they lie, and one of them as a process."""
+"""Programs of others as processes, and whether one answers."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
+import ssl
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 from testbed.spawning import spawn
 
-START_S = 60.0
+START_S, KILLED_S = 60.0, 10.0
 
 
 class Program:
@@ -24,27 +27,18 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Process id, for tests that look at it."""
         assert self._process is not None, f"{self.name} is not running"
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether its process lives."""
         return self._process is not None and self._process.poll() is None
 
     def spawn(self, command: list[str]) -> None:
-        """Start it, and do not wait."""
         assert self._process is None, f"{self.name} is running already"
         self._process = spawn(command, self.log)
 
     def await_ready(self, ready: Callable[[], bool], within_s: float = START_S) -> None:
-        """Return when it is ready.
-
-        Raises:
-            RuntimeError: it ended, or was not ready in time; with the end of its log.
-
-        """
         until_s = time.monotonic() + within_s
         while not ready():
             if not self.running or time.monotonic() > until_s:
@@ -53,17 +47,14 @@ class Program:
                 raise RuntimeError(f"{self.name} did not start:\n{told}")
             time.sleep(0.05)
 
-    def start(self, command: list[str], ready: Callable[[], bool]) -> None:
-        """Start it, and return when it is ready."""
+    def start(self, command: list[str], ready: Callable[[], bool], within_s: float = START_S) -> None:
         self.spawn(command)
-        self.await_ready(ready)
+        self.await_ready(ready, within_s)
 
     def log_end(self) -> str:
-        """The last lines of what it printed."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
 
-    def stop(self, how: signal.Signals = signal.SIGTERM, within_s: float = 10.0) -> None:
-        """End it; no error where it is stopped already."""
+    def stop(self, how: signal.Signals = signal.SIGTERM, within_s: float = KILLED_S) -> None:
         process, self._process = self._process, None
         if process is None:
             return
@@ -74,3 +65,21 @@ class Program:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def unverified() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def answers(url: str, trust: ssl.SSLContext | None = None, fine: int = 200) -> bool:
+    """Whether it says 200, or what else is fine."""
+    try:
+        with urllib.request.urlopen(url, timeout=5, context=trust) as answer:
+            return answer.status == 200
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return refused.code == fine
+    except OSError:
+        return False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
+from testbed.background import Background
 from testbed.cluster.api_server import ApiServer, Json, RefusedError
 from testbed.cluster.jobs import Batch
 from testbed.cluster.manifests import MANIFESTS
@@ -48,13 +48,11 @@ class Queue:
         self.create("LocalQueue", "main", {"clusterQueue": self.name}, f"namespaces/{self.namespace}/")
 
     def create(self, kind: str, name: str, spec: Json | None, where: str = "", **more: Any) -> None:
-        """One of the queue's objects."""
         plural = f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
         body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, **more}
         self._server.post(f"{GROUP}/{where}{plural}", body | ({} if spec is None else {"spec": spec}))
 
     def quota(self, cpu: str) -> None:
-        """Another one."""
         flavor = {"name": self.flavor, "resources": [{"name": "cpu", "nominalQuota": cpu}]}
         groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
         self._server.patch(f"{GROUP}/clusterqueues/{self.name}", {"spec": {"resourceGroups": groups}})
@@ -66,12 +64,10 @@ class Queue:
         return Batch(self._server, name, namespace=self.namespace, labels=labels, **given)
 
     def running(self) -> set[str]:
-        """Names of Jobs that are not suspended and not finished."""
         items = self._server.get(f"/apis/batch/v1/namespaces/{self.namespace}/jobs")["items"]
         return {one["metadata"]["name"] for one in items if not one["spec"].get("suspend") and not ended(one)}
 
     def pods(self) -> list[Json]:
-        """Those that have not ended."""
         items = self._server.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
         return [one for one in items if one["status"].get("phase") in {"Pending", "Running"}]
 
@@ -83,32 +79,20 @@ class Queue:
 
 
 def ended(job: Json) -> bool:
-    """Whether a Job is finished."""
     return any(one["type"] in {"Complete", "Failed"} for one in job.get("status", {}).get("conditions", ()))
 
 
-class Kubelets:
+class Kubelets(Background):
     """Count the pods all the time, and let each succeed after a while."""
 
     def __init__(self, queue: Queue, ends_s: float | None = None) -> None:
         """Not begun yet; ``ends_s``: of each pod, from when it was first seen; None: pods go on."""
+        super().__init__()
         self.most = 0
         """At once."""
         self.seen: dict[str, float] = {}
         """By uid when it was first seen."""
         self._queue, self._ends_s = queue, ends_s
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-        self._over.set()
-        self._thread.join()
 
     def _run(self) -> None:
         while not self._over.wait(0.1):

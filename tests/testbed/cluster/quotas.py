@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 from testbed.cluster.api_server import ApiServer
+from testbed.filled import read_filled
 
 CRITICAL = ["system-node-critical", "system-cluster-critical"]
-LIMITED = {
-    "apiVersion": "apiserver.config.k8s.io/v1",
-    "kind": "AdmissionConfiguration",
-    "plugins": [
-        {
-            "name": "ResourceQuota",
-            "configuration": {
-                "apiVersion": "apiserver.config.k8s.io/v1",
-                "kind": "ResourceQuotaConfiguration",
-                "limitedResources": [
-                    {
-                        "resource": "pods",
-                        "matchScopes": [{"scopeName": "PriorityClass", "operator": "In", "values": CRITICAL}],
-                    }
-                ],
-            },
-        }
-    ],
-}
-"""What an API server is given so that pods of the critical classes need a quota."""
+LIMITED = read_filled("limited-pods.yaml")
 
 
 def in_force(server: ApiServer, namespace: str, quota: str) -> None:

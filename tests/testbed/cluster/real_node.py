@@ -8,20 +8,20 @@ import json
 import os
 import shutil
 import signal
-import ssl
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from http.client import HTTPSConnection
 from pathlib import Path
 
 from testbed.brokers import free_port
-from testbed.rungs import cluster_program
+from testbed.filled import filled, read_filled
+from testbed.reaching import needs
+from testbed.rungs import built_program
 
 from . import images, traces
 from .api_server import ApiServer, Json, flagged
-from .programs import Program
+from .programs import Program, answers, unverified
 
 LOCK = Path("/run/lock/slacktide-node")
 LOCK_S = 90.0
@@ -29,30 +29,7 @@ NODE = "node-0"
 
 
 def containerd_config(folder: Path, snapshotter: str) -> str:
-    """How containerd keeps everything of ours in the folder."""
-    return f"""\
-version = 2
-root = "{folder}/containerd"
-state = "{folder}/containerd-run"
-disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
-  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.internal.v1.opt"]
-[grpc]
-  address = "{folder}/containerd.sock"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{images.PAUSE}"
-  netns_mounts_under_state_dir = true
-  # Without CAP_SYS_RESOURCE, as in a container, no process may lower its oom_score_adj.
-  restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
-    conf_dir = "{folder}/cni"
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "{snapshotter}"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        SystemdCgroup = false
-"""
+    return filled("containerd.toml", folder=folder, snapshotter=snapshotter, pause=images.PAUSE)
 
 
 def snapshotter_for(folder: Path) -> str:
@@ -69,44 +46,10 @@ def network_config(folder: Path) -> Json:
 
 
 def kubelet_config(folder: Path, port: int, ca: Path, crt: Path, key: Path) -> Json:
-    """The kubelet's file (JSON is YAML)."""
-    return {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "address": "127.0.0.1",
-        "port": port,
-        "healthzPort": 0,
-        "authentication": {"anonymous": {"enabled": False}, "x509": {"clientCAFile": str(ca)}},
-        "authorization": {"mode": "Webhook"},
-        "tlsCertFile": str(crt),
-        "tlsPrivateKeyFile": str(key),
-        "containerRuntimeEndpoint": f"unix://{folder}/containerd.sock",
-        "cgroupDriver": "cgroupfs",
-        "failCgroupV1": False,
-        "failSwapOn": False,
-        # The machine's firewall is left alone: nothing here needs the chains.
-        "makeIPTablesUtilChains": False,
-        # There is no DNS; without an address the kubelet warns about every pod.
-        "clusterDNS": ["127.0.0.1"],
-        "podLogsDir": f"{folder}/pod-logs",
-        "volumePluginDir": f"{folder}/volume-plugins",
-        "imageGCHighThresholdPercent": 100,
-        "evictionHard": {"memory.available": "200Mi", "nodefs.available": "1Gi"},
-        "enforceNodeAllocatable": ["pods"],
-    }
+    return read_filled("kubelet.yaml", folder=folder, port=port, ca=ca, crt=crt, key=key)
 
 
-def scheduler_config(kubeconfig: Path) -> Json:
-    """One scheduler under two names: Koordinator's manifests ask for theirs."""
-    return {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "clientConnection": {"kubeconfig": str(kubeconfig)},
-        "leaderElection": {"leaderElect": False},
-        "profiles": [{"schedulerName": "default-scheduler"}, {"schedulerName": "koord-scheduler"}],
-    }
-
-
+@needs("realnode")
 class RealNode(ApiServer):
     """A cluster of one node, ``.name``; pods that it runs are this machine's processes. Root alone can."""
 
@@ -132,7 +75,6 @@ class RealNode(ApiServer):
         self.wait(lambda: self.exists("/api/v1/namespaces/default/serviceaccounts/default"), "the default account")
 
     def stop(self) -> None:
-        """End everything, and remove what it left on the machine."""
         for program in (self.kubelet, self.containerd, self.controllers, self.scheduler):
             program.stop(signal.SIGKILL)
         super().stop()
@@ -178,7 +120,6 @@ class RealNode(ApiServer):
             assert self.ctr("images", "import", "--no-unpack", str(tar)) is not None, f"containerd refused {tar.name}"
 
     def ctr(self, *args: str) -> str | None:
-        """Ask containerd; None where it fails."""
         command = ["ctr", "--address", f"{self.folder}/containerd.sock", "--namespace", "k8s.io", *args]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         return ran.stdout if ran.returncode == 0 else None
@@ -196,26 +137,20 @@ class RealNode(ApiServer):
                 "root-ca-file": str(self.ca),
                 "flex-volume-plugin-dir": f"{self.folder}/volume-plugins",
             }
-            self.controllers.spawn([str(cluster_program("kube-controller-manager")), *flagged(flags)])
+            self.controllers.spawn([str(built_program("kube-controller-manager")), *flagged(flags)])
         if not self.scheduler.running:
             kubeconfig = self.pki.client(self.folder / "scheduler.kubeconfig", self.url, "/CN=system:kube-scheduler")
-            config = self.folder / "scheduler.json"
-            config.write_text(json.dumps(scheduler_config(kubeconfig)))
+            config = self.folder / "scheduler.yaml"
+            config.write_text(filled("kube-scheduler.yaml", kubeconfig=kubeconfig))
             port = str(self._ports["scheduler"])
             flags = {"config": str(config), "bind-address": "127.0.0.1", "secure-port": port}
-            self.scheduler.spawn([str(cluster_program("kube-scheduler")), *flagged(flags)])
+            self.scheduler.spawn([str(built_program("kube-scheduler")), *flagged(flags)])
         self.controllers.await_ready(lambda: self._healthy(self._ports["controllers"]))
         self.scheduler.await_ready(lambda: self._healthy(self._ports["scheduler"]))
 
     @staticmethod
     def _healthy(port: int) -> bool:
-        unverified = ssl.create_default_context()
-        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
-        connection = HTTPSConnection("127.0.0.1", port, timeout=5, context=unverified)
-        with contextlib.suppress(OSError), contextlib.closing(connection):
-            connection.request("GET", "/healthz")
-            return connection.getresponse().status == 200
-        return False
+        return answers(f"https://127.0.0.1:{port}/healthz", unverified())
 
     def start_kubelet(self) -> None:
         """Start the kubelet unless it runs; return when the node is Ready by a heartbeat of this kubelet."""
@@ -236,7 +171,7 @@ class RealNode(ApiServer):
         }
         self.kubelet.stop()
         before = self.heartbeat(self.name)
-        self.kubelet.spawn([str(cluster_program("kubelet")), *flagged(flags)])
+        self.kubelet.spawn([str(built_program("kubelet")), *flagged(flags)])
         self.kubelet.await_ready(lambda: self.heartbeat(self.name) not in {"", before})
 
     def namespace(self, prefix: str = "test", labels: Mapping[str, str] | None = None) -> str:
@@ -246,9 +181,7 @@ class RealNode(ApiServer):
         return name
 
     def pods(self, namespace: str, selector: str = "") -> list[Json]:
-        """The pods of a namespace as they are now."""
-        found: list[Json] = self.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}")["items"]
-        return found
+        return self.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}")["items"]
 
     def group(self, controller: str, pod: Json) -> Path:
         """A pod's control group: by Kubernetes' class, as the kubelet places it."""
@@ -256,7 +189,6 @@ class RealNode(ApiServer):
         return traces.CGROUPS / controller / f"kubepods/{tier}pod{pod['metadata']['uid']}"
 
     def best_effort(self, controller: str) -> Path:
-        """The control group of all best-effort pods together."""
         return traces.CGROUPS / controller / "kubepods/besteffort"
 
     @property
@@ -280,12 +212,7 @@ def _claim(lock: int) -> None:
 
 
 def _sweep(told: str) -> None:
-    """Remove what a run left that was killed before it could.
-
-    Raises:
-        RuntimeError: pods run here that no run of ours has left: this machine is a node already.
-
-    """
+    """Remove what a run left that was killed before it could."""
     if told:
         left = json.loads(told)
         traces.remove(Path(left["folder"]), left["settings"])

@@ -6,14 +6,10 @@ import asyncio
 import contextlib
 import os
 import secrets
-import ssl
 import sys
-import urllib.error
-import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +19,23 @@ from slacktide.agents.cluster.scheduler import scheduler
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import LogError
-from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources, revision_of
+from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, PLACEMENT, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, PLACEMENT, SCORE, Topic
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
-from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.records import Out
 from testbed.brokers import free_port, running
 from testbed.cluster.identity import access_of
-from testbed.rungs import cluster_program
+from testbed.rungs import built_program
 
 from .api_server import ApiServer, Json
 from .manifests import MANIFESTS, SYSTEM
-from .programs import Program
+from .programs import Program, answers, unverified
+from .streaming_rig import GIB, Replica, StreamingRig
 
-SAID_S = 0.3
-GIB = 2**30
 AT_ONCE = 8
 SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
 ACCOUNT = "slacktide-scheduler"
@@ -75,22 +68,8 @@ class Scheduling:
         command = [*given, f"--config={file}", "--bind-address=127.0.0.1", f"--secure-port={secure}"]
         lease = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/koord-scheduler"
         url = f"https://127.0.0.1:{secure}/readyz"
-        program.start(
-            [str(cluster_program("kube-scheduler")), *command], lambda: _answers(url) and self.cluster.exists(lease)
-        )
-
-
-def _answers(url: str) -> bool:
-    unverified = ssl.create_default_context()
-    unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
-    try:
-        with urllib.request.urlopen(url, context=unverified, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except urllib.error.HTTPError as exc:
-        exc.close()
-    except OSError:
-        pass
-    return False
+        whole = [str(built_program("kube-scheduler")), *command]
+        program.start(whole, lambda: answers(url, unverified()) and self.cluster.exists(lease))
 
 
 @contextlib.contextmanager
@@ -113,42 +92,20 @@ def scheduling(folder: Path, *, started: bool = True) -> Iterator[Scheduling]:
             found.program.stop()
 
 
-class Extender:
-    """One replica of ``slacktide scheduler``, on a loop of the test's."""
-
-    def __init__(self, settings: scheduler.SchedulerSettings) -> None:
-        self.health = Health()
-        self._stop = asyncio.Event()
-        self._running = asyncio.create_task(scheduler.run(settings, self._stop, self.health))
-
-    async def ready(self) -> None:
-        """Wait until it can answer."""
-        async with asyncio.timeout(60):
-            while self.health.not_ready:
-                assert not self._running.done(), self._running.exception()
-                await asyncio.sleep(0.05)
-
-    async def stop(self) -> None:
-        """As SIGTERM does."""
-        self._stop.set()
-        await asyncio.wait_for(self._running, 10)
-
-
-class SchedulerRig:
-    """Nodes, pods and figures of one test."""
+class SchedulerRig(StreamingRig):
+    topics = (SCORE, METRIC, ALLOCATABLE)
 
     def __init__(self, at: Scheduling, bootstrap: str) -> None:
+        super().__init__(bootstrap)
         self.cluster = at.cluster
-        self.bootstrap = bootstrap
         self.namespace = at.cluster.namespace("batch")
         self._at = at
         self._said: dict[str, list[Any]] = {}
         self._nodes: list[str] = []
-        self._extenders: list[Extender] = []
 
     async def extender(
         self, *, counting: bool = True, args: PlacementArgs | None = None, port: int | None = None
-    ) -> Extender:
+    ) -> Replica:
         """Start one that is ready, where the kube-scheduler looks for it, or where another replica does."""
         settings = scheduler.SchedulerSettings(
             bootstrap=Cluster(self.bootstrap),
@@ -159,14 +116,13 @@ class SchedulerRig:
             args=args or PlacementArgs(),
             counting=counting,
         )
-        extender = Extender(settings)
-        self._extenders.append(extender)
+        extender = Replica(scheduler.run, settings)
+        self._replicas.append(extender)
         await extender.ready()
         return extender
 
     @property
     def url(self) -> str:
-        """Where the kube-scheduler looks for its extender."""
         return f"http://127.0.0.1:{self._at.port}"
 
     @contextlib.contextmanager
@@ -183,7 +139,7 @@ class SchedulerRig:
         url = f"http://127.0.0.1:{port}"
         program.start(
             [SLACKTIDE, "scheduler", *(f"--{name}={value}" for name, value in given.items())],
-            lambda: _answers(f"{url}/ready"),
+            lambda: answers(f"{url}/ready"),
         )
         try:
             yield program, url
@@ -203,7 +159,6 @@ class SchedulerRig:
         return name
 
     def say(self, node: str, *, cpu: int = 8, batch: int | None = 6_000, use: int = 1_000, **other: Any) -> None:
-        """From now on the stream says this of the node."""
         seq = self._said[node][0].seq + 1 if node in self._said else 1
         known = {"node": node, "boot_id": "1-a", "seq": seq, "observed_ms": 1_700_000_000_000, "policy_version": "p",
                  "facts_revision": "f", "pods_revision": "r", **other}  # fmt: skip
@@ -217,38 +172,18 @@ class SchedulerRig:
         ]  # fmt: skip
 
     async def describe(self, node: str, annotations: dict[str, str]) -> None:
-        """The bridge tells of a node with these annotations."""
         whole = Resources(cpu_milli=8_000, mem_bytes=16 * GIB)
         facts = NodeFacts(name=node, capacity=whole, allocatable=whole, annotations=annotations)
         told = NodeInventory(node=node, revision=revision_of(facts), facts=facts, writer_epoch=1)
-        sender = Sender(Cluster(self.bootstrap), client_id="test-bridge", acks="all")
-        try:
-            await sender.connect((INVENTORY.name,))
-            await sender.send([Out(topic=INVENTORY.name, key=node.encode(), value=encode(told))])
-        finally:
-            await sender.close()
+        await self.put(Out(topic=INVENTORY.name, key=node.encode(), value=encode(told)))
 
     def forget(self, node: str) -> None:
-        """There is no such node any more, and the stream says nothing more of it."""
         del self._said[node]
         self._nodes.remove(node)
 
-    async def stream(self) -> None:
-        """Say it all, for ever."""
-        sender = Sender(Cluster(self.bootstrap), client_id="test-stream", acks="all")
-        topics = {NodeScore: SCORE.name, NodeMetric: METRIC.name, NodeAllocatable: ALLOCATABLE.name}
-        try:
-            while True:
-                with contextlib.suppress(LogError):  # the broker is away
-                    if not sender.connected:
-                        await sender.connect(tuple(topics.values()))
-                    said = [one for figures in self._said.values() for one in figures]
-                    await sender.send(
-                        [Out(topic=topics[type(one)], key=one.node.encode(), value=encode(one)) for one in said]
-                    )
-                await asyncio.sleep(SAID_S)
-        finally:
-            await sender.close()
+    def said(self) -> Iterable[tuple[Topic, Message]]:
+        for figures in self._said.values():
+            yield from zip(self.topics, figures, strict=True)
 
     async def pods(self, count: int, *, cpu: str = "300", memory: str = "64Mi", **spec: Any) -> None:
         """Make pods at once, as a profile would make them."""
@@ -288,21 +223,12 @@ class SchedulerRig:
         return name
 
     def listed(self) -> list[Json]:
-        """The test's pods."""
-        found: list[Json] = self.cluster.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
-        return found
+        return self.cluster.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
 
     def placed(self) -> Counter[str]:
-        """How many pods are bound, by node."""
         return Counter(pod["spec"]["nodeName"] for pod in self.listed() if pod["spec"].get("nodeName"))
 
     async def until_placed(self, count: int) -> Counter[str]:
-        """Wait until so many are bound.
-
-        Raises:
-            AssertionError: in vain, with what the scheduler says.
-
-        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(60):
                 while (placed := await asyncio.to_thread(self.placed)).total() < count:  # noqa: ASYNC110
@@ -312,13 +238,10 @@ class SchedulerRig:
         raise AssertionError(f"{len(waiting)} pods wait: {waiting[:1]}\n{self._at.program.log_end()}")
 
     async def placements(self) -> list[PodPlacement]:
-        """What the log tells of pods that asked."""
-        async with aclosing(read_topic(Cluster(self.bootstrap), PLACEMENT.name)) as records:
-            return [decode(record.value, PodPlacement) async for record in records]
+        return [decode(record.value, PodPlacement) for record in await self.records(PLACEMENT.name)]
 
     async def close(self) -> None:
-        """Remove what the test made; what else of it runs is ended."""
-        for extender in self._extenders:
+        for extender in self._replicas:
             await extender.stop()
         await asyncio.to_thread(self._remove)
 
@@ -327,16 +250,3 @@ class SchedulerRig:
             self.cluster.delete(f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}")
         for node in self._nodes:
             self.cluster.delete(f"/api/v1/nodes/{node}")
-
-
-@asynccontextmanager
-async def rigged(at: Scheduling, bootstrap: str) -> AsyncIterator[SchedulerRig]:
-    """A rig with its stream running; extenders are started by the test."""
-    rig = SchedulerRig(at, bootstrap)
-    streaming = asyncio.create_task(rig.stream())
-    try:
-        yield rig
-    finally:
-        streaming.cancel()
-        await asyncio.gather(streaming, return_exceptions=True)
-        await rig.close()

@@ -45,7 +45,6 @@ class ServiceDoor:
                     ways[end].sendall(said)
 
     def close(self) -> None:
-        """Listen no more, and end what is open."""
         for each in [self._listener, *self._open]:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

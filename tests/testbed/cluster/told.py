@@ -16,8 +16,6 @@ _REFUSALS = ("Error from server", "The ClusterColocationProfile", "no")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command, as it is written."""
-
     text: str
     shown: tuple[str, ...]
     """The lines that it prints, as far as they are shown."""
@@ -25,11 +23,9 @@ class Command:
 
     @property
     def refused(self) -> bool:
-        """Whether it is shown to fail."""
         return bool(self.shown) and (self.shown[0] == "no" or self.shown[0].startswith(_REFUSALS[:2]))
 
     def fits(self, printed: str) -> bool:
-        """Whether what was printed is what is shown: ``...`` stands for anything, a time for any other."""
         if not self.shown:
             return True
         return re.fullmatch("\n".join(map(_pattern, self.shown)), printed.rstrip("\n")) is not None

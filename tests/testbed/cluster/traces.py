@@ -29,7 +29,6 @@ def kernel_settings() -> dict[str, str]:
 
 
 def kubepods() -> list[Path]:
-    """The kubelet's group in each hierarchy, where it is."""
     return [tree for tree in sorted(CGROUPS.glob("*/kubepods")) if tree.is_dir()]
 
 
@@ -53,7 +52,7 @@ def _shims(folder: Path) -> set[int]:
     return ours
 
 
-def _kill(pids: set[int], within_s: float = 10.0) -> None:
+def _kill(pids: set[int], within_s: float = 60.0) -> None:
     until_s = time.monotonic() + within_s
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -83,7 +82,7 @@ def _thaw() -> None:
                 state.write_text("THAWED")
 
 
-def _remove_groups(within_s: float = 10.0) -> None:
+def _remove_groups(within_s: float = 60.0) -> None:
     """Empty groups can be removed by rmdir alone, the innermost first; one whose last process just died, soon."""
     until_s = time.monotonic() + within_s
     for tree in kubepods():

@@ -12,23 +12,10 @@ from slacktide.agents.cluster.queue.work import Kind, Write, merged
 from slacktide.agents.kubernetes.resource import Resource
 from slacktide.schemas.queue_objects import Metadata, PodTemplate, WorkloadPodSet
 from slacktide.streams.decisions.queue.job import Admission, Conflict
+from testbed.filled import FILES
 
 Json = dict[str, Any]
-CRD = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: trainers.example.com}
-spec:
-  group: example.com
-  names: {kind: Trainer, plural: trainers, singular: trainer}
-  scope: Namespaced
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"""
+CRD = FILES / "trainers.yaml"
 TRAINERS = Resource(group="example.com", plural="trainers")
 
 
@@ -47,7 +34,6 @@ class Trainer:
 
     @property
     def pod_sets(self) -> list[WorkloadPodSet]:
-        """One for each role."""
         return [
             WorkloadPodSet(
                 name=one["name"], count=one["replicas"], template=msgspec.convert(one["template"], PodTemplate)
@@ -57,7 +43,6 @@ class Trainer:
 
     @property
     def pods_now(self) -> Mapping[str, int]:
-        """By role."""
         return {one["name"]: one["replicas"] for one in self._roles}
 
     @property
@@ -67,17 +52,14 @@ class Trainer:
 
     @property
     def settled(self) -> bool:
-        """Its controller reports it."""
         return self.state == "Halted"
 
     @property
     def ready(self) -> bool:
-        """By its state."""
         return self.state == "Ready"
 
     @property
     def finished(self) -> bool:
-        """By its state."""
         return self.state == "Done"
 
     @property
@@ -98,11 +80,9 @@ class Trainer:
         return {"metadata": {"annotations": annotations}, "spec": {"halted": False, "roles": roles}}
 
     def stop(self) -> Json:
-        """Halted."""
         return {"spec": {"halted": True}}
 
     def back(self) -> Write | None:
-        """All at once."""
         if self._was is self._roles:
             return None
         return Write("restore", {"metadata": {"annotations": {ORIGINAL: None}}, "spec": {"roles": self._was}})
@@ -112,7 +92,6 @@ TRAINER = Kind("Trainer", TRAINERS, Trainer)
 
 
 def trainer(name: str, queue: str, **replicas: int) -> Json:
-    """One of half a CPU for each pod."""
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "500m"}}}
     roles = [
         {"name": role, "replicas": count, "template": {"spec": {"containers": [container]}}}

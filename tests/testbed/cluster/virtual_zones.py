@@ -24,14 +24,7 @@ GIB = 2**30
 
 
 class VirtualZones:
-    """Two zones of 8 CPUs on each of these nodes, under single-numa-node.
-
-    Args:
-        rig: whose pods they are; each asks for ``pod_cpus``.
-        nodes: by name.
-        pod_cpus: of each pod.
-
-    """
+    """Two zones of 8 CPUs on each of these nodes, under single-numa-node; each pod of the rig asks for ``pod_cpus``."""
 
     def __init__(self, rig: SchedulerRig, nodes: list[str], pod_cpus: int) -> None:
         self.admitting = False
@@ -47,7 +40,6 @@ class VirtualZones:
         self._seq = 0
 
     async def run(self) -> None:
-        """For ever."""
         sender = Sender(Cluster(self._rig.bootstrap), client_id="test-zones", acks="all")
         try:
             await sender.connect([ZONES.name])

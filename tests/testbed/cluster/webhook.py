@@ -6,11 +6,12 @@ import contextlib
 import re
 import secrets
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+
+from testbed.filled import FILES
 
 from .api_server import Account, ApiServer, Json
 from .programs import Program
@@ -21,36 +22,7 @@ NAMESPACE, NAME = "slacktide-system", "slacktide-webhook"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-tls"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 COLOCATED = {"koordinator.sh/enable-colocation": "true"}
-PROFILES = """\
-apiVersion: config.koordinator.sh/v1alpha1
-kind: ClusterColocationProfile
-metadata:
-  name: batch-workload-profile
-spec:
-  namespaceSelector:
-    matchLabels:
-      koordinator.sh/enable-colocation: "true"
-  selector:
-    matchLabels:
-      app-type: batch
-  qosClass: BE
-  priorityClassName: koord-batch
-  schedulerName: koord-scheduler
-  labels:
-    koordinator.sh/mutated: "true"
----
-apiVersion: config.koordinator.sh/v1alpha1
-kind: ClusterColocationProfile
-metadata:
-  name: probe
-spec:
-  selector:
-    matchLabels:
-      app-type: probe
-  labels:
-    probed: "true"
-"""
-"""The quick start's, and one that shows whether anybody is asked."""
+PROFILES = FILES / "colocation-profiles.yaml"
 NOWHERE = "127.0.0.1:1"
 """Of a broker: none."""
 
@@ -65,15 +37,12 @@ class Webhook:
         self._bootstrap = bootstrap
 
     def start(self) -> None:
-        """Start it, and return when it says that it is ready."""
         self.process.start(self._command(), self._ready)
 
     def stop(self) -> None:
-        """End it; whoever asks is refused a connection."""
         self.process.stop()
 
     def kill(self) -> None:
-        """End it without a word."""
         self.process.stop(9)
 
     @property
@@ -84,12 +53,10 @@ class Webhook:
 
     @property
     def metrics(self) -> str:
-        """What /metrics says."""
         return self._asked("/metrics")
 
     @property
     def fresh(self) -> str:
-        """What /fresh says, good or bad."""
         try:
             return self._asked("/fresh")
         except urllib.error.HTTPError as stale:
@@ -121,9 +88,8 @@ class Webhook:
 
     def _asked(self, path: str) -> str:
         url = re.findall(r'"url": ?"(http://[^"]+)"', self.process.log.read_text())[-1]
-        with urllib.request.urlopen(url + path, timeout=5) as answer:
-            told: str = answer.read().decode()
-            return told
+        with urllib.request.urlopen(url + path, timeout=20) as answer:
+            return answer.read().decode()
 
 
 def install(api: ApiServer) -> None:
@@ -150,12 +116,6 @@ def eviction(pod: Json, *, uid: str | None = None) -> Json:
 
 
 def evict(api: ApiServer, pod: Json, by: Account, *, uid: str | None = None) -> Json:
-    """Ask for a pod's eviction, as an agent does.
-
-    Raises:
-        RefusedError: with the reason.
-
-    """
     metadata = pod["metadata"]
     path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/eviction"
     return api.request("POST", path, eviction(pod, uid=uid), token=by.token)
@@ -163,12 +123,11 @@ def evict(api: ApiServer, pod: Json, by: Account, *, uid: str | None = None) -> 
 
 def until_asked(api: ApiServer, namespace: str) -> None:
     """Wait until the API server asks the webhook: it hears of a changed configuration some hundred milliseconds on."""
-    labels, until_s = {"app-type": "probe"}, time.monotonic() + 60
-    while time.monotonic() < until_s:
+
+    def asked() -> bool:
         name = f"probe-{secrets.token_hex(4)}"
-        pod = api.pod(namespace, name, labels=labels)
+        pod = api.pod(namespace, name, labels={"app-type": "probe"})
         api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}")
-        if "probed" in pod["metadata"]["labels"]:
-            return
-        time.sleep(0.1)
-    raise TimeoutError("the API server does not ask the webhook")
+        return "probed" in pod["metadata"]["labels"]
+
+    api.wait(asked, "the API server asks the webhook", 60)

@@ -27,7 +27,6 @@ def act_of(outcome: NodeOutcome) -> tuple[object, ...]:
 
 
 def done_twice(outcomes: Iterable[NodeOutcome]) -> list[tuple[object, ...]]:
-    """Acts of one node with more than one outcome."""
     acts = Counter(act_of(each) for each in outcomes if each.result in DONE)
     return [act for act, times in acts.items() if times > 1]
 

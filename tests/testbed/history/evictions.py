@@ -18,8 +18,6 @@ SPENDS = frozenset({"applied", "failed"})
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """One pod that was asked to go."""
-
     at_ms: int
     node: str
     namespace: str

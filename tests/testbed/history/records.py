@@ -59,8 +59,6 @@ class Kept(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[M]):
-    """One decoded record."""
-
     at_ms: int
     """The record's timestamp, UTC epoch."""
     partition: int
@@ -95,7 +93,6 @@ class History:
     """By node the looks at its kernel, in their order."""
 
     def of(self, topic: Topic, kind: type[M]) -> list[Entry[M]]:
-        """A topic's records that decode, in the order of each partition; of honest nodes where they are named."""
         found = []
         rows = Rows()
         for record in self.records:
@@ -116,7 +113,6 @@ class History:
 
     @cached_property
     def samples(self) -> list[Entry[NodeSample]]:
-        """Live samples, in the order of each partition."""
         return [entry for topic in SAMPLES for entry in self.of(topic, NodeSample)]
 
     @cached_property

@@ -19,14 +19,11 @@ class Verdict:
 
     @property
     def line(self) -> str:
-        """Its name with its counts."""
         return f"{self.invariant}: {self.checked} checked, {len(self.broken)} broken"
 
     def __str__(self) -> str:
-        """One line, and the first violations below it."""
         return "\n".join([self.line, *(f"    {each}" for each in self.broken[:SHOWN])])
 
 
 def verdict(invariant: str, checked: int, broken: Iterable[str]) -> Verdict:
-    """Shorter to write."""
     return Verdict(invariant=invariant, checked=checked, broken=tuple(broken))

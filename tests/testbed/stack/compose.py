@@ -11,8 +11,9 @@ from typing import Any
 
 from slacktide.schemas.connection import Cluster
 from testbed.brokers import free_port
+from testbed.cluster.installed import has
 from testbed.one_machine import eventually
-from testbed.rungs import cache
+from testbed.rungs import built_program
 
 from .daemon import Daemon
 from .images import MADE, load
@@ -22,7 +23,6 @@ FOLDER = ROOT / "deploy/compose"
 PROJECT = "slacktide"
 PORTS = {"KAFKA_PORT": "9092", "SCHEDULER_PORT": "8444", "CONSOLE_PORT": "9470", "PROMETHEUS_PORT": "9090"}
 """That the stack has on this machine, as .env and docs/docker.md have them."""
-CAP_SYS_RESOURCE = 24
 PATIENCE_S = 180.0
 
 
@@ -40,20 +40,13 @@ def documented_commands() -> list[str]:
     return [line.partition("   #")[0].strip() for line in section.splitlines() if line.startswith("    ")]
 
 
-def _may_wake() -> bool:
-    held = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapBnd:"))
-    return bool(int(held.split()[1], 16) >> CAP_SYS_RESOURCE & 1)
-
-
 class Stack:
-    """The stack of one daemon; its ports are free ones."""
-
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
         self.ports = {name: free_port() for name in PORTS}
         driver = daemon.run("info", "--format", "{{.CgroupDriver}}").strip()
         given = documented(driver) | {name: str(port) for name, port in self.ports.items()}
-        given |= {} if _may_wake() else {"WOKEN_BY": "CHOWN"}
+        given |= {} if has("SYS_RESOURCE") else {"WOKEN_BY": "CHOWN"}
         # Without buildx, which is no part of Debian's Docker.
         given |= {"DOCKER_HOST": daemon.socket, "DOCKER_BUILDKIT": "0", "DOCKER_CONFIG": str(self._client())}
         given["PATH"] = f"{Path(daemon.docker[0]).parent}:{os.environ['PATH']}"
@@ -64,43 +57,27 @@ class Stack:
         load(daemon.docker, base())
 
     def _client(self) -> Path:
-        """The folder of Docker's client, with compose where it looks for it."""
         plugins = self.daemon.folder / "client/cli-plugins"
         plugins.mkdir(parents=True)
-        (plugins / "docker-compose").symlink_to(cache() / "compose")
+        (plugins / "docker-compose").symlink_to(built_program("compose"))
         return plugins.parent
 
     @property
     def bootstrap(self) -> str:
-        """Its Kafka, from this machine."""
         return f"127.0.0.1:{self.ports['KAFKA_PORT']}"
 
     @property
     def cluster(self) -> Cluster:
-        """The same, for Slacktide's own readers."""
         return Cluster(self.bootstrap)
 
     def services(self) -> Mapping[str, dict[str, Any]]:
-        """All services that run without a profile, as compose understands them."""
-        found: dict[str, dict[str, Any]] = json.loads(self("config", "--format", "json"))["services"]
-        return found
+        return json.loads(self("config", "--format", "json"))["services"]
 
     def __call__(self, *arguments: str, within_s: float = 300) -> str:
-        """What ``docker compose`` prints.
-
-        Raises:
-            RuntimeError: it failed; with what it said.
-
-        """
         return self._run(["docker", "compose", *arguments], within_s)
 
     def typed(self, line: str) -> str:
-        """What a line prints that somebody types into a shell in the stack's folder, for the ports that it has there.
-
-        Raises:
-            RuntimeError: it failed; with what it said.
-
-        """
+        """What a line prints in a shell in the stack's folder, for the ports that it has there."""
         for name, port in PORTS.items():
             line = line.replace(f"127.0.0.1:{port}", f"127.0.0.1:{self.ports[name]}")
         return self._run(["bash", "-c", line], 500)
@@ -114,16 +91,13 @@ class Stack:
         return done.stdout
 
     def up(self, *arguments: str) -> None:
-        """Start what does not run, and return when all is well."""
         self("up", "--detach", *arguments, within_s=500)
         self.await_well()
 
     def await_well(self) -> None:
-        """Return when everything runs, and is healthy where it tells."""
         assert eventually(lambda: not self.unwell(), PATIENCE_S, every_s=1.0), self.unwell()
 
     def unwell(self) -> list[str]:
-        """What does not run, or not well."""
         told = [json.loads(line) for line in self("ps", "--all", "--format", "json").splitlines()]
         return [
             f"{each['Name']}: {each['State']} {each['Health']}"
@@ -133,12 +107,10 @@ class Stack:
         ]
 
     def image(self, service: str) -> str:
-        """The image of one service."""
         return str(self.services()[service]["image"])
 
 
 def base() -> str:
-    """The image that ours are made from, with its tag."""
     first = next(
         line for line in (ROOT / "deploy/image/Dockerfile").read_text().splitlines() if line.startswith("FROM")
     )

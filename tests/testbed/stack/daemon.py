@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.cluster.programs import Program
+from testbed.reaching import needs
 from testbed.rungs import cache
 
 SUBNETS = "base=10.211.0.0/16,size=24"
 STOP_S = 30.0
 
 
+@needs("stack")
 class Daemon:
     """One daemon, whose client is ``docker``, a command line."""
 
@@ -28,7 +30,6 @@ class Daemon:
         self._program = Program("dockerd", folder / "dockerd.log")
 
     def start(self) -> None:
-        """Start it, and return when it answers."""
         folder = self.folder
         command = [str(cache() / "docker/dockerd"), f"--data-root={folder}/data", f"--exec-root={folder}/exec"]
         command += [f"--pidfile={folder}/pid", f"--host={self.socket}", f"--config-file={folder}/none.json"]
@@ -38,7 +39,6 @@ class Daemon:
         self._program.start(command, self._answers)
 
     def stop(self) -> None:
-        """End it and all that it runs."""
         with contextlib.suppress(subprocess.SubprocessError):
             if ids := self.run("ps", "--all", "--quiet").split():
                 self.run("rm", "--force", "--volumes", *ids)
@@ -48,12 +48,6 @@ class Daemon:
             subprocess.run(["umount", "--lazy", mount], check=False)
 
     def run(self, *arguments: str, within_s: float = 120) -> str:
-        """What the client prints.
-
-        Raises:
-            subprocess.SubprocessError: it failed, or did not end.
-
-        """
         command = [*self.docker, *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=within_s).stdout
 
@@ -68,7 +62,6 @@ def _mounts(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def running() -> Iterator[Daemon]:
-    """A daemon in a folder of its own, both gone afterwards."""
     # On a disk: layers of images need a file system that overlays can stand on.
     folder = Path(tempfile.mkdtemp(prefix="slacktide-docker-", dir="/var/tmp"))
     daemon = Daemon(folder)

@@ -20,32 +20,13 @@ import pip
 from numpy._core import _multiarray_umath
 
 from testbed.cluster.images import Layer, archive, libraries, library, program, shell
+from testbed.filled import FILES
 from testbed.rungs import cache, kafka_libs
 
 NOBODY, KAFKA_USER = 65534, 1000
-KAFKA_RUN = """\
-#!/bin/sh
-java="java -cp /opt/kafka/libs/* $KAFKA_HEAP_OPTS"
-set -f
-said=$($java kafka.docker.KafkaDockerWrapper setup --default-configs-dir /etc/kafka/docker \\
-    --mounted-configs-dir /mnt/shared/config --final-configs-dir /opt/kafka/config 2>&1)
-code=$?
-case $said in *"already formatted"*) code=0 ;; esac
-[ $code = 0 ] || { echo "$said"; exit $code; }
-exec $java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 kafka.Kafka /opt/kafka/config/server.properties
-"""
-"""As the official image: the environment becomes its settings, the storage is formatted once, the broker runs."""
-
-
-KAFKA_LOGS = """\
-Configuration:
-  Appenders: {Console: {name: STDOUT}}
-  Loggers: {Root: {level: WARN, AppenderRef: {ref: STDOUT}}, Logger: [{name: kafka, level: WARN}]}
-"""
 
 
 def wheels() -> Path:
-    """What ``tests/testbed/setup wheels`` has fetched."""
     return cache() / "wheels"
 
 
@@ -91,8 +72,8 @@ def _kafka(layer: Layer) -> None:
         layer.folder(folder, owner=KAFKA_USER)
     layer.text("/etc/kafka/docker/server.properties", "# Not used: the environment holds all.\n")
     for name in ("log4j2.yaml", "tools-log4j2.yaml"):
-        layer.text(f"/etc/kafka/docker/{name}", KAFKA_LOGS)
-    layer.text("/etc/kafka/docker/run", KAFKA_RUN)
+        layer.text(f"/etc/kafka/docker/{name}", (FILES / "kafka-logs.yaml").read_text())
+    layer.text("/etc/kafka/docker/run", (FILES / "kafka-run").read_text())
 
 
 def _prometheus(layer: Layer) -> None:
@@ -116,7 +97,6 @@ PATH = "ENV PATH=/usr/local/bin:/usr/bin:/bin"
 
 
 def layer_of(name: str) -> bytes:
-    """The files of an image, ``name`` without its tag."""
     layer = Layer()
     shell(layer)
     MADE[name](layer)
@@ -131,13 +111,7 @@ def kafka_archive(folder: Path, tagged: str) -> Path:
 
 
 def load(docker: list[str], tagged: str) -> None:
-    """Give the daemon one image under its official name.
-
-    Args:
-        docker: the command line of the client.
-        tagged: such as ``apache/kafka:4.1.2``.
-
-    """
+    """Give the daemon one image under its official name, such as ``apache/kafka:4.1.2``."""
     name = tagged.partition(":")[0]
     changes = [word for change in [PATH, *CHANGES[name]] for word in ("--change", change)]
     subprocess.run([*docker, "import", *changes, "-", tagged], input=layer_of(name), check=True, capture_output=True)

@@ -15,39 +15,19 @@ class VirtualBestEffort:
         self._machine = machine
 
     def processes(self, uid: str) -> int:
-        """Return the number of processes in a pod; 0: the pod is gone.
-
-        Raises:
-            CgroupError: not a best-effort pod.
-        """
         return 0 if self._pod(uid) is None else 1
 
     def terminate(self, uid: str) -> None:
-        """Thaw and terminate a pod.
-
-        Raises:
-            CgroupError: not a best-effort pod.
-        """
         pod = self._pod(uid)
         if pod is not None:
             pod.frozen = False
             self._machine.terminate_pod(uid)
 
     def kill(self, uid: str) -> None:
-        """Kill a pod.
-
-        Raises:
-            CgroupError: not a best-effort pod.
-        """
         if self._pod(uid) is not None:
             self._machine.remove_pod(uid)
 
     def freeze(self, uid: str) -> bool:
-        """Freeze a pod.
-
-        Raises:
-            CgroupError: not a best-effort pod, or gone.
-        """
         pod = self._pod(uid)
         if pod is None:
             raise CgroupError(uid, "the pod no longer exists")
@@ -55,17 +35,11 @@ class VirtualBestEffort:
         return True
 
     def thaw(self, uid: str) -> None:
-        """Thaw a pod.
-
-        Raises:
-            CgroupError: not a best-effort pod.
-        """
         pod = self._pod(uid)
         if pod is not None:
             pod.frozen = False
 
     def frozen(self) -> frozenset[str]:
-        """Return the uids of frozen pods."""
         return frozenset(pod.uid for pod in self._machine.best_effort.children if pod.frozen)
 
     def _pod(self, uid: str) -> Group | None:

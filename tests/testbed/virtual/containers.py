@@ -23,7 +23,6 @@ class VirtualContainers:
         self._before: Counters | None = None
 
     def look(self, pods: Sequence[Pod], mono_ns: int) -> ContainersLook:
-        """Measure the pods' containers that have a limit."""
         found = {pod.uid: container for pod in pods if (container := only_container(pod)) is not None}
         groups = {
             uid: group

@@ -54,7 +54,6 @@ class VirtualKernel:
         self._clipped: Mapping[PurePosixPath, Clipped] = {}
 
     def read(self, mono_ns: int) -> Reading:
-        """Read all figures. Rates are since the previous reading."""
         machine = self.machine
         interval_ns = 0 if self._read_ns is None else mono_ns - self._read_ns
         pods = {uid: _counters(machine.pods[uid]) for uid in sorted(machine.pods)}
@@ -73,26 +72,20 @@ class VirtualKernel:
         return reading
 
     def containers(self, pods: Sequence[Pod], mono_ns: int, spare: Collection[str] = ()) -> ContainersLook:
-        """Read the CPU figures of those pods' containers that have a limit."""
         return self._containers.look(pods, mono_ns)
 
     def limits(self) -> Limits:
-        """Return the limits of the best-effort cgroup."""
         group = self.machine.best_effort
         cpus = group.cpuset or self.machine.effective_cpus(BEST_EFFORT)
         return Limits(be_cfs_quota_us=group.quota_us, be_cfs_period_us=group.period_us, be_cpuset=sorted(cpus))
 
     def processors(self) -> list[Processor]:
-        """Return the machine's CPUs."""
         return self.machine.processors
 
     def hold(self, limits: Limits) -> None:
         """Set the limits of the best-effort cgroup.
 
         On cgroup v1, child pods with higher limits are lowered first, and restored with a raise.
-
-        Raises:
-            CgroupError: the kernel would reject it.
         """
         wanted = Bandwidth(limits.be_cfs_quota_us, limits.be_cfs_period_us)
         if self.machine.version == 1:
@@ -123,11 +116,7 @@ class VirtualKernel:
         return Held(values=values, lacking=lacking)
 
     def put(self, key: KnobKey, value: int | None) -> None:
-        """Set a knob; None: unlimited.
-
-        Raises:
-            CgroupError: the cgroup is missing, the kernel would reject the value, or it must not be set.
-        """
+        """Set a knob; None: unlimited."""
         place = knobs.checked(self.machine, self._known, key, value)
         if key.knob != "cfs_quota_us":
             write(self.machine, str(place.path), key.knob, value)
@@ -140,7 +129,6 @@ class VirtualKernel:
             self.machine.set_quota(str(place.path), value)
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """Return the value that ``held`` returns after this value was set."""
         return as_reads_back(knob, value, self.machine.version)
 
     def _own(self, path: PurePosixPath) -> Bandwidth:

@@ -20,7 +20,6 @@ _QOS_OF = {name: kube_qos for kube_qos, name in TIERS.items()}
 
 
 def place(machine: Machine, known: Mapping[str, Pod], group: str) -> Place | None:
-    """Return a cgroup's location; None: missing. Only a single container has one: that of its pod."""
     if group in _QOS_OF:
         base, pod = PurePosixPath(PARENT_OF_QOS[_QOS_OF[group]]), None
         return Place(tier=_TIER_OF[_QOS_OF[group]], base=base, inside=PurePosixPath())
@@ -38,11 +37,7 @@ def place(machine: Machine, known: Mapping[str, Pod], group: str) -> Place | Non
 
 
 def checked(machine: Machine, known: Mapping[str, Pod], key: KnobKey, value: int | None) -> Place:
-    """Return the location of a knob that may be set to this value.
-
-    Raises:
-        CgroupError: it is missing, or must not be set.
-    """
+    """Return the location of a knob that may be set to this value."""
     found = place(machine, known, key.group)
     if found is None:
         raise CgroupError(key.group, "no such group here")
@@ -58,7 +53,6 @@ def lacks(machine: Machine, knob: Knob) -> bool:
 
 
 def read(machine: Machine, path: str, knob: Knob) -> int | None:
-    """Return the value of a cgroup's knob, except for its quota."""
     group = machine.groups[path]
     if knob == "cpu_shares":
         return group.weight if machine.version == 1 else shares_of(group.weight)

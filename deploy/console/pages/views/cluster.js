@@ -13,7 +13,7 @@ const WORST = ["problem", "warning", "note", "ok"];
 const FIGURES = {
   used: { share: (node) => part(node.used_cpu_milli, node.capacity_cpu_milli), text: (node) => of(node, "used_cpu_milli"), most: "100%" },
   sold: { share: (node) => part(node.sold_cpu_milli, node.capacity_cpu_milli), text: (node) => of(node, "sold_cpu_milli"), most: "100%" },
-  slack: { share: (node) => part(node.slack_won_cpu_milli, node.capacity_cpu_milli), text: (node) => of(node, "slack_won_cpu_milli"), most: "100%" },
+  gained: { share: (node) => part(node.gained_cpu_milli, node.capacity_cpu_milli), text: (node) => of(node, "gained_cpu_milli"), most: "100%" },
   pressure: { share: (node) => part(node.ls_stall_permille, 200), text: (node) => node.ls_stall_permille === null ? "–" : `${node.ls_stall_permille}‰`, most: "≥ 200‰" },
 };
 const part = (value, whole) => (value === null || !whole ? null : value / whole);
@@ -92,7 +92,7 @@ function figures(sums) {
   const one = (figure, unit, under) => el("div", {}, el("dt", {}, t(`of.${figure}`)), el("dd", {}, number(sums[figure], unit, { figure })), el("dd.small", {}, under));
   return el("dl.figures", {}, one("used_cpu_milli", "milli", share("used_cpu_milli")), one("ls_cpu_milli", "milli", share("ls_cpu_milli")),
     one("be_cpu_milli", "milli", share("be_cpu_milli")), one("sold_cpu_milli", "milli", share("sold_cpu_milli")),
-    one("slack_won_cpu_milli", "milli", share("slack_won_cpu_milli")), one("sold_mem_bytes", "bytes", share("sold_mem_bytes", "capacity_mem_bytes")));
+    one("gained_cpu_milli", "milli", share("gained_cpu_milli")), one("sold_mem_bytes", "bytes", share("sold_mem_bytes", "capacity_mem_bytes")));
 }
 
 /** What is no sum over nodes: evictions by rule, nodes under their guard, lag, dead letters. */

@@ -1,0 +1,77 @@
+"""What `kubectl apply` prints of the ConfigMap with the policy, by the webhook's answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+
+from slacktide.agents.cluster.watching import ConfigMapName
+from slacktide.agents.cluster.webhook.answers import WARNING_CHARS_MAX, Answers
+from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
+from slacktide.agents.kubernetes.api_server import ApiServer
+
+POLICY = ConfigMapName(namespace="koordinator-system", name="slo-controller-config")
+THRESHOLD = "resource-threshold-config"
+MISSPELT = "memoryEvictThreshold"
+FIELD = f'data["{THRESHOLD}"].clusterStrategy.{MISSPELT}'
+KEPT = "the last valid policy stays in force"
+
+
+async def answered(data: Any, namespace: str = POLICY.namespace, name: str = POLICY.name) -> dict[str, Any]:
+    api = cast("ApiServer", None)
+    answers = Answers(api, ClusterCache(api, POLICY), (), POLICY, lambda _: None, lambda: 0)
+    # As the API server gives it: without a kind of its own where kubectl left it out.
+    request = {"uid": "7f", "operation": "UPDATE", "namespace": namespace, "name": name, "object": {"data": data}}
+    raw = json.dumps({"apiVersion": "admission.k8s.io/v1", "request": request}).encode()
+    response: dict[str, Any] = json.loads(await answers.check_policy(raw))["response"]
+    return response
+
+
+def threshold(**fields: Any) -> dict[str, str]:
+    return {THRESHOLD: json.dumps({"clusterStrategy": fields})}
+
+
+@pytest.mark.parametrize(
+    ("data", "warnings"),
+    [
+        pytest.param(threshold(enable=True, memoryEvictThresholdPercent=70), [], id="valid"),
+        pytest.param(None, ["policy refused: data: None: accepted: a map of JSON texts", KEPT], id="no data"),
+        pytest.param(
+            threshold(enable=True, memoryEvictThresholdPercent=170),
+            [f"policy refused: {FIELD}Percent: 170: accepted: a whole number from 0 to 100", KEPT],
+            id="out of range",
+        ),
+        pytest.param(
+            {"colocation-config": "{"},
+            [
+                "policy refused: data[\"colocation-config\"]: '{': accepted: JSON text (Input data was truncated)",
+                KEPT,
+            ],
+            id="no JSON",
+        ),
+        pytest.param(
+            threshold(**{MISSPELT: 70}),
+            [f"policy: {FIELD}: unknown, ignored; did you mean {MISSPELT}Percent?"],
+            id="misspelt",
+        ),
+    ],
+)
+async def test_each_error_is_a_warning_and_none_a_refusal(data: Any, warnings: list[str]) -> None:
+    response = await answered(data)
+
+    assert response["allowed"]
+    assert response.get("warnings", []) == warnings
+
+
+async def test_another_config_map_is_none_of_its_business() -> None:
+    assert "warnings" not in await answered({"colocation-config": "{"}, namespace="slacktide-system")
+    assert "warnings" not in await answered({"colocation-config": "{"}, name="other")
+
+
+async def test_warnings_are_as_many_and_as_long_as_an_api_server_prints() -> None:
+    nodes = [{"name": f"n{number}", "cpuSuppressThresholdPercent": "x" * 400} for number in range(50)]
+    told = (await answered({THRESHOLD: json.dumps({"nodeStrategies": nodes})}))["warnings"]
+
+    assert (told[-1], max(map(len, told)) <= WARNING_CHARS_MAX, sum(map(len, told)) <= 4_096) == (KEPT, True, True)
