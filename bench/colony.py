@@ -23,7 +23,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.bridge import mirror
 from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Whole, follow
 from slacktide.agents.kubernetes.resource import NODES, PODS
-from slacktide.schemas.topics import COMMAND, SAMPLE_COLUMNS, SCORE
+from slacktide.schemas.topics import COMMAND, SAMPLE, SCORE
 from testbed.cluster.identity import access_of
 from testbed.cluster.manifests import SYSTEM
 from testbed.cluster.programs import Program
@@ -111,7 +111,7 @@ class Colony:
             flags += [f"--node-lease-duration-seconds={LEASE_S}", f"--kubeconfig={cluster.kubeconfig}"]
             program.start([str(built_program("kwok")), *flags, "--server-address=127.0.0.1:0"], lambda: True)
             self.meter.watch("kwok", program.pid)
-        admin.set_up(self.bootstrap, (SAMPLE_COLUMNS, COMMAND, SCORE), admin.STAMPED_BY_LOG)
+        admin.set_up(self.bootstrap, (SAMPLE, COMMAND, SCORE), admin.STAMPED_BY_LOG)
         log.publish_policy(self.bootstrap, policy())
         worker = self._part("stream", "--bootstrap", self.bootstrap)
         command = [sys.executable, "-m", "bench.tides", self.bootstrap, str(self.nodes)]

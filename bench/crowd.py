@@ -18,7 +18,7 @@ from bench.rig import Rig, wait
 from bench.rows import Row, judged, told
 from bench.trend import slope
 from slacktide.deploy.demo.figures import percentile
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, NODE_PARTITIONS, SAMPLE_COLUMNS, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, NODE_PARTITIONS, SAMPLE, SCORE
 
 NODES, BRIEF_NODES = 10_000, 200
 GENERATORS = 3
@@ -115,9 +115,9 @@ def next_size(tried: Sequence[Watched]) -> int | None:
 
 def _run(rig: Rig, nodes: int, seconds: float) -> Watched:
     kafka = rig.kafka()
-    bounded = (SAMPLE_COLUMNS, COMMAND, METRIC, ALLOCATABLE, SCORE)
+    bounded = (SAMPLE, COMMAND, METRIC, ALLOCATABLE, SCORE)
     admin.set_up(kafka.bootstrap, bounded, admin.BOUNDED)
-    admin.set_up(kafka.bootstrap, (SAMPLE_COLUMNS, COMMAND, METRIC), {**admin.BOUNDED, **admin.STAMPED_BY_LOG})
+    admin.set_up(kafka.bootstrap, (SAMPLE, COMMAND, METRIC), {**admin.BOUNDED, **admin.STAMPED_BY_LOG})
     rig.say(f"crowd: {nodes} nodes, {WARM_UP_S + seconds:.0f} s")
     with ExitStack() as stack:
         worker = stack.enter_context(loop.worker(rig, kafka.bootstrap, policy=log.USUAL_POLICY, more=loop.SELDOM))
@@ -126,7 +126,7 @@ def _run(rig: Rig, nodes: int, seconds: float) -> Watched:
             stack.enter_context(loop.fleet(rig, kafka.bootstrap, nodes, policy=log.USUAL_POLICY, share=share))
             for share in shares
         ]
-        log.wait_for_end(kafka.bootstrap, SAMPLE_COLUMNS, nodes, 60.0, worker, *fleets)
+        log.wait_for_end(kafka.bootstrap, SAMPLE, nodes, 60.0, worker, *fleets)
         wait(WARM_UP_S, worker, *fleets)
         watched = asyncio.run(_watch(rig, kafka.bootstrap, nodes, seconds, worker, fleets, psutil.Process(kafka.pid)))
     rig.say(f"crowd: {_said(watched)}")
@@ -146,13 +146,13 @@ async def _watch(
     processes = {"worker": [worker.process], "generators": [one.process for one in fleets], "broker": [broker]}
     before = {name: _cpu_s(each) for name, each in processes.items()}
     reading = [asyncio.create_task(_read(bootstrap, topic.name, watched)) for topic in (COMMAND, METRIC)]
-    both = SAMPLE_COLUMNS, COMMAND
+    both = SAMPLE, COMMAND
     ends = {topic: [TopicPartition(topic.name, one) for one in range(NODE_PARTITIONS)] for topic in both}
     begin_s = said_s = time.monotonic()
     async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
         while (at_s := time.monotonic() - begin_s) < seconds:
             answered = sum((await consumer.end_offsets(ends[COMMAND])).values())
-            sent = sum((await consumer.end_offsets(ends[SAMPLE_COLUMNS])).values())
+            sent = sum((await consumer.end_offsets(ends[SAMPLE])).values())
             watched.sent.append((at_s, sent))
             watched.lag.append((at_s, sent - answered))
             for process in (worker, *fleets):

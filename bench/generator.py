@@ -13,7 +13,7 @@ from bench.send import Batches, batches
 from bench.stamp import StampedNode
 from slacktide.agents.clock import SystemClock
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.topics import NODE_PARTITIONS, SAMPLE_COLUMNS
+from slacktide.schemas.topics import NODE_PARTITIONS, SAMPLE
 from slacktide.streams.kafka import partition_of
 
 SLICE_S = 0.02
@@ -35,7 +35,7 @@ def fleet(count: int, share: int, of: int, policy: Policy) -> list[StampedNode]:
 async def generate(bootstrap: str, nodes: list[StampedNode], history_s: int) -> None:
     """Until the process is ended."""
     clock = SystemClock()
-    async with batches(bootstrap, SAMPLE_COLUMNS.name) as out:
+    async with batches(bootstrap, SAMPLE.name) as out:
         await _history(out, nodes, clock.wall_ms(), history_s)
         sent_s, start_ns = 0.0, clock.mono_ns()
         while True:

@@ -10,7 +10,7 @@ from bench.generator import HISTORY_STEP_S
 from bench.process import Running
 from bench.rig import Rig, wait
 from bench.rows import Row, judged
-from slacktide.schemas.topics import SAMPLE_COLUMNS
+from slacktide.schemas.topics import SAMPLE
 
 NODES = 100
 WARM_UP_S, EACH_S, RUNS = 10.0, 10.0, 3
@@ -24,7 +24,7 @@ ANSWERS = "slacktide_stream_answers_total"
 def measure(rig: Rig) -> list[Row]:
     """One worker, three stretches."""
     bootstrap = rig.kafka().bootstrap
-    admin.set_up(bootstrap, (SAMPLE_COLUMNS,), admin.STAMPED_BY_LOG)
+    admin.set_up(bootstrap, (SAMPLE,), admin.STAMPED_BY_LOG)
     rig.say(f"idle: {NODES} nodes, {WARM_UP_S + RUNS * EACH_S:.0f} s")
     policy = log.USUAL_POLICY
     with (

@@ -68,7 +68,6 @@ class Agent:
             bootstrap=Cluster(bootstrap),
             node=self._node.name,
             fetch_wait_ms=FETCH_WAIT_MS,
-            sample_format="v2",
             spool=self._spool,
             listener=self,
             metrics=AgentMetrics(self._node.name),

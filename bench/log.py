@@ -20,7 +20,7 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.topics import COMMAND, METRIC, OUTCOME, POLICY, SAMPLE_COLUMNS, Topic
+from slacktide.schemas.topics import COMMAND, METRIC, OUTCOME, POLICY, SAMPLE, Topic
 from slacktide.streams.kafka import describe_topics, read_topic
 
 M = TypeVar("M", bound=Message)
@@ -117,8 +117,8 @@ def wait_caught_up(bootstrap: str, at_least: int, within_s: float, *alive) -> No
         CannotRunError: it did not come to that, in time.
 
     """
-    wait_for_end(bootstrap, SAMPLE_COLUMNS, at_least, within_s, *alive)
-    wait_for_end(bootstrap, COMMAND, end(bootstrap, SAMPLE_COLUMNS), within_s, *alive)
+    wait_for_end(bootstrap, SAMPLE, at_least, within_s, *alive)
+    wait_for_end(bootstrap, COMMAND, end(bootstrap, SAMPLE), within_s, *alive)
 
 
 def publish_policy(bootstrap: str, policy: Policy = POLICY_IN_FORCE) -> None:

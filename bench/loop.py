@@ -12,7 +12,6 @@ from bench.process import Running, Slacktide, environment
 from bench.rig import Rig
 from slacktide.schemas.policy import Policy
 
-COLUMNS = ("--sample-format", "v2")
 SELDOM = ("--republish", "30")
 """Of figures that did not change: as docs/silence.md allows once all readers are upgraded."""
 ALL_NODES = ("--open-nodes-max", "20000")
@@ -63,7 +62,7 @@ def agent(rig: Rig, bootstrap: str, node: Node, *more: str, interval_s: float = 
     state = rig.folder / f"state-{len(list(rig.folder.iterdir()))}"
     arguments = ["--bootstrap", bootstrap, *node.arguments, *more]
     with Slacktide(
-        rig, "agent", *arguments, *COLUMNS, "--sample-interval", str(interval_s), "--state-folder", str(state)
+        rig, "agent", *arguments, "--sample-interval", str(interval_s), "--state-folder", str(state)
     ) as running:
         running.wait_ready()
         yield running

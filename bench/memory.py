@@ -14,7 +14,7 @@ from bench.stamp import Stamped, StampedNode
 from slacktide.agents.clock import SystemClock
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.topics import COMMAND, SAMPLE_COLUMNS
+from slacktide.schemas.topics import COMMAND, SAMPLE
 
 RSS_MB = {1_000: 350.0, 10_000: 900.0}
 BRIEF_NODES = 100
@@ -49,7 +49,7 @@ def rounds(nodes: int, policy: Policy, now_ms: int) -> Iterator[list[Stamped]]:
 def _row(rig: Rig, nodes: int, target_mb: float) -> Row:
     bootstrap = rig.kafka().bootstrap
     # Else half an hour of event time would be half an hour of silence.
-    admin.set_up(bootstrap, (SAMPLE_COLUMNS,), admin.STAMPED_BY_LOG)
+    admin.set_up(bootstrap, (SAMPLE,), admin.STAMPED_BY_LOG)
     policy = log.USUAL_POLICY
     rig.say(f"memory: {nodes} nodes, half an hour of event time")
     with loop.worker(rig, bootstrap, policy=policy) as worker:
@@ -57,7 +57,7 @@ def _row(rig: Rig, nodes: int, target_mb: float) -> Row:
         for number, records in enumerate(rounds(nodes, policy, SystemClock().wall_ms())):
             # A round ahead of the worker and no more: what waits for it lies in the log, not in its memory.
             log.wait_for_end(bootstrap, COMMAND, sent, ROUND_S, worker)
-            sent += send.write(bootstrap, SAMPLE_COLUMNS.name, records)
+            sent += send.write(bootstrap, SAMPLE.name, records)
             if number % 10 == 0:
                 rig.say(f"memory: {nodes} nodes, round {number}, {worker.rss_mb():.0f} MB")
         log.wait_for_end(bootstrap, COMMAND, sent, ROUND_S, worker)

@@ -21,7 +21,7 @@ from slacktide.schemas.headers import headers
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, SAMPLE_COLUMNS
+from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, SAMPLE
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 
@@ -64,7 +64,7 @@ def measured(pods: int, seconds: int = SECONDS) -> dict[str, dict[str, float]]:
     for second in range(WARM_S + seconds):
         now_ms = START_MS + second * 1000
         samples = [sample_of(node, now_ms) for node in nodes]
-        records = [_record(SAMPLE_COLUMNS.name, one.key, one.value, now_ms) for one in samples]
+        records = [_record(SAMPLE.name, one.key, one.value, now_ms) for one in samples]
         outs = worker.samples(records, now_ms)
         if second >= WARM_S:
             for sample in samples:
@@ -85,10 +85,10 @@ def sample_of(node: FleetNode, now_ms: int) -> Out:
     """The node's next sample as its agent writes it."""
     sample = node.sample(now_ms)
     seq = f"{sample.boot_id}/{sample.seq}"
-    lines = headers(kind=SAMPLE_COLUMNS.name, source=f"agent/{node.name}", subject=node.name, event_id=seq,
+    lines = headers(kind=SAMPLE.name, source=f"agent/{node.name}", subject=node.name, event_id=seq,
                     event_ms=now_ms, trace=f"{node.name}/{seq}")  # fmt: skip
     value = encoded(sample, node.pods)
-    return Out(topic=SAMPLE_COLUMNS.name, key=node.name.encode(), value=value, headers=lines)
+    return Out(topic=SAMPLE.name, key=node.name.encode(), value=value, headers=lines)
 
 
 def _outcomes(outs: Iterable[Out], now_ms: int) -> Iterator[Out]:

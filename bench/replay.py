@@ -16,7 +16,7 @@ from bench.stamp import StampedNode
 from slacktide.agents.clock import SystemClock
 from slacktide.schemas.codec import encode
 from slacktide.schemas.policy import KEY
-from slacktide.schemas.topics import POLICY, SAMPLE_COLUMNS
+from slacktide.schemas.topics import POLICY, SAMPLE
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import REPLAYED, Header, end_line, head_line, line_of
 from slacktide.streams.worker import Worker
@@ -93,7 +93,7 @@ def _trace(begin_ms: int, seconds: int) -> Iterator[Record]:
     for second in range(seconds):
         at_ms = begin_ms + second * 1_000
         stamped = [node.stamp(at_ms) for node in nodes]
-        samples = [placed(SAMPLE_COLUMNS.name, one.partition, at_ms, one.key, one.value) for one in stamped]
+        samples = [placed(SAMPLE.name, one.partition, at_ms, one.key, one.value) for one in stamped]
         yield from samples
         for out in worker.samples(samples, at_ms):
             if out.topic in REPLAYED:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import count
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -18,9 +18,8 @@ from slacktide.schemas.headers import headers
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns import SampleFormat
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import NODE_PARTITIONS, SAMPLE, SAMPLE_COLUMNS, Topic
+from slacktide.schemas.topics import NODE_PARTITIONS, SAMPLE
 from slacktide.streams.kafka import partition_of
 
 MARK = 7_000_000_000_000
@@ -29,8 +28,8 @@ VARIETY = 97
 """Seconds until a node's use repeats: a prime, so that no window has a whole number of them."""
 SYSTEM_MILLI = 400
 NODE_MEM_BYTES, MEM_STEP_BYTES = 20 << 30, 7 << 20
-TOPICS: dict[SampleFormat, Topic] = {"v1": SAMPLE, "v2": SAMPLE_COLUMNS}
-"""Rows and columns."""
+Form: TypeAlias = Literal["rows", "columns"]
+"""Of samples: what an agent writes are columns; in rows, each pod has its names, for peers to read."""
 
 
 def _factors() -> list[tuple[float, ...]]:
@@ -58,20 +57,17 @@ class StampedNode:
 
     KIND: ClassVar[type[FleetNode]] = FleetNode
 
-    def __init__(
-        self, number: int, policy: Policy, *, replaced_each_s: int = 0, sample_format: SampleFormat = "v2"
-    ) -> None:
+    def __init__(self, number: int, policy: Policy, *, replaced_each_s: int = 0, form: Form = "columns") -> None:
         """Make one that has sent nothing yet.
 
         Args:
             number: names the node, and draws its pods and their use.
             policy: that its samples name.
             replaced_each_s: after so many samples on average a pod is replaced; 0: never.
-            sample_format: rows or columns.
+            form: of its samples.
 
         """
-        self._topic = TOPICS[sample_format].name
-        self._columns = sample_format == "v2"
+        self._columns = form == "columns"
         self._node = self.KIND(number, policy)
         self.partition = partition_of(self._node.name, NODE_PARTITIONS)
         self._number = number
@@ -117,7 +113,7 @@ class StampedNode:
         interval_ms = interval_ms if self._seq > 1 else 0
         numbers = (self._seq, now_ms, interval_ms, sum(cpu) + SYSTEM_MILLI, mem_bytes, *each)
         body = (self._whole if whole else self._plain) % numbers
-        return Stamped(self._topic, self.partition, self._key, body, self._headers(now_ms), now_ms)
+        return Stamped(SAMPLE.name, self.partition, self._key, body, self._headers(now_ms), now_ms)
 
     def pods_cpu_milli(self, now_ms: int) -> list[int]:
         """What each pod uses now."""
@@ -142,7 +138,7 @@ class StampedNode:
         self._whole = template(self._node.shape(MARK, keyframe=True), pods)
         self._boot_id = shape.boot_id.encode()
         fixed = headers(
-            kind=self._topic, source=f"agent/{self._node.name}", subject=self._node.name, event_id="", event_ms=0
+            kind=SAMPLE.name, source=f"agent/{self._node.name}", subject=self._node.name, event_id="", event_ms=0
         )
         self._fixed = [line for line in fixed if line[0] not in {"ce_id", "ce_time"}]
 

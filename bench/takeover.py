@@ -25,7 +25,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.demo.figures import percentile
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.topics import COMMAND, METRIC, SAMPLE_COLUMNS, Topic
+from slacktide.schemas.topics import COMMAND, METRIC, SAMPLE, Topic
 from slacktide.streams.columns.series import slot_ms
 from slacktide.streams.kafka import read_topic
 
@@ -112,7 +112,7 @@ def measure(rig: Rig) -> list[Row]:
     """Both workers answer; the one that answers the agent's node is killed."""
     nodes = BRIEF_NODES if rig.brief else NODES
     bootstrap = rig.kafka().bootstrap
-    admin.set_up(bootstrap, (SAMPLE_COLUMNS, COMMAND, METRIC), admin.STAMPED_BY_LOG)
+    admin.set_up(bootstrap, (SAMPLE, COMMAND, METRIC), admin.STAMPED_BY_LOG)
     log.publish_policy(bootstrap, log.USUAL_POLICY)
     rig.say(f"takeover: two workers, {nodes} nodes with {HISTORY_S} s of history, one with an agent")
     with ExitStack() as stack:
@@ -252,14 +252,14 @@ def _worker(rig: Rig, bootstrap: str, name: str) -> Slacktide:
 def _wait_answered(bootstrap: str) -> None:
     """Give the rest its time: what has no answer then counts as unanswered."""
     with suppress(CannotRunError):
-        log.wait_for_end(bootstrap, COMMAND, log.end(bootstrap, SAMPLE_COLUMNS), LAST_ANSWERS_S)
+        log.wait_for_end(bootstrap, COMMAND, log.end(bootstrap, SAMPLE), LAST_ANSWERS_S)
 
 
 def _story(bootstrap: str, killed_ms: int, dead: str) -> Story:
     return Story(
         killed_ms=killed_ms,
         dead=dead,
-        samples=[sampled(sample) for _, sample in _read(bootstrap, SAMPLE_COLUMNS, InColumns)],
+        samples=[sampled(sample) for _, sample in _read(bootstrap, SAMPLE, InColumns)],
         answers=_read(bootstrap, COMMAND, Answer),
         metrics=_read(bootstrap, METRIC, Figures),
         outcomes=log.outcomes(bootstrap, NAME),

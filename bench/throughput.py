@@ -8,10 +8,9 @@ from bench import log, loop, proofs, send
 from bench.fleet import KEYFRAME_EVERY, PODS
 from bench.rig import Rig
 from bench.rows import Row, judged, told
-from bench.stamp import Stamped, StampedNode
+from bench.stamp import Form, Stamped, StampedNode
 from slacktide.agents.clock import SystemClock
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample_columns import SampleFormat
 from slacktide.schemas.topics import COMMAND
 
 SAMPLES, BRIEF_SAMPLES, NODES = 40_000, 2_000, 200
@@ -23,7 +22,7 @@ def measure(rig: Rig) -> list[Row]:
     """The worker is held by SIGSTOP while the backlog is written, well within its session."""
     samples = BRIEF_SAMPLES if rig.brief else SAMPLES
     rig.say(f"throughput: making {samples} samples of {NODES} nodes")
-    records, in_rows = backlog(samples), backlog(samples, "v1")
+    records, in_rows = backlog(samples), backlog(samples, "rows")
     rate = _run(rig, records)
     signed = proofs.proven(records)
     with_proofs = _run(rig, signed, proofs.REQUIRED, proofs.arguments(rig.folder))
@@ -60,11 +59,11 @@ def _size(records: Sequence[Stamped], in_rows: Sequence[Stamped]) -> Row:
     )
 
 
-def backlog(samples: int, sample_format: SampleFormat = "v2") -> list[Stamped]:
+def backlog(samples: int, form: Form = "columns") -> list[Stamped]:
     """Samples that end now, in the order in which they would have come."""
     rounds = samples // NODES
     start_ms = SystemClock().wall_ms() - rounds * 1000
-    nodes = [StampedNode(number, log.POLICY_IN_FORCE, sample_format=sample_format) for number in range(NODES)]
+    nodes = [StampedNode(number, log.POLICY_IN_FORCE, form=form) for number in range(NODES)]
     return [node.stamp(start_ms + second * 1000) for second in range(rounds) for node in nodes]
 
 

@@ -23,7 +23,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.schemas import policy as policies
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.topics import SAMPLE_COLUMNS
+from slacktide.schemas.topics import SAMPLE
 
 BASE_PART = 0.10, 0.50
 """Of a node's CPU, by node."""
@@ -82,7 +82,7 @@ def policy() -> Policy:
 
 async def _generate(bootstrap: str, nodes: list[TidalNode], each_s: float, step: Path) -> None:
     clock = SystemClock()
-    async with batches(bootstrap, SAMPLE_COLUMNS.name) as out:
+    async with batches(bootstrap, SAMPLE.name) as out:
         start_ns, sent = clock.mono_ns(), 0
         while True:
             await asyncio.sleep(SLICE_S)

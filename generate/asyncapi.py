@@ -9,7 +9,7 @@ from pathlib import Path
 from slacktide.schemas import heartbeat
 from slacktide.schemas.access import IN_THE_LOOP, STREAM, STREAM_GROUP, Part
 from slacktide.schemas.heartbeat import Heartbeat
-from slacktide.schemas.topics import ALLOCATABLE, METRIC, SAMPLES, SCORE, TOPICS, Topic
+from slacktide.schemas.topics import ALLOCATABLE, METRIC, SAMPLE, SCORE, TOPICS, Topic
 
 Json = dict[str, object]
 
@@ -149,7 +149,7 @@ def _operation(part: Part, action: str, topic: Topic) -> Json:
         "channel": {"$ref": channel},
         "messages": [{"$ref": f"{channel}/messages/{name}"} for name in _messages(topic)],
     }
-    if part is STREAM and action == "receive" and topic in SAMPLES:
+    if part is STREAM and action == "receive" and topic is SAMPLE:
         group = {"type": "string", "enum": [STREAM_GROUP]}
         described["bindings"] = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
     return described

@@ -27,7 +27,7 @@ from slacktide.schemas.topics import (
     QUEUE_SPEC,
     QUEUE_STATE,
     QUEUE_WORKLOAD,
-    SAMPLES,
+    SAMPLE,
     SCORE,
     SHADOW_ALLOCATABLE,
     TICK,
@@ -116,7 +116,7 @@ def _in_the_loop(
     )
 
 
-REPLAYABLE = (*SAMPLES, BACKFILL, OUTCOME)
+REPLAYABLE = (SAMPLE, BACKFILL, OUTCOME)
 """Topics to which a dead-lettered record may be published again: facts, ordered by boot and seq, used once by readers.
 All other topics are republished anyway (policy, inventory, figures, credit) or valid for a second (commands).
 Republishing an old record would have effects: a lease would be valid again."""
@@ -161,7 +161,7 @@ READER = Part(
     ),
 )
 SHOWN = (
-    *(POLICY, INVENTORY, METRIC, ALLOCATABLE, SCORE, SHADOW_ALLOCATABLE, *SAMPLES, COMMAND, OUTCOME, PLACEMENT),
+    *(POLICY, INVENTORY, METRIC, ALLOCATABLE, SCORE, SHADOW_ALLOCATABLE, SAMPLE, COMMAND, OUTCOME, PLACEMENT),
     *(MISSED_POD, DESCHEDULING, DEAD_LETTER, TICK, JOB_STATUS, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE, CREDIT),
 )
 CONSOLE = Part(

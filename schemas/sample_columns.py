@@ -21,11 +21,6 @@ from slacktide.schemas.inventory import NodeFacts, Pods
 from slacktide.schemas.message import Message
 from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, LsPressure, Missing, PodUse
 
-SampleFormat: TypeAlias = Literal["v1", "v2"]
-"""v1: rows, on slacktide.node.sample.v1. v2: columns, on slacktide.node.sample.v2."""
-DEFAULT_FORMAT: SampleFormat = "v2"
-"""What an agent writes unless it is configured otherwise. Workers read both."""
-
 Names: TypeAlias = Literal["seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"]
 NUMBERS: Names = "seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"
 NODE_NUMBERS = 6

@@ -49,6 +49,11 @@ class UnknownPodsError(BadMessageError):
         """The readable fields: ``pod_use`` is empty."""
         super().__init__(KIND, f"the pod list {fields['pods_revision']!r} at `$.of.pods_revision` is not known")
 
+    @property
+    def sample(self) -> NodeSample:
+        """Return the sample without facts and use by pod."""
+        return NodeSample(**self.fields | {"facts": None, "pods": None})
+
 
 _encode = msgspec.json.Encoder().encode
 _decode_of = msgspec.json.Decoder(Of).decode
@@ -246,9 +251,7 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
     if rest.more != _NO_MORE and not value.startswith(MORE, end):
         raise BadMessageError(KIND, "`$.more` does not stand right behind `$.now`")
     pods = Raw() if rest.pods_part or bytes(rest.pods) == _NULL else rest.pods
-    uids = (
-        [pod.uid for pod in _read(_decode_uids, bytes(pods), "$.pods")] if pods else pods_of_revision(of.pods_revision)
-    )
+    uids = _listed(of, pods, pods_of_revision)
     _check(of, now, None if uids is None else len(uids))
     fields: dict[str, Any] = {
         "node": of.node,
@@ -280,6 +283,13 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
     if len(uses) > PODS_MAX:
         raise BadMessageError(KIND, f"Expected {PODS_MAX} pods at most - at `$.more.others`: {len(uses)} use something")
     return fields | {"pod_use": uses}
+
+
+def _listed(of: Of, pods: Raw, pods_of_revision: Callable[[str], Sequence[str] | None]) -> Sequence[str] | None:
+    """Return the uids that ``now`` refers to; None: unknown. A sample without figures of listed pods needs no list."""
+    if not of.be_group:
+        return []
+    return _uids(pods) if pods else pods_of_revision(of.pods_revision)
 
 
 def _uses(of: Of, now: Sequence[int | None], uids: Sequence[str], throttled: Sequence[int | None]) -> list[PodUse]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.bounds import Count, Name, TimeMs
+from slacktide.schemas.bounds import Count, TimeMs
 from slacktide.schemas.message import Message
 
 
 class Reached(Message, frozen=True, kw_only=True):
     """One partition of the samples."""
 
-    topic: Name = "slacktide.node.sample.v1"
     partition: Count
     position: Count
     """The next offset that the worker would read."""

@@ -27,7 +27,6 @@ from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.queue import QueueDecision, QueueOutcome, QueueSpec, QueueState, QueueWorkload
 from slacktide.schemas.refused_pod import RefusedPod
-from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns import SampleColumns
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.tick import WorkerTick
@@ -83,14 +82,10 @@ class Topic:
         return config
 
 
-SAMPLE = Topic(name="slacktide.node.sample.v1", message=NodeSample, key="node", retention_ms=48 * HOUR_MS, acks="1",
+SAMPLE = Topic(name="slacktide.node.sample.v2", message=SampleColumns, key="node", retention_ms=48 * HOUR_MS, acks="1",
                producers=("agent",), consumers=("stream",))  # fmt: skip
-SAMPLE_COLUMNS = Topic(name="slacktide.node.sample.v2", message=SampleColumns, key="node", retention_ms=48 * HOUR_MS,
-                       acks="1", producers=("agent",), consumers=("stream",))  # fmt: skip
-SAMPLES = (SAMPLE, SAMPLE_COLUMNS)
-"""A node's samples are on one of them, by its agent's ``--sample-format``."""
-BACKFILL = Topic(name="slacktide.node.sample.backfill.v1", message=NodeSample, key="node", retention_ms=48 * HOUR_MS,
-                 acks="1", producers=("agent",), consumers=("stream",))  # fmt: skip
+BACKFILL = Topic(name="slacktide.node.sample.backfill.v2", message=SampleColumns, key="node",
+                 retention_ms=48 * HOUR_MS, acks="1", producers=("agent",), consumers=("stream",))  # fmt: skip
 INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key="node", cleanup="compact",
                   producers=("publisher", "bridge"),
                   consumers=("stream", "agent", "bridge", "scheduler", "queue"))  # fmt: skip
@@ -167,7 +162,6 @@ DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="th
 
 TOPICS = (
     SAMPLE,
-    SAMPLE_COLUMNS,
     BACKFILL,
     INVENTORY,
     POLICY,

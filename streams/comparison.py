@@ -20,8 +20,8 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import Limits
-from slacktide.schemas.sample_columns_codec import BEGIN, identity_of
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SAMPLE, SAMPLE_COLUMNS, SHADOW_ALLOCATABLE, SHADOW_COMMAND
+from slacktide.schemas.sample_columns_codec import identity_of
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SAMPLE, SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams.decisions.suppress.cpu_suppress import measured, quota_rate
 from slacktide.streams.records import Record
 
@@ -270,11 +270,9 @@ def report(compared: Comparison, record: Record, since_ms: int = 0) -> None:
         return
     with suppress(BadMessageError):
         match record.topic:
-            case SAMPLE.name | SAMPLE_COLUMNS.name | COMMAND.name | SHADOW_COMMAND.name if (
-                record.timestamp_ms < since_ms
-            ):
+            case SAMPLE.name | COMMAND.name | SHADOW_COMMAND.name if record.timestamp_ms < since_ms:
                 pass
-            case SAMPLE.name | SAMPLE_COLUMNS.name:
+            case SAMPLE.name:
                 compared.sample(_taken(record.value))
             case COMMAND.name:
                 compared.real(decode(record.value, NodeCommand))
@@ -287,7 +285,5 @@ def report(compared: Comparison, record: Record, since_ms: int = 0) -> None:
 
 
 def _taken(value: bytes) -> Taken:
-    if not value.startswith(BEGIN):
-        return decode(value, Taken)
     of, seq, _ = identity_of(value)
     return Taken(node=of.node, boot_id=of.boot_id, seq=seq, limits=of.limits)

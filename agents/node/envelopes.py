@@ -11,26 +11,24 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import AUDIT, BACKFILL, FORECAST, OUTCOME, SAMPLE, SAMPLE_COLUMNS, ZONES
+from slacktide.schemas.topics import AUDIT, BACKFILL, FORECAST, OUTCOME, SAMPLE, ZONES
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.records import Out, Record, dead_letter, dead_letter_of_refused
 
 
-def of_sample(sample: NodeSample, pods: Sequence[Pod] | None = None) -> Out:
-    """Return a sample for the stream workers: in columns with the list ``pods`` that it refers to; None: in rows."""
-    if pods is None:
-        return _of_sample(sample, SAMPLE.name, encode(sample))
-    return _of_sample(sample, SAMPLE_COLUMNS.name, encoded(sample, pods))
+def of_sample(sample: NodeSample, pods: Sequence[Pod]) -> Out:
+    """Return a sample for the stream workers; ``pods``: the list that it refers to."""
+    return _of_sample(sample, pods, SAMPLE.name)
 
 
 def of_history(sample: NodeSample) -> Out:
-    """Return a backfilled sample, which only fills windows. In rows, since workers may not know its pod list."""
-    return _of_sample(sample, BACKFILL.name, encode(sample))
+    """Return a backfilled sample, which only fills windows. It names its pods, since workers may not know its list."""
+    return _of_sample(sample, (), BACKFILL.name)
 
 
-def _of_sample(sample: NodeSample, topic: str, body: bytes) -> Out:
+def _of_sample(sample: NodeSample, pods: Sequence[Pod], topic: str) -> Out:
     which = f"{sample.boot_id}/{sample.seq}"
-    return _out(topic, sample.node, body, which, sample.observed_ms, f"{sample.node}/{which}")
+    return _out(topic, sample.node, encoded(sample, pods), which, sample.observed_ms, f"{sample.node}/{which}")
 
 
 def of_zones(zones: NodeZones) -> Out:

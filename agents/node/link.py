@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from slacktide.agents.metrics import AgentMetrics
-from slacktide.agents.node.envelopes import of_audit, of_dead_letter, of_outcome, of_refused
+from slacktide.agents.node.envelopes import of_audit, of_dead_letter, of_outcome, of_refused, of_sample
 from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender
 from slacktide.agents.node.spool import Spool
 from slacktide.agents.outbox import Letters
@@ -22,7 +22,6 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RecordRefusedError, SlacktideError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns import SampleFormat
 from slacktide.schemas.topics import AUDIT, BACKFILL, DEAD_LETTER, OUTCOME
 from slacktide.streams.decisions.evict.node_evict import audited
 from slacktide.streams.kafka import NodeReader, Placed, Refused, Sender
@@ -96,7 +95,6 @@ class Link:
         bootstrap: Cluster,
         node: str,
         fetch_wait_ms: int,
-        sample_format: SampleFormat,
         spool: Spool,
         listener: Listener,
         metrics: AgentMetrics,
@@ -112,7 +110,7 @@ class Link:
         self._metrics = metrics
         self._now_ms = now_ms
         client_id = f"slacktide-agent-{node}"
-        self._samples = SampleSender(bootstrap, client_id=client_id, sign=sign, sample_format=sample_format)
+        self._samples = SampleSender(bootstrap, client_id=client_id, sign=sign)
         self._outcomes = Sender(bootstrap, client_id=client_id, acks=OUTCOME.acks, timeout_s=OUTCOME_TIMEOUT_S)
         self._reader = NodeReader(bootstrap, node, client_id=client_id, fetch_wait_ms=fetch_wait_ms)
         self._history = Sender(bootstrap, client_id=client_id, acks=BACKFILL.acks, compress=True)
@@ -202,7 +200,7 @@ class Link:
             placed = await self._samples.send(offered.sample, offered.pods)
         except RecordRefusedError as exc:
             self._metrics.dropped.inc()
-            self.refuse(self._samples.out_of(offered.sample, offered.pods), str(exc))
+            self.refuse(of_sample(offered.sample, offered.pods), str(exc))
             return
         except LogError:
             self._keep(self._newest.put_back(offered))

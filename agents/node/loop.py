@@ -45,7 +45,6 @@ from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
 from slacktide.schemas.proof import PROVEN
-from slacktide.schemas.sample_columns import DEFAULT_FORMAT, SampleFormat
 from slacktide.schemas.writer import LastWriter
 from slacktide.streams.records import Record
 
@@ -69,7 +68,6 @@ class LoopSettings:
     inventory: Path
     state_folder: Path
     """This agent's own folder: start counter, spool, last inventory and policy."""
-    sample_format: SampleFormat = DEFAULT_FORMAT
     machine: Callable[[], Mapping[str, Any]] | None = None
     """Describes the Node if the inventory holds only pods; None: the inventory must hold a Node."""
     from_kafka: bool = False
@@ -146,7 +144,6 @@ class AgentLoop:
             bootstrap=settings.bootstrap,
             node=settings.node,
             fetch_wait_ms=settings.fetch_wait_ms,
-            sample_format=settings.sample_format,
             spool=self._spool,
             listener=self,
             metrics=self._metrics,

@@ -17,8 +17,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import RecordRefusedError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.sample import Missing, NodeSample
-from slacktide.schemas.sample_columns import SampleFormat
-from slacktide.schemas.topics import SAMPLE, SAMPLE_COLUMNS
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.kafka import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Sender
 from slacktide.streams.records import Out
 
@@ -135,12 +134,8 @@ ROOM_BYTES = 1_024
 class SampleSender:
     """Sends one node's samples in order. It connects for compressed records when the first one is due."""
 
-    def __init__(
-        self, bootstrap: Cluster, *, client_id: str, sign: Callable[[Out], Out], sample_format: SampleFormat
-    ) -> None:
+    def __init__(self, bootstrap: Cluster, *, client_id: str, sign: Callable[[Out], Out]) -> None:
         self._sign = sign
-        self._columns = sample_format == "v2"
-        self._topic = SAMPLE_COLUMNS.name if self._columns else SAMPLE.name
         self._plain = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks)
         self._compressed = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks, compress=True)
         self.too_large = ""
@@ -153,11 +148,7 @@ class SampleSender:
 
     async def connect(self) -> None:
         """Connect again. Raises LogError if Kafka is unavailable, or has no topic for samples."""
-        await self._plain.connect([self._topic])
-
-    def out_of(self, sample: NodeSample, pods: Sequence[Pod]) -> Out:
-        """Return the unsigned record of a sample; ``pods``: those that it refers to."""
-        return of_sample(sample, pods if self._columns else None)
+        await self._plain.connect([SAMPLE.name])
 
     async def send(self, sample: NodeSample, pods: Sequence[Pod]) -> Placed:
         """Send one sample and wait for its acknowledgement. Drop pods and facts if it is too large.
@@ -187,7 +178,7 @@ class SampleSender:
     async def _in_some_coding(self, sample: NodeSample, pods: Sequence[Pod]) -> Placed:
         if (count := _count(sample, pods)) > PODS_MAX:
             raise RecordRefusedError(f"sample of {count:,} pods exceeds {PODS_MAX:,}")
-        out = self._sign(self.out_of(sample, pods))
+        out = self._sign(of_sample(sample, pods))
         size, refused = len(out.value or b""), ""
         for sender, limit in ((self._plain, PLAIN_BYTES_MAX), (self._compressed, COMPRESSED_BYTES_MAX)):
             if size + ROOM_BYTES > limit:
@@ -195,7 +186,7 @@ class SampleSender:
                 continue
             try:
                 if not sender.connected:
-                    await sender.connect([self._topic])
+                    await sender.connect([SAMPLE.name])
                 [placed] = await sender.send([out])
             except RecordRefusedError as exc:
                 refused = str(exc)

@@ -1,4 +1,4 @@
-"""The spool's SQLite database, and the reader of files of versions up to 0.2: outcomes, open intents, and the gap.
+"""The spool's SQLite database: outcomes, open intents, and the gap.
 
 WAL mode without sync: a commit outlives the process, but need not outlive the machine, as cgroup limits do not either.
 A sync would block the agent while the disk stalls.
@@ -9,94 +9,18 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from slacktide.agents.damage import DATABASE_ERRORS, is_damage
-from slacktide.agents.node.reporter import Key, key_of
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 
 log = logging.getLogger(__name__)
-SEGMENTS, INTENTS, GAP = "[0-9]*.jsonl", "intents.jsonl", "gap.json"
-M = TypeVar("M", bound=Message)
-
-
-class _Line(Message, frozen=True, kw_only=True):
-    """Of a segment: an outcome with its position, or the acknowledged position. The first line has both."""
-
-    at: int = 0
-    outcome: NodeOutcome | None = None
-    acknowledged: int = 0
-
-
-class _Intent(Message, frozen=True, kw_only=True):
-    intent: NodeOutcome | None = None
-    concluded: Key | None = None
-
-
-@dataclass(slots=True)
-class Lines:
-    """What the files hold."""
-
-    outcomes: list[NodeOutcome] = field(default_factory=list)
-    """Unacknowledged, in order; the gap comes last."""
-    intents: list[NodeOutcome] = field(default_factory=list)
-    torn: int = 0
-    files: list[Path] = field(default_factory=list)
-
-    def decoded(self, file: Path, kind: type[M], *, end: bytes = b"\n") -> Iterator[M]:
-        """Valid lines of a file."""
-        try:
-            raw = file.read_bytes().splitlines(keepends=True)
-        except OSError:
-            self.torn += 1
-            return
-        for line in raw:
-            found = _read(line, kind) if line.endswith(end) else None
-            if found is None:
-                self.torn += 1
-            else:
-                yield found
-
-    def delete(self) -> None:
-        """Delete the files."""
-        for file in self.files:
-            with suppress(OSError):
-                file.unlink()
-
-
-def _read(body: object, kind: type[M]) -> M | None:
-    """Decode a line or a row; None: it is damaged. A flipped bit may also change a row's type."""
-    try:
-        return decode(body, kind) if isinstance(body, bytes) else None
-    except BadMessageError:
-        return None
-
-
-def read_lines(folder: Path) -> Lines:
-    """Read all files. What cannot be read is counted."""
-    segments, intents, gaps = sorted(folder.glob(SEGMENTS)), list(folder.glob(INTENTS)), list(folder.glob(GAP))
-    lines = Lines(files=[*segments, *intents, *gaps])
-    logged = [one for file in segments for one in lines.decoded(file, _Line)]
-    acknowledged = max((one.acknowledged for one in logged), default=0)
-    outcomes = {one.at: one.outcome for one in logged if one.outcome is not None}
-    lines.outcomes = [outcomes[at] for at in sorted(outcomes) if at > acknowledged]
-    lines.outcomes += [one for file in gaps for one in lines.decoded(file, NodeOutcome, end=b"")]
-    ended = {key_of(one) for one in (*outcomes.values(), *lines.outcomes)}
-    began: dict[Key, NodeOutcome] = {}
-    for one in [one for file in intents for one in lines.decoded(file, _Intent)]:
-        if one.intent is not None:
-            began[key_of(one.intent)] = one.intent
-        if one.concluded is not None:
-            began.pop(one.concluded, None)
-    lines.intents = [intent for key, intent in began.items() if key not in ended]
-    return lines
 
 
 SETTINGS = ("synchronous = OFF", "locking_mode = EXCLUSIVE", "journal_mode = WAL", "wal_autocheckpoint = 100")
@@ -171,7 +95,6 @@ class SpoolDatabase:
             kept.gap = self._decoded(self._gap) if self._gap else None
             first, last = db.execute("SELECT min(position), max(position) FROM outcome").fetchone()
             kept.first, kept.last = first or 1, last or 0
-            self._take_lines(kept)
         except DATABASE_ERRORS as exc:
             self._failed(exc)
         return kept
@@ -273,24 +196,16 @@ class SpoolDatabase:
             return False
         return self._db is not None
 
-    def _take_lines(self, kept: Kept) -> None:
-        """Take over what a version up to 0.2 has left."""
-        lines = read_lines(self._folder)
-        self.torn += lines.torn
-        if not lines.files:
-            return
-        outcomes = list(enumerate(lines.outcomes, kept.last + 1))
-        if self.store(Change(0, outcomes, [*kept.intents, *lines.intents], kept.gap)):
-            kept.intents += lines.intents
-            kept.last += len(outcomes)
-            lines.delete()
-
     def _bytes(self, db: sqlite3.Connection, until: int = POSITION_MAX) -> int:
         question = "SELECT coalesce(sum(length(body)), 0) FROM outcome WHERE position <= ?"
         found: int = db.execute(question, (until,)).fetchone()[0]
         return found
 
     def _decoded(self, body: object) -> NodeOutcome | None:
-        found = _read(body, NodeOutcome)
-        self.torn += found is None
-        return found
+        """Decode a row; None: it is damaged. A flipped bit may also change its type."""
+        with suppress(BadMessageError):
+            if isinstance(body, bytes):
+                found: NodeOutcome = decode(body, NodeOutcome)
+                return found
+        self.torn += 1
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -16,8 +17,11 @@ from bench.stamp import evenly
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns_codec import BEGIN
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.kafka import read_topic
-from slacktide.streams.rows import Rows
+from slacktide.streams.records import Record
+from slacktide.streams.samples import SampleReader
 
 NODES = tuple(name_of(number) for number in evenly(1)[:3])
 ANSWERS = 200
@@ -39,8 +43,8 @@ def peer(bootstrap: str, samples_topic: str, topic: str, begin: reference.Begin)
     """
     compared = 0
     for name in NODES:
-        rows, bodies = Rows(), _values(bootstrap, samples_topic, name)[:ANSWERS]
-        samples = [decode(rows.value(name.encode(), body), NodeSample) for body in bodies]
+        bodies = _values(bootstrap, samples_topic, name)[:ANSWERS]
+        samples = samples_of(bodies)
         answers = _values(bootstrap, topic, name)[:ANSWERS]
         if len(answers) <= WINDOW_S:
             raise CannotRunError(f"{topic}: {name} has {len(answers)} answers to {len(samples)} samples")
@@ -49,6 +53,17 @@ def peer(bootstrap: str, samples_topic: str, topic: str, begin: reference.Begin)
                 raise CannotRunError(f"{topic}: {name} at {wanted['observed_ms']}: {different}")
             compared += 1
     return f"{compared} answers of {len(NODES)} nodes are the reference's"
+
+
+def samples_of(bodies: Sequence[bytes]) -> list[NodeSample]:
+    """Of one node, in either form."""
+    reader = SampleReader()
+    return [
+        reader.read(Record(topic=SAMPLE.name, partition=0, offset=0, timestamp_ms=0, key=b"", value=body))
+        if body.startswith(BEGIN)
+        else decode(body, NodeSample)
+        for body in bodies
+    ]
 
 
 def ours(bootstrap: str) -> str:

@@ -17,10 +17,9 @@ from bench.peers.answer import USABLE_PART, WINDOW_S
 from bench.process import Running, Slacktide, environment
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, judged, told
-from bench.stamp import Stamped, StampedNode, evenly
+from bench.stamp import Form, Stamped, StampedNode, evenly
 from slacktide.agents.clock import SystemClock
-from slacktide.schemas.sample_columns import SampleFormat
-from slacktide.schemas.topics import COMMAND, METRIC, NODE_PARTITIONS, SAMPLE, SAMPLE_COLUMNS, TOPICS, Topic
+from slacktide.schemas.topics import COMMAND, METRIC, NODE_PARTITIONS, SAMPLE, TOPICS, Topic
 from testbed import rungs
 from testbed.brokers import KafkaBroker
 
@@ -35,15 +34,14 @@ DEFAULT_S, LONGEST_REPUBLISH_S = 5, 30
 JUDGED = "slacktide"
 OTHERS = {
     "slacktide, default": f"slacktide stream, columns, --republish {DEFAULT_S}",
-    "slacktide, rows": f"slacktide stream, rows, --republish {DEFAULT_S}",
 }
 TITLES = {
     "faust": "plain Faust, one event at a time",
     "streams": "Kafka Streams, tuned and warm",
     "aiokafka": "plain aiokafka",
 }
-FORMS: dict[str, tuple[str, SampleFormat]] = {
-    "rows": ("bench.samples.rows", "v1"),
+FORMS: dict[str, tuple[str, Form]] = {
+    "rows": ("bench.samples.rows", "rows"),
     "columns": ("bench.samples.columns", "v2"),
 }
 """What peers read, in topics whose records are dated by their writers: plain Faust's windows go by that."""
@@ -112,7 +110,7 @@ class Peer:
 def measure(rig: Rig) -> list[Row]:
     """All in turn, three times, so that a busy moment of the machine does not meet one of them alone.
 
-    The worker reads columns, its peers both forms. At the end the worker reads rows, too: it reads all of its topics.
+    The worker reads columns, its peers both forms.
     """
     _classpath(rig)
     size = BRIEF if rig.brief else WHOLE
@@ -121,11 +119,8 @@ def measure(rig: Rig) -> list[Row]:
     for topic, form in FORMS.values():
         admin.create(kafka.bootstrap, topic)
         _fill(rig, kafka, topic, backlog(size, now_ms, form))
-    _fill(rig, kafka, SAMPLE_COLUMNS.name, backlog(size, now_ms, "v2"))
-    found = _turns(rig, kafka, _peers(size), size.runs)
-    kafka = rig.kafka()
-    _fill(rig, kafka, SAMPLE.name, backlog(size, now_ms, "v1"))
-    return _rows(found | _turns(rig, kafka, {"slacktide, rows": _ours(size, SAMPLE, DEFAULT_S)}, size.runs))
+    _fill(rig, kafka, SAMPLE.name, backlog(size, now_ms, "columns"))
+    return _rows(_turns(rig, kafka, _peers(size), size.runs))
 
 
 def _fill(rig: Rig, kafka: KafkaBroker, topic: str, records: Iterable[Stamped]) -> None:
@@ -143,14 +138,13 @@ def _turns(rig: Rig, kafka: KafkaBroker, peers: Mapping[str, Peer], runs: int) -
     return found
 
 
-def backlog(size: Size, now_ms: int, sample_format: SampleFormat) -> Iterator[Stamped]:
+def backlog(size: Size, now_ms: int, form: Form) -> Iterator[Stamped]:
     """Samples in the order in which they would have come; the seconds begin with a minute, and all end by now."""
     begin_ms = now_ms - size.seconds * 1000
     begin_ms -= begin_ms % (WINDOW_S * 1000)
     policy = log.USUAL_POLICY
     nodes = [
-        StampedNode(number, policy, replaced_each_s=REPLACED_EACH_S, sample_format=sample_format)
-        for number in evenly(size.per_partition)
+        StampedNode(number, policy, replaced_each_s=REPLACED_EACH_S, form=form) for number in evenly(size.per_partition)
     ]
     for step in range(1 - HISTORY_STEPS, 1):
         yield from (node.stamp(begin_ms - 1000 + step * STEP_S * 1000, STEP_S * 1000) for node in nodes)
@@ -237,7 +231,7 @@ def _ours(size: Size, samples: Topic, republish_s: int) -> Peer:
     )
 
 
-def _python(module: str, samples: str, form: SampleFormat, *more: str) -> Run:
+def _python(module: str, samples: str, form: Form, *more: str) -> Run:
     def run(rig: Rig, bootstrap: str, topic: str) -> Running:
         folder = [str(_folder(rig, topic)) for _ in more]
         command = [sys.executable, "-m", module, bootstrap, samples, form, topic, *folder]
@@ -246,7 +240,7 @@ def _python(module: str, samples: str, form: SampleFormat, *more: str) -> Run:
     return run
 
 
-def _streams(samples: str, form: SampleFormat) -> Run:
+def _streams(samples: str, form: Form) -> Run:
     usable = [str(CAPACITY.cpu_milli), str(CAPACITY.mem_bytes), str(USABLE_PART)]
 
     def run(rig: Rig, bootstrap: str, topic: str) -> Running:
@@ -286,8 +280,8 @@ def _classpath(rig: Rig) -> str:
 
 def _peers(size: Size) -> dict[str, Peer]:
     """The worker on columns, by the longest interval and by the default one, then all peers on both forms."""
-    found = {JUDGED: _ours(size, SAMPLE_COLUMNS, LONGEST_REPUBLISH_S)}
-    found["slacktide, default"] = _ours(size, SAMPLE_COLUMNS, DEFAULT_S)
+    found = {JUDGED: _ours(size, SAMPLE, LONGEST_REPUBLISH_S)}
+    found["slacktide, default"] = _ours(size, SAMPLE, DEFAULT_S)
     for name, (samples, form) in FORMS.items():
         title = f"{{}}, {name}".format
         found[f"faust, {name}"] = Peer(

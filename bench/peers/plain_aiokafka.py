@@ -1,6 +1,6 @@
 """The peer without a framework: aiokafka's fetches, msgspec, a deque per node.
 
-``python -m bench.peers.plain_aiokafka BROKER SAMPLES v1|v2 OUT``
+``python -m bench.peers.plain_aiokafka BROKER SAMPLES rows|columns OUT``
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def columns() -> Read:
     return read
 
 
-FORMS = {"v1": rows, "v2": columns}
+FORMS = {"rows": rows, "columns": columns}
 
 
 class PodSum:

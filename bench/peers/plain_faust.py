@@ -1,6 +1,6 @@
 """The peer as Faust's documentation teaches it: Records, a windowed table, one event and one send at a time.
 
-``python -m bench.peers.plain_faust BROKER SAMPLES v1|v2 OUT FOLDER``
+``python -m bench.peers.plain_faust BROKER SAMPLES rows|columns OUT FOLDER``
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def app(bootstrap: str, samples: str, form: str, out: str, folder: str) -> faust
         value_serializer="json",
         web_enabled=False,
     )
-    value_type = Sample if form == "v1" else Columns
+    value_type = Sample if form == "rows" else Columns
     source = made.topic(samples, key_type=str, value_type=value_type, key_serializer="raw")
     answers = made.topic(out, key_type=str, key_serializer="raw", value_serializer="json")
     # Generous: with two windows Faust, cleaning up every 30 s, also forgets minutes that still go on.
@@ -124,7 +124,7 @@ def app(bootstrap: str, samples: str, form: str, out: str, folder: str) -> faust
             minutes[node] = minute
             await answers.send(key=node, value=answered)
 
-    made.agent(source)(rows if form == "v1" else columns)
+    made.agent(source)(rows if form == "rows" else columns)
     return made
 
 

@@ -16,7 +16,7 @@ from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, POLICY, SAMPLE_COLUMNS
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, POLICY, SAMPLE
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 
@@ -144,7 +144,7 @@ class Fleet:
             used.append(node.second(part))
             sample, pods = node.sample(used[-1], now_ms, span_s * 1_000)
             value = encoded(sample, pods)
-            records.append(self._record(SAMPLE_COLUMNS.name, node.partition, node.name, value, now_ms))
+            records.append(self._record(SAMPLE.name, node.partition, node.name, value, now_ms))
         for out in self._worker.samples(records, now_ms):
             self._answered(out)
         day.samples += len(records)

@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,7 +32,6 @@ from slacktide.deploy.runtime.settings import (
 )
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
-from slacktide.schemas.sample_columns import DEFAULT_FORMAT, SampleFormat
 
 if TYPE_CHECKING:
     from slacktide.agents.node.ahead.ahead import AheadSettings
@@ -102,12 +101,6 @@ class NodeSettings(PodListSettings):
         "WINDOW ms. The kernel detects stalls (PSI), which costs nothing while no pod stalls.",
         PressureTrigger(),
         default=str(Stall()),
-    )
-    sample_format: SampleFormat = setting(
-        "Format of samples. v2: columns, in slacktide.node.sample.v2. v1: rows, in slacktide.node.sample.v1, "
-        "for workers that cannot read columns (docs/samples-in-columns.md).",
-        click.Choice(get_args(SampleFormat)),
-        default=DEFAULT_FORMAT,
     )
     metrics_port: int = process.metrics_port(METRICS_PORT)
 
@@ -244,7 +237,6 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         zones=_zones(settings),
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
-        sample_format=settings.sample_format,
         agent=agent,
         ahead=_ahead(settings, kernel.hierarchy),
     )

@@ -7,6 +7,7 @@ import binascii
 import difflib
 import json
 import re
+from contextlib import suppress
 
 import msgspec
 import orjson
@@ -15,10 +16,10 @@ from slacktide.deploy.runtime.text import instant, printable
 from slacktide.schemas import codec
 from slacktide.schemas.dead_letter import DeadLetter, UnreadableBatch
 from slacktide.schemas.errors import BadMessageError, SlacktideError
-from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BY_NAME, SAMPLE, SAMPLE_COLUMNS, Topic
+from slacktide.schemas.sample_columns_codec import UnknownPodsError
+from slacktide.schemas.topics import BY_NAME, Topic
 from slacktide.streams.records import Record
-from slacktide.streams.rows import Rows
+from slacktide.streams.samples import SampleReader
 
 _PREFIX = "slacktide."
 _VERSION = re.compile(r"\.v\d+$")
@@ -60,26 +61,30 @@ def _short(name: str) -> str:
 
 def line(record: Record, topic: Topic) -> str:
     """Format one record on one line: time, partition:offset, key, headers if it has any, body."""
+    return _line(record, _body(record, topic))
+
+
+def _line(record: Record, body: str) -> str:
     headers = " ".join(f"{_plain(name.encode())}={_plain(value)}" for name, value in record.headers)
     key = "-" if record.key is None else _plain(record.key)
     parts = [instant(record.timestamp_ms), f"{record.partition}:{record.offset}", key]
-    return " ".join([*parts, *([f"[{headers}]"] if headers else []), _body(record, topic)])
+    return " ".join([*parts, *([f"[{headers}]"] if headers else []), body])
 
 
-def sample_lines(record: Record, rows: Rows) -> str:
-    """Return a sample in columns: one line for its node, then one per pod, by name if its list is known.
+def sample_lines(record: Record, topic: Topic, samples: SampleReader) -> str:
+    """Return a sample: one line for its node, then one per pod, by name; a single line if its pod list is unknown.
 
     Args:
         record: to show.
-        rows: has read earlier records.
+        topic: its topic.
+        samples: has read earlier records.
     """
-    in_rows = rows.of(record)
-    if in_rows is record:  # not in columns, or its pod list is unknown
-        return line(record, SAMPLE_COLUMNS)
-    sample = codec.decode(in_rows.value, NodeSample)
-    node = msgspec.structs.replace(sample, pod_use=[], pods=None, facts=None)
-    names = rows.names(record)
-    lines = [line(msgspec.structs.replace(record, value=codec.encode(node)), SAMPLE)]
+    try:
+        sample = samples.read(record)
+    except BadMessageError:
+        return line(record, topic)
+    names = samples.names(record)
+    lines = [_line(record, _text(codec.encode(msgspec.structs.replace(sample, pod_use=[], pods=None, facts=None))))]
     for use in sample.pod_use:
         body = orjson.loads(codec.encode(use))
         uid = body.pop("uid")
@@ -87,8 +92,11 @@ def sample_lines(record: Record, rows: Rows) -> str:
     return "\n".join(lines)
 
 
-def json_line(record: Record) -> bytes:
-    """Return a record as a JSON object on one line."""
+def json_line(record: Record, samples: SampleReader | None = None) -> bytes:
+    """Return a record as a JSON object on one line; ``samples``: has read earlier ones of the topic, if it has samples.
+
+    A sample names its pods if their list is known.
+    """
     shown: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -102,11 +110,19 @@ def json_line(record: Record) -> bytes:
         shown["error"] = f"offsets {record.value.first_offset} to {record.offset}: {record.value.reason}"
     elif record.value is not None:
         try:
-            codec.decode(record.value, BY_NAME[record.topic].message)
-            shown["body"] = orjson.loads(record.value)
+            shown["body"] = orjson.loads(_named(record, samples))
         except (BadMessageError, orjson.JSONDecodeError) as exc:
             shown["error"] = str(exc)
     return orjson.dumps(shown)
+
+
+def _named(record: Record, samples: SampleReader | None) -> bytes:
+    """Check a record's body and return it, a sample by the names of its pods."""
+    if samples is not None:
+        with suppress(UnknownPodsError):
+            return codec.encode(samples.read(record))
+    codec.decode(record.value, BY_NAME[record.topic].message)
+    return record.value or b""
 
 
 def _body(record: Record, topic: Topic) -> str:
@@ -116,11 +132,15 @@ def _body(record: Record, topic: Topic) -> str:
         return f"(offsets {record.value.first_offset} to {record.offset}: {printable(record.value.reason, keep='')})"
     try:
         codec.decode(record.value, topic.message)
-        body = orjson.loads(record.value)
-        text = orjson.dumps(body).decode()
-        return text if text.isprintable() else json.dumps(body, separators=(",", ":"))
+        return _text(record.value)
     except (BadMessageError, orjson.JSONDecodeError) as exc:
         return f"({printable(str(exc), keep='')}) {_plain(record.value)}"
+
+
+def _text(value: bytes) -> str:
+    body = orjson.loads(value)
+    text = orjson.dumps(body).decode()
+    return text if text.isprintable() else json.dumps(body, separators=(",", ":"))
 
 
 def _plain(raw: bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 
 import click
@@ -22,14 +22,14 @@ from slacktide.deploy.runtime.text import Duration, Name, count, show, show_json
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import LogError, RightsError
+from slacktide.schemas.errors import BadMessageError, LogError, RightsError
 from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.sample import LISTED_MS
-from slacktide.schemas.topics import HOUR_MS, SAMPLE, SAMPLE_COLUMNS, SAMPLES, TOPICS, Topic
+from slacktide.schemas.topics import BACKFILL, HOUR_MS, SAMPLE, TOPICS, Topic
 from slacktide.streams.kafka import TopicState, create_topics, describe_topics, group_lag, read_topic
 from slacktide.streams.kafka.admin import broker_count, set_configs
 from slacktide.streams.records import FIGURES, Record
-from slacktide.streams.rows import Rows
+from slacktide.streams.samples import SampleReader
 
 PENDING = 2
 LAST = 10
@@ -157,11 +157,11 @@ def tail(
 ) -> None:
     """Print a topic's decoded records, one per line: time, partition:offset, key, body.
 
-    Short names are accepted: sample, node.sample, node.sample.v1. Heartbeats (docs/silence.md) are omitted. A sample
-    in columns (node.sample.v2) has one line per pod. Without --key, names of pods appear after the next keyframe.
+    Short names are accepted: sample, node.sample, node.sample.v2. Heartbeats (docs/silence.md) are omitted. A sample
+    has one line per pod. Without --key, names of pods appear after the next keyframe.
 
     With -o json: one object per line, {"topic", "partition", "offset", "timestamp_ms", "key", "headers", "body"}. A
-    sample in columns is one object, with rows if its pod list is known. A body that cannot be decoded is null, and
+    sample names its pods if their list is known; otherwise it is in columns. A body that cannot be decoded is null, and
     "error" contains the reason. A null body without "error" is a deletion.
     """
     meant = topic_named(topic)
@@ -188,25 +188,26 @@ class _Asked:
 
 
 async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked, form: str) -> None:
-    rows = Rows()
-    if topic is SAMPLE_COLUMNS and asked.key is not None:
-        await _learn(bootstrap, asked, rows)
+    samples = SampleReader() if topic in (SAMPLE, BACKFILL) else None
+    if samples is not None and asked.key is not None:
+        await _learn(bootstrap, asked, samples)
     async with aclosing(_records(bootstrap, asked)) as records:
         async for record in records:
             if form == "json":
-                show_json(json_line(rows.of(record) if topic is SAMPLE_COLUMNS else record))
+                show_json(json_line(record, samples))
                 continue
             if form == "text":
                 record = msgspec.structs.replace(record, headers=())  # noqa: PLW2901 - what is not shown
-            show(line(record, topic) if topic is not SAMPLE_COLUMNS else sample_lines(record, rows))
+            show(line(record, topic) if samples is None else sample_lines(record, topic, samples))
 
 
-async def _learn(bootstrap: Cluster, asked: _Asked, rows: Rows) -> None:
+async def _learn(bootstrap: Cluster, asked: _Asked, samples: SampleReader) -> None:
     """Read a node's earlier keyframes, which name its pods."""
     since_ms = (asked.since_ms or SystemClock().wall_ms()) - LISTED_MS
     async with aclosing(read_topic(bootstrap, asked.topic, since_ms=since_ms, key=asked.key)) as records:
         async for record in records:
-            rows.of(record)
+            with suppress(BadMessageError):
+                samples.read(record)
 
 
 async def _records(bootstrap: Cluster, asked: _Asked) -> AsyncGenerator[Record, None]:
@@ -275,7 +276,7 @@ command.add_command(export.command)
 @settings.option("--group", default=STREAM_GROUP, help="Consumer group of the workers.")
 def lag(bootstrap: Cluster, group: str) -> None:
     """Show the lag of the workers' consumer group by partition, in records and seconds. Agents use no group."""
-    parts = asyncio.run(group_lag(bootstrap, group, [topic.name for topic in SAMPLES]))
+    parts = asyncio.run(group_lag(bootstrap, group, [SAMPLE.name]))
     if not parts:
         raise LogError(f"{bootstrap}: topic {SAMPLE.name} does not exist; create it: slacktide topics apply")
     head = ["GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "RECORDS", "SECONDS"]

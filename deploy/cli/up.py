@@ -295,7 +295,6 @@ def parts_of(settings: UpSettings, bootstrap: Cluster, inventory: Path) -> list[
     agent += ["--cgroup-mount", str(settings.cgroup_mount), "--proc-mount", str(settings.proc_mount)]
     agent += ["--state-folder", str(settings.state_folder), "--sample-interval", str(settings.sample_interval)]
     agent += ["--look-interval", str(settings.look_interval), "--pressure-trigger", settings.pressure_trigger]
-    agent += ["--sample-format", settings.sample_format]
     agent += ["--eviction-grace", str(settings.eviction_grace)]
     agent += settings.arguments()
     agent += ["--restore-on-exit"] if settings.restore_on_exit else []

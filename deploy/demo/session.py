@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -38,10 +38,10 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.schemas.message import Message
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, SAMPLES, Topic
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, Topic
 from slacktide.streams.kafka import read_topic
 from slacktide.streams.records import Record
-from slacktide.streams.rows import Rows
+from slacktide.streams.samples import SampleReader
 
 M = TypeVar("M", bound=Message)
 FOLDER = "slacktide-demo-"
@@ -242,7 +242,7 @@ async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
     readers = [
         asyncio.create_task(_follow(bootstrap, topic, take, key), name=f"reads {topic.name}")
         for topic, take in (
-            *((topic, _samples(story.sample)) for topic in SAMPLES),
+            (SAMPLE, _samples(story.sample)),
             (COMMAND, _decoded(COMMAND, story.command)),
             (OUTCOME, _decoded(OUTCOME, story.outcome)),
             (ALLOCATABLE, _decoded(ALLOCATABLE, story.allocatable)),
@@ -264,19 +264,18 @@ async def _follow(bootstrap: Cluster, topic: Topic, take: Callable[[Record], Non
 
 
 def _samples(take: Callable[[NodeSample], None]) -> Callable[[Record], None]:
-    rows, in_rows = Rows(), _decoded(SAMPLE, take)
-    return lambda record: in_rows(rows.of(record))
+    return _taken(SampleReader().read, take)
 
 
 def _decoded(topic: Topic, take: Callable[[M], None]) -> Callable[[Record], None]:
     kind: type[M] = topic.message  # type: ignore[assignment] # the table pairs them
+    return _taken(lambda record: decode(record.value, kind), take)
 
+
+def _taken(read: Callable[[Record], M], take: Callable[[M], None]) -> Callable[[Record], None]:
     def take_record(record: Record) -> None:
-        try:
-            message = decode(record.value, kind)
-        except BadMessageError:  # the worker makes a dead letter of it
-            return
-        take(message)
+        with suppress(BadMessageError):  # the worker makes a dead letter of it
+            take(read(record))
 
     return take_record
 

@@ -12,6 +12,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.advise.cpu_window import CpuWindow
 from slacktide.streams.advise.demand import BUCKETS, Demand
 from slacktide.streams.decisions.known_pods import KnownPods, known
@@ -30,7 +31,7 @@ from slacktide.streams.replay.model import (
 )
 from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.whatif import INTERVAL_MS_MAX
-from slacktide.streams.rows import SAMPLE_NAMES, Rows
+from slacktide.streams.samples import SampleReader
 
 BLOCK_MS = 300_000
 
@@ -164,7 +165,7 @@ class Trials:
         self._line_pct = line_pct
         self._since_ms = since_ms
         self._keys = {node.encode() for node in nodes}
-        self._rows = Rows()
+        self._reader = SampleReader()
         self._nodes: dict[str, _Node] = {}
         self._by_version: dict[str, Policy | None] = {}
         self._samples = self._undecided = 0
@@ -195,10 +196,10 @@ class Trials:
 
     def _sample(self, record: Record) -> NodeSample | None:
         """Return the record's sample; None: there is none, or no policy counts it."""
-        if record.topic not in SAMPLE_NAMES or record.value is None or (self._keys and record.key not in self._keys):
+        if record.topic != SAMPLE.name or record.value is None or (self._keys and record.key not in self._keys):
             return None
         try:
-            sample = self._rows.sample(record)
+            sample = self._reader.read(record)
         except BadMessageError:
             return None
         return sample if sample.node == text_of(record.key or b"") else None

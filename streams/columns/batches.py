@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.kafka.fetched import FetchedBatches
 from slacktide.streams.kafka.frames import HEADERS_MAX
 from slacktide.streams.records import Place
@@ -193,8 +192,7 @@ def _slices(raw: bytes, begins: Numbers, sizes: Numbers) -> list[bytes | None]:
 
 
 TURN_RECORDS_MAX = 1_000
-"""Some 30 ms of work. A sample in rows counts as ``ROW_RECORDS`` records."""
-ROW_RECORDS = 4
+"""Some 30 ms of work."""
 
 
 class Turns:
@@ -221,13 +219,12 @@ class Turns:
         room = TURN_RECORDS_MAX
         places = sorted(self._left, key=self._records_left)
         for number, place in enumerate(places):
-            its = ROW_RECORDS if place.topic == SAMPLE.name else 1
             one, done = self._left[place]
-            some = one.part(done, done + room // (len(places) - number) // its)
+            some = one.part(done, done + room // (len(places) - number))
             if not some:
                 continue
             turn[place] = some
-            room -= len(some) * its
+            room -= len(some)
             self._left[place] = one, done + len(some)
             if not self._records_left(place):
                 del self._left[place]

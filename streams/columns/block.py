@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from slacktide.schemas.topics import SAMPLE_COLUMNS
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.columns.head import ROW, SPREAD_MS, Head
 from slacktide.streams.columns.numbers import Columns, sums
 from slacktide.streams.columns.rings import Bools, Floats, Ints, chained
@@ -75,7 +75,7 @@ class Block(NamedTuple, Generic[N]):
         """Return the record of one sample, without its headers."""
         head = self.heads[at]
         return Record(
-            topic=SAMPLE_COLUMNS.name,
+            topic=SAMPLE.name,
             partition=head.partition,
             offset=self.offsets[at],
             timestamp_ms=int(self.columns.node[at, 1]),

@@ -49,7 +49,7 @@ from faust.types import TP, ConsumerMessage
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
-from slacktide.schemas.topics import SAMPLES
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.columns.batches import Turns
 from slacktide.streams.engine.quarantine import Marked
 from slacktide.streams.engine.session import Session, WorkerSettings, keep_connected
@@ -146,8 +146,8 @@ def _app(session: Session, settings: WorkerSettings) -> _App:
 
     app.on_partitions_assigned.connect(assigned, weak=False)
     app.on_partitions_revoked.connect(revoked, weak=False)
-    topics = app.topic(*(topic.name for topic in SAMPLES), schema=_Raw(key_type=bytes, value_type=bytes))
-    app.agent(topics, name="answer")(_answer(app, session))
+    samples = app.topic(SAMPLE.name, schema=_Raw(key_type=bytes, value_type=bytes))
+    app.agent(samples, name="answer")(_answer(app, session))
     return app
 
 

@@ -28,7 +28,6 @@ from slacktide.schemas.topics import (
     METRIC,
     POLICY,
     SAMPLE,
-    SAMPLES,
     SCORE,
     TICK,
     WINDOW,
@@ -223,8 +222,7 @@ class Session:
         self._operator_records.tail.again()
         self._health.not_ready = ""
         partitions = {place.partition for place in places}
-        whole = all(Place(topic.name, partition) in places for topic in SAMPLES for partition in partitions)
-        if not partitions or not whole or max(partitions) >= self._partitions:
+        if not partitions or max(partitions) >= self._partitions:
             self._tasks.append(asyncio.create_task(self._guarded(self._check_topics)))
         log.info("partitions assigned", extra={"partitions": sorted(partitions)})
 
@@ -299,7 +297,7 @@ async def keep_connected(
     health.not_ready = "stopped"
 
 
-KEYED_BY_NODE = (*SAMPLES, INVENTORY, FORECAST, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
+KEYED_BY_NODE = (SAMPLE, INVENTORY, FORECAST, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
 
 
 async def checked_partitions(bootstrap: Cluster) -> dict[str, int]:

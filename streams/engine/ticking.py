@@ -131,7 +131,7 @@ class Ticking:
 
     def _wait_for(self, place: Place, offsets: Mapping[str, int]) -> None:
         known = {node: offset for node, offset in offsets.items() if self._worker.knows(place.partition, node)}
-        self._silence.sampled(place.partition, known, place.topic)
+        self._silence.sampled(place.partition, known)
 
     def _forget(self) -> None:
         """Forget nodes whose state the worker dropped, unless they came back."""
@@ -179,12 +179,11 @@ class Ticking:
         )
 
     def _reached(self) -> list[Reached]:
-        """Return the positions of complete partitions: nodes are judged by all of their topics."""
-        unknown = {place.partition for place, position in self._positions.items() if position is None}
+        """Return the known positions."""
         return [
-            Reached(topic=place.topic, partition=place.partition, position=position, end=self._ends.get(place))
+            Reached(partition=place.partition, position=position, end=self._ends.get(place))
             for place, position in self._positions.items()
-            if position is not None and place.partition not in unknown
+            if position is not None
         ]
 
     def _report(self, verdict: Verdict) -> None:

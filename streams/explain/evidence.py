@@ -70,7 +70,13 @@ def place_of(record: Record) -> Place:
     return Place(topic=record.topic, partition=record.partition, offset=record.offset, logged_ms=record.timestamp_ms)
 
 
-def logged(records: Iterable[Record], topic: Topic, kind: type[M], key: str | None = None) -> list[Logged[M]]:
+def logged(
+    records: Iterable[Record],
+    topic: Topic,
+    kind: type[M],
+    key: str | None = None,
+    read: Callable[[Record], M] | None = None,
+) -> list[Logged[M]]:
     """Return the messages of a topic, in order; invalid records are skipped.
 
     Args:
@@ -78,6 +84,7 @@ def logged(records: Iterable[Record], topic: Topic, kind: type[M], key: str | No
         topic: the topic to select.
         kind: its message type.
         key: only this key; None: all. A tombstone removes earlier records of the key.
+        read: decodes a record; None: by its kind.
     """
     raw = None if key is None else key.encode()
     found: list[Logged[M]] = []
@@ -89,7 +96,8 @@ def logged(records: Iterable[Record], topic: Topic, kind: type[M], key: str | No
                 found.clear()
             continue
         try:
-            found.append(Logged(body=decode(record.value, kind), place=place_of(record)))
+            body = decode(record.value, kind) if read is None else read(record)
+            found.append(Logged(body=body, place=place_of(record)))
         except BadMessageError:  # a dead letter reports it
             continue
     return found

@@ -19,11 +19,11 @@ from slacktide.schemas.policy import InForce, Policy, refusal
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLES, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, SCORE
 from slacktide.streams.explain.covered import Covered, covered_of
 from slacktide.streams.explain.evidence import Logged, logged, newest, place_of
 from slacktide.streams.records import Record
-from slacktide.streams.rows import Rows
+from slacktide.streams.samples import SampleReader
 from slacktide.streams.worker.boots import Boots
 
 M = TypeVar("M", NodeSample, NodeMetric, NodeAllocatable, NodeScore, NodeCommand, NodeForecast)
@@ -112,18 +112,16 @@ def node_log(node: str, records: Iterable[Record], covered: Covered | None = Non
         records: of any topics and nodes, each partition in order.
         covered: by heartbeats; None: these are among the records.
     """
-    records = Rows().all(records)
+    records = list(records)
     inventories = logged(records, INVENTORY, NodeInventory, node)
     commands = logged(records, COMMAND, NodeCommand, node)
     refused = [one for one in commands if one.body.proof not in PROVEN]
     unproven = {(its.topic, its.partition, its.offset) for one in refused if (its := one.body.sample) is not None}
     samples = [
         one
-        for topic in SAMPLES
-        for one in logged(records, topic, NodeSample, node)
+        for one in logged(records, SAMPLE, NodeSample, node, SampleReader().read)
         if (one.place.topic, one.place.partition, one.place.offset) not in unproven
     ]
-    samples.sort(key=lambda one: one.place.logged_ms)
     policy, policy_refused = policy_of(records)
     boots = Boots()
     for one in samples:

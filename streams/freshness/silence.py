@@ -13,19 +13,18 @@ After a takeover a node gets the full time.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from slacktide.schemas.tick import Reached, WorkerTick
-from slacktide.schemas.topics import SAMPLE
+from slacktide.schemas.tick import WorkerTick
 
 ENDS_KEPT = 64
 """The number of ticks. A record that is read later has this age."""
 
 
 class _Ends:
-    """End offsets of one topic's partition, with the tick that preceded each fetch."""
+    """End offsets of a partition, with the tick that preceded each fetch."""
 
     def __init__(self) -> None:
         self._ends: deque[int] = deque(maxlen=ENDS_KEPT)
@@ -60,15 +59,13 @@ class Partition:
         self._held_ms: int | None = None
         """The first tick with the partition assigned."""
         self._fresh: set[str] = set()
-        self._ends: dict[str, _Ends] = defaultdict(_Ends)
-        """The end offsets by topic. A node sends to one topic at a time, and partition numbers are the same."""
+        self._ends = _Ends()
 
-    def sampled(self, offsets: Mapping[str, int], topic: str) -> None:
-        """Store the offset of each node's newest record in a topic."""
-        ends = self._ends[topic]
+    def sampled(self, offsets: Mapping[str, int]) -> None:
+        """Store the offset of each node's newest record."""
         for node, offset in offsets.items():
             self.silent_before_ms.pop(node, None)
-            fetched_ms = ends.asked_ms(offset)
+            fetched_ms = self._ends.asked_ms(offset)
             if fetched_ms is None:  # appended after the last known end offset
                 self._fresh.add(node)
             else:
@@ -97,13 +94,13 @@ class Partition:
         """Return all nodes of the partition."""
         return frozenset(self.sampled_ms) | self._fresh
 
-    def tick(self, at_ms: int, *, ends: Mapping[str, int | None], fetched_ms: int) -> None:
+    def tick(self, at_ms: int, *, end: int | None, fetched_ms: int) -> None:
         """Advance the clock.
 
         Args:
             at_ms: time of the tick; records read since the last tick arrived by then.
-            ends: the partition's end offset by topic; None: unknown.
-            fetched_ms: the tick that preceded the fetch of the end offsets.
+            end: the partition's end offset; None: unknown.
+            fetched_ms: the tick that preceded the fetch of the end offset.
         """
         if self._held_ms is None:
             self._held_ms = at_ms
@@ -111,9 +108,8 @@ class Partition:
             self.sampled_ms[node] = at_ms
             self._since_ms.setdefault(node, at_ms)
         self._fresh.clear()
-        for topic, end in ends.items():
-            if end is not None:
-                self._ends[topic].add(end, fetched_ms)
+        if end is not None:
+            self._ends.add(end, fetched_ms)
 
     def quiet_ms(self, at_ms: int, longest_ms: int) -> Iterable[tuple[str, int]]:
         """Return the nodes that were silent for at least ``longest_ms`` at ``at_ms``, with the duration."""
@@ -195,10 +191,10 @@ class Silence:
         """Set the assigned partitions; nodes of revoked ones are forgotten."""
         self._partitions = {number: self._partitions.get(number) or Partition() for number in partitions}
 
-    def sampled(self, partition: int, offsets: Mapping[str, int], topic: str = SAMPLE.name) -> None:
-        """Store the offset of each node's newest record in a topic."""
+    def sampled(self, partition: int, offsets: Mapping[str, int]) -> None:
+        """Store the offset of each node's newest record."""
         if partition in self._partitions:
-            self._partitions[partition].sampled(offsets, topic)
+            self._partitions[partition].sampled(offsets)
 
     def known(self, partition: int, silent_ms: Mapping[str, int]) -> None:
         """Add nodes without a record, with the silence that was already published, else 0."""
@@ -220,14 +216,13 @@ class Silence:
         judged_ms, self._at_ms = self._at_ms, self._at_ms + TICK_MS + tick.paused_ms
         if tick.paused_ms > PAUSED_MS:
             self._mute_until_ms = self._at_ms + self._session_timeout_ms
-        reached: dict[int, list[Reached]] = defaultdict(list)
-        for one in tick.partitions:
-            reached[one.partition].append(one)
+        reached = {one.partition: one for one in tick.partitions}
         read: list[int] = []
         for number, partition in self._partitions.items():
-            its = reached[number]
-            partition.tick(self._at_ms, ends={one.topic: one.end for one in its}, fetched_ms=judged_ms)
-            if its and all(one.end is not None and one.position >= one.end for one in its):
+            its = reached.get(number)
+            end = None if its is None else its.end
+            partition.tick(self._at_ms, end=end, fetched_ms=judged_ms)
+            if its is not None and end is not None and its.position >= end:
                 read.append(number)
         if self._at_ms >= self._mute_until_ms:
             return self._judged(read, judged_ms)

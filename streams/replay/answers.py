@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand, Origin, command_id
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns_codec import BEGIN, NOW, carried, decode_of, head_of
+from slacktide.schemas.sample_columns_codec import NOW, carried, decode_of, head_of
 from slacktide.schemas.topics import COMMAND
 from slacktide.streams.proofs import believes
 from slacktide.streams.records import Out, Record, text_of
@@ -32,7 +31,6 @@ from slacktide.streams.replay.figures import (
 )
 from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.unsettled import Unsettled
-from slacktide.streams.rows import Rows
 from slacktide.streams.worker import FULL, NO_FACTS, NO_PODS, TWO_BOOTS, UNKNOWN_NODE, Worker
 from slacktide.streams.worker.takeover import CARRIES
 
@@ -44,7 +42,7 @@ LATE_MS = 2_000
 """A slower answer is from a worker that was paused, or restarted under the same name."""
 REFUSED = "the answer was refused: "
 EVIDENCE_BEGINS = b',"decided_ms":'
-NOTHING = msgspec.Raw(b"null")
+NOTHING = b"", b"null"
 ALL = ("facts", "pods")
 LESS = (("facts",), ("pods",), ())
 Key = tuple[str, str, int]
@@ -64,15 +62,6 @@ class Named(msgspec.Struct, frozen=True, gc=False):
     def key(self) -> Key:
         """Return the answered sample."""
         return self.node, self.boot_id, self.seq
-
-
-class _Carried(msgspec.Struct, frozen=True):
-    """Whether a sample carries facts and pods."""
-
-    facts_revision: str
-    pods_revision: str
-    facts: msgspec.Raw = NOTHING
-    pods: msgspec.Raw = NOTHING
 
 
 @dataclass(slots=True)
@@ -102,7 +91,7 @@ class _Partition:
 
 
 named = msgspec.json.Decoder(Named).decode
-_carried = msgspec.json.Decoder(_Carried)
+_body = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Answers:
@@ -148,18 +137,17 @@ class Answers:
     def remember(self, record: Record) -> None:
         """Keep a sample with pods or facts that later ones may refer to, if new."""
         value = record.value or b""
-        in_columns = value.startswith(BEGIN)
-        rest = value[value.find(b"]", value.find(NOW)) :] if in_columns else value
+        rest = value[value.find(b"]", value.find(NOW)) :]
         if not any(mark in rest for mark in CARRIES):
             return
         try:
-            it = _carried_in_columns(value) if in_columns else _carried.decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError, BadMessageError):
+            of, (facts, pods) = decode_of(value[: head_of(value)]), carried(value)
+        except BadMessageError:
             return
         node = text_of(record.key or b"")
         for what, revision, has in (
-            ("facts", it.facts_revision, it.facts != NOTHING),
-            ("pods", it.pods_revision, it.pods != NOTHING),
+            ("facts", of.facts_revision, bytes(facts) not in NOTHING),
+            ("pods", of.pods_revision, bytes(pods) not in NOTHING),
         ):
             known = self._carriers[node, what]
             if revision in known:
@@ -310,7 +298,7 @@ class Answers:
         worker.policy(policy)
         revisions = {"facts": command.facts_revision, "pods": command.pods_revision}
         carriers = (self._carriers[command.node, what].get(revisions[what]) for what in known)
-        worker.learn(
+        worker.lists.adopt(
             _only(what, one, sample.partition) for what, one in zip(known, carriers, strict=True) if one is not None
         )
         return next(out for out in worker.samples([sample], sample.timestamp_ms) if out.topic == COMMAND.name)
@@ -331,18 +319,11 @@ class Answers:
             return None
 
 
-def _carried_in_columns(value: bytes) -> _Carried:
-    of = decode_of(value[: head_of(value)])
-    facts, pods = (one if bytes(one) else NOTHING for one in carried(value))
-    return _Carried(of.facts_revision, of.pods_revision, facts, pods)
-
-
 def _only(what: str, carrier: Record, partition: int) -> Record:
     """Return the sample with only this part, in the given partition."""
-    sample = decode(Rows().of(carrier).value, NodeSample)
-    other = "pods" if what == "facts" else "facts"
-    changed = msgspec.structs.replace(sample, **{other: None})
-    return msgspec.structs.replace(carrier, partition=partition, value=encode(changed))
+    body = _body.decode(carrier.value or b"")
+    body.pop("pods" if what == "facts" else "facts", None)
+    return msgspec.structs.replace(carrier, partition=partition, value=msgspec.json.encode(body))
 
 
 def _refused(answer: Out, why: str) -> Out:

@@ -25,7 +25,6 @@ from slacktide.schemas.topics import (
     OUTCOME,
     POLICY,
     SAMPLE,
-    SAMPLE_COLUMNS,
     TICK,
 )
 from slacktide.streams.records import Record
@@ -47,7 +46,6 @@ REPLAYED = tuple(
         FORECAST,
         TICK,
         SAMPLE,
-        SAMPLE_COLUMNS,
         COMMAND,
         METRIC,
         ALLOCATABLE,

@@ -21,7 +21,6 @@ from slacktide.schemas.topics import (
     METRIC,
     OUTCOME,
     SAMPLE,
-    SAMPLE_COLUMNS,
     TICK,
 )
 from slacktide.streams.proofs import believes
@@ -31,7 +30,6 @@ from slacktide.streams.replay.answers import Answers
 from slacktide.streams.replay.figures import EVER_MS, Difference, Figures
 from slacktide.streams.replay.policies import Following, Policies
 from slacktide.streams.replay.unsettled import Unsettled
-from slacktide.streams.rows import SAMPLE_NAMES
 from slacktide.streams.worker import Worker
 
 TURN = 2_000
@@ -157,7 +155,7 @@ class Replay:
         if self._keys and record.key not in self._keys and record.topic != TICK.name:
             return
         match record.topic:
-            case SAMPLE.name | SAMPLE_COLUMNS.name:
+            case SAMPLE.name:
                 self._sample(record)
             case COMMAND.name | METRIC.name | ALLOCATABLE.name if record.timestamp_ms >= self._since_ms:
                 self._turn.append(record)
@@ -220,7 +218,7 @@ class Replay:
         for record in turn:
             if record.topic == COMMAND.name:
                 self._answers.command(record)
-            elif record.topic in SAMPLE_NAMES:
+            elif record.topic == SAMPLE.name:
                 self._add(record, next(answers))
             else:
                 self._figures.recorded(record)

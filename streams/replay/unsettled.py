@@ -11,9 +11,8 @@ import msgspec
 from slacktide.schemas.command import NodeCommand, Origin
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.sample import LISTED_MS
-from slacktide.schemas.topics import COMMAND
+from slacktide.schemas.topics import COMMAND, SAMPLE
 from slacktide.streams.records import Place, Record, text_of
-from slacktide.streams.rows import SAMPLE_NAMES
 
 SETTLE_MS = 30_000
 """A new owner of a partition has the inputs of samples within this time."""
@@ -195,7 +194,7 @@ class Proven:
         """Release answered samples and those appended by that time; None: all."""
         while self._waiting:
             record = self._waiting[0]
-            if record.topic in SAMPLE_NAMES:
+            if record.topic == SAMPLE.name:
                 partition = self._partition(record.place)
                 if record.offset <= partition.last:  # the topic was recreated
                     partition.answered_to = partition.last = -1
@@ -206,7 +205,7 @@ class Proven:
             self._give(self._waiting.popleft())
 
     def _give(self, record: Record) -> None:
-        if record.topic in SAMPLE_NAMES and record.offset in self._partition(record.place).refused:
+        if record.topic == SAMPLE.name and record.offset in self._partition(record.place).refused:
             self._partition(record.place).refused.discard(record.offset)
             self.dropped += 1
         elif record.topic != COMMAND.name or not _refuses(record):

@@ -15,8 +15,8 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns_codec import BEGIN, encoded, with_limits
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, POLICY, SAMPLE, SAMPLE_COLUMNS
+from slacktide.schemas.sample_columns_codec import encoded, with_limits
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, POLICY, SAMPLE
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 from slacktide.streams.proofs import believes
 from slacktide.streams.records import Record, text_of
@@ -24,7 +24,7 @@ from slacktide.streams.rendering import RenderedAnswers
 from slacktide.streams.replay.model import Hypothetical, Listed, allowed_milli, used_milli
 from slacktide.streams.replay.policies import Following, Policies
 from slacktide.streams.replay.replay import BATCH, TURN
-from slacktide.streams.rows import SAMPLE_NAMES, Rows
+from slacktide.streams.samples import SampleReader
 from slacktide.streams.worker import Worker
 
 INTERVAL_MS_MAX = 10_000
@@ -154,7 +154,7 @@ class WhatIf:
         )
         self._since_ms = since_ms
         self._keys = {node.encode() for node in nodes}
-        self._rows = Rows()
+        self._reader = SampleReader()
         self._nodes: dict[str, _Node] = {}
         self._turn: list[_Asked] = []
         self._samples = 0
@@ -173,7 +173,7 @@ class WhatIf:
             self._end_turn()
             self._recorded.worker.forecast(record)
             self._other.forecast(record)
-        elif record.topic in SAMPLE_NAMES and record.value is not None:
+        elif record.topic == SAMPLE.name and record.value is not None:
             self._sample(record)
 
     def finish(self) -> Change:
@@ -200,7 +200,7 @@ class WhatIf:
             self._end_turn()
             self._recorded.advance(record.timestamp_ms)
         try:
-            sample = self._rows.sample(record)
+            sample = self._reader.read(record)
         except BadMessageError:
             return  # both policies send it to the dead letters
         if sample.node != text_of(record.key or b""):
@@ -314,13 +314,10 @@ def _latest_ms(asked: Iterable[_Asked]) -> int:
 
 
 def _written(asked: _Asked, sample: NodeSample) -> Record:
-    """Return the sample as its agent would encode it: in columns, which a worker reads much faster."""
+    """Return the sample as its agent would encode it."""
     record, recorded = asked.record, asked.sample
     listed = asked.pods if sample.pods is None else sample.pods
-    if listed is None:  # the column order is unknown
-        return msgspec.structs.replace(record, topic=SAMPLE.name, value=encode(sample))
-    same = sample.pod_use is recorded.pod_use and sample.evict == recorded.evict
-    if same and record.value is not None and record.value.startswith(BEGIN):
+    if record.value is not None and sample.pod_use is recorded.pod_use and sample.evict == recorded.evict:
         value = with_limits(
             record.value,
             policy_version=sample.policy_version,
@@ -328,8 +325,8 @@ def _written(asked: _Asked, sample: NodeSample) -> Record:
             since_raise_ms=sample.since_raise_ms,
         )
     else:
-        value = encoded(sample, listed)
-    return msgspec.structs.replace(record, topic=SAMPLE_COLUMNS.name, value=value)
+        value = encoded(sample, listed or ())
+    return msgspec.structs.replace(record, value=value)
 
 
 def _add(

@@ -8,15 +8,16 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import LISTED_MS
-from slacktide.schemas.topics import OUTCOME
+from slacktide.schemas.sample_columns_codec import UnknownPodsError
+from slacktide.schemas.topics import OUTCOME, SAMPLE
 from slacktide.streams.records import Record, text_of
-from slacktide.streams.rows import SAMPLE_NAMES, Rows
+from slacktide.streams.samples import SampleReader
 from slacktide.streams.savings.node import NodeAccount
 from slacktide.streams.savings.offsets import Offsets, Within
 from slacktide.streams.savings.report import Report, Span, report
 from slacktide.streams.savings.tally import Tally
 
-SOURCES = frozenset({*SAMPLE_NAMES, OUTCOME.name})
+SOURCES = frozenset({SAMPLE.name, OUTCOME.name})
 """Topics that an account needs."""
 
 
@@ -33,7 +34,7 @@ class Account:
         self._span = span
         self._keys = {node.encode() for node in (*span.nodes, DESCHEDULER)} if span.nodes else set()
         self._within = within
-        self._rows = Rows()
+        self._samples = SampleReader()
         self._nodes: dict[str, NodeAccount] = {}
         self._offsets = Offsets()
         self._refused = 0
@@ -74,7 +75,10 @@ class Account:
         )
 
     def _sample(self, record: Record) -> None:
-        sample = self._rows.sample(record)
+        try:
+            sample = self._samples.read(record)
+        except UnknownPodsError as exc:  # it counts as undecided
+            sample = exc.sample
         if sample.node == text_of(record.key or b""):  # not in the name of another node
             self._node(sample.node).sample(sample, counted=record.timestamp_ms >= self._span.since_ms)
 

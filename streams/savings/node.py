@@ -80,7 +80,7 @@ class NodeAccount:
         """Add a sample. Duplicates change nothing.
 
         Args:
-            sample: in rows.
+            sample: to add.
             counted: False: it precedes the span, and only its facts and pods are read.
         """
         if (sample.boot_id, sample.seq) <= self._newest:

@@ -1,4 +1,4 @@
-"""Answers a fetch: samples in columns with a known node are decided together, all others one by one.
+"""Answers a fetch: samples with a known node are decided together, all others one by one.
 
 A sample with its node's head is not decoded: only its numbers are. Arrays (``columns.screen``) repeat the rule, and the
 scalar rule decides what they cannot. A node's samples keep their order: those behind a sample with another head wait
@@ -20,7 +20,7 @@ from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.sample_columns import Of
 from slacktide.schemas.sample_columns_codec import BEGIN, MORE, NOW, decode_of, head_of
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE_COLUMNS, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE, SCORE
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, numbers_of, renumber, split_limits
 from slacktide.streams.columns.lines import FIRST, Boot, Line, MarksError, boot_of, line_of, tail_line, text
@@ -156,7 +156,7 @@ class Fast:
         number = self._turns
         records, results, answerer = fetch.records, fetch.results, fetch.answerer
         heads, checked = self._heads, answerer.policy.node_proof != "off"
-        keys, values, topics, partitions = records.keys, records.values, records.topics, records.partitions
+        keys, values, partitions = records.keys, records.values, records.partitions
         add_place, add_head, add_text = turn.places.append, turn.heads.append, turn.texts.append
         add_quota, add_value, add_verdict = turn.quotas.append, turn.values.append, turn.verdicts.append
         verdict: Verdict = ""
@@ -164,9 +164,7 @@ class Fast:
             value = values[place]
             if value is None:
                 continue
-            if topics[place] != SAMPLE_COLUMNS.name or (
-                checked and (verdict := self._single.verdict(records[place])) not in PROVEN
-            ):
+            if checked and (verdict := self._single.verdict(records[place])) not in PROVEN:
                 results[place] = self._single.alone(records[place], answerer)
                 continue
             head = heads.get(keys[place])  # type: ignore[arg-type]
@@ -310,7 +308,7 @@ class Fast:
                 head.names,
                 terms.tolist(),
                 worker=self._worker,
-                topic=SAMPLE_COLUMNS.name,
+                topic=SAMPLE.name,
                 partition=head.partition,
                 proof=verdict,
             )
@@ -391,7 +389,7 @@ def _newer(turn: Turn[Node], its: Columns, times_ms: Sequence[int], number: int)
 
 
 def _clean(value: bytes) -> bytes:
-    """Return the numbers of a sample in columns, if arrays can read them; otherwise b""."""
+    """Return the numbers of a sample, if arrays can read them; otherwise b""."""
     cut = value.find(NOW) + len(NOW) if value.startswith(BEGIN) else 0
     if cut < len(NOW):
         return b""

@@ -10,14 +10,13 @@ from msgspec import Raw
 
 from slacktide.schemas.boot import boot_problem
 from slacktide.schemas.bounds import TIME_MS_MAX, Count, Name, Revision
-from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.heartbeat import RESERVED
 from slacktide.schemas.message import Message
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns import Of
-from slacktide.schemas.sample_columns_codec import BEGIN, UnknownPodsError, carried, decode_of, fields_of, head_of
-from slacktide.schemas.sample_columns_codec import identity_of as identity_of_columns
+from slacktide.schemas.sample_columns_codec import UnknownPodsError, carried, decode_of, fields_of, head_of
+from slacktide.schemas.sample_columns_codec import identity_of as named_identity
 from slacktide.streams.records import Record
 
 ABSENT = Raw()
@@ -46,7 +45,7 @@ Answerable: TypeAlias = NodeSample | Identity
 
 
 class Naming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a sample in columns names; its figures are decoded with those of others."""
+    """What a sample names; its figures are decoded with those of others."""
 
     of: Of
     seq: int
@@ -70,7 +69,7 @@ class UnsoundError(BadMessageError):
 
 
 class UnlistedError(UnsoundError):
-    """A sample in columns with an unknown pod list: it can be answered, but its figures are undefined."""
+    """A sample with an unknown pod list: it can be answered, but its figures are undefined."""
 
     sample: SoundSample
 
@@ -83,15 +82,15 @@ PodsOf: TypeAlias = Callable[[str], Sequence[str] | None]
 
 
 def sample_of(record: Record, pods_of: PodsOf = lambda _: None) -> SoundSample:
-    """Decode a sample in either form: a replay has rows where columns were written. ``pods_of``: its node's pod lists.
+    """Decode a sample; ``pods_of``: its node's pod lists.
 
     Raises:
-        UnlistedError: the pod list of a sample in columns is unknown.
+        UnlistedError: its pod list is unknown.
         UnsoundError: a field is invalid (the text has path, value and range), or no agent has its boot id.
         BadMessageError: it is not a sample, or not of the node in its key.
     """
     try:
-        sample = _decoded(record, pods_of)
+        sample = SoundSample(**fields_of(record.value, pods_of))
     except UnknownPodsError as exc:
         sample = SoundSample(**exc.fields)
         check_key(record, sample.node, "NodeSample")
@@ -110,15 +109,8 @@ def sample_of(record: Record, pods_of: PodsOf = lambda _: None) -> SoundSample:
     return sample
 
 
-def _decoded(record: Record, pods_of: PodsOf) -> SoundSample:
-    if _in_columns(record):
-        return SoundSample(**fields_of(record.value, pods_of))
-    sample: SoundSample = decode(record.value, SoundSample)
-    return sample
-
-
 def naming_of(record: Record, seq: int = 0, observed_ms: int = 0) -> Naming:
-    """Decode what a sample in columns names; ``seq`` and ``observed_ms``: its numbers, if they matter.
+    """Decode what a sample names; ``seq`` and ``observed_ms``: its numbers, if they matter.
 
     Raises:
         BadMessageError: it cannot be used. ``sample_of`` returns the reason.
@@ -150,17 +142,13 @@ def identity_of(record: Record) -> Identity:
     Raises:
         BadMessageError: the record does not name it, or is not of the node in its key.
     """
-    found = _identity_in_columns(record) if _in_columns(record) else decode(record.value, Identity)
+    found = _identity(record)
     check_key(record, found.node, "NodeSample")
     return msgspec.structs.replace(found, observed_ms=min(max(found.observed_ms, 0), TIME_MS_MAX))
 
 
-def _in_columns(record: Record) -> bool:
-    return record.value is not None and record.value.startswith(BEGIN)
-
-
-def _identity_in_columns(record: Record) -> Identity:
-    of, seq, observed_ms = identity_of_columns(record.value or b"")
+def _identity(record: Record) -> Identity:
+    of, seq, observed_ms = named_identity(record.value or b"")
     fields = {
         "node": of.node,
         "boot_id": of.boot_id,

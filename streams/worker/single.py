@@ -1,4 +1,4 @@
-"""Answers samples one by one: in rows, with new names, or left to the scalar rules by the arrays."""
+"""Answers samples one by one: with new names, or left to the scalar rules by the arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.streams.columns.head import Head
 from slacktide.streams.proofs import Judge, Unproven, reason
 from slacktide.streams.records import Out, Record, Writer, text_of
-from slacktide.streams.worker.answering import Answerer
+from slacktide.streams.worker.answering import Answerer, Shadow
 from slacktide.streams.worker.node_state import Held, NamedSample, Node
 from slacktide.streams.worker.nodes import UNKNOWN_NODE
 from slacktide.streams.worker.published import Covering
@@ -49,6 +49,7 @@ class State(Protocol):
     held: Held
     covering: Covering
     republish_ms: int
+    shadow: Shadow | None
 
     @property
     def in_force(self) -> Policy:
@@ -77,7 +78,7 @@ class Single:
         return self._worker.held.of(record.partition).get(text_of(record.key or b""))
 
     def meet(self, record: Record, seq: int, observed_ms: int) -> NamedSample | None:
-        """Take in what a sample in columns names; None: nothing was taken in, and the sample is answered alone."""
+        """Take in what a sample names; None: nothing was taken in, and the sample is answered alone."""
         node = self.node(record)
         if node is None:
             return None
@@ -205,6 +206,8 @@ class Single:
         each = self.named(record, sample)
         if isinstance(each, str):
             return self._uncounted(record, sample, each, answerer, verdict)
+        if self._worker.shadow is not None:
+            self._worker.shadow.saw(each)
         return [self._answer(record, answerer.decided(record, sample, each.facts, None), verdict, newer=each.newer)]
 
     def _uncounted(

@@ -16,7 +16,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.proof import PROVEN, Verdict
-from slacktide.schemas.sample_columns_codec import BEGIN, NOW
+from slacktide.schemas.sample_columns_codec import NOW
 from slacktide.schemas.topics import WINDOW
 from slacktide.streams.columns.node_window import NodeWindow
 from slacktide.streams.columns.segments import (
@@ -34,12 +34,9 @@ from slacktide.streams.worker.node_state import Carried, Held, NamedSample, Node
 from slacktide.streams.worker.publishing import Publishing
 from slacktide.streams.worker.reading import (
     Identity,
-    Naming,
-    SoundSample,
     check_key,
     identity_of,
     naming_of,
-    sample_of,
 )
 from slacktide.streams.worker.single import Single, State
 
@@ -191,13 +188,12 @@ class Lists:
     def _of_sample(self, record: Record) -> Carried | None:
         if self._verdict(record) not in PROVEN:
             return None
-        columns = (record.value or b"").startswith(BEGIN)
-        named: Naming | SoundSample = naming_of(record) if columns else sample_of(record)
+        named = naming_of(record)
         return Carried(named.node, named.pods_revision, named.pods, named.facts_revision, named.facts)
 
 
 class _Segment(Message, frozen=True, kw_only=True):
-    """The part of a segment that names facts and pods. Segments of the version before do not have it."""
+    """The part of a segment that names facts and pods."""
 
     node: Name
     facts_revision: Revision = ""
@@ -213,7 +209,7 @@ def _of_segment(record: Record) -> Carried:
 
 
 def _changes(records: Iterable[Record]) -> Iterator[tuple[Record, Identity]]:
-    """Yield samples, except those in columns with the same head as the one before of their node."""
+    """Yield samples, except those with the same head as the one before of their node."""
     heads: dict[bytes | None, bytes] = {}
     for record in records:
         value = record.value
@@ -226,6 +222,5 @@ def _changes(records: Iterable[Record]) -> Iterator[tuple[Record, Identity]]:
             named = identity_of(record)
         except BadMessageError:
             continue
-        if value.startswith(BEGIN):
-            heads[record.key] = value[: value.find(NOW)]
+        heads[record.key] = value[: value.find(NOW)]
         yield record, named

@@ -12,12 +12,11 @@ from pathlib import Path
 from attack.listing import attack
 from attack.target import Target
 from attack.wire import Raw
-from slacktide.schemas.codec import encode
 from slacktide.schemas.topics import (
     SAMPLE,
 )
 from testbed.parts import Part
-from testbed.samples import keyframe
+from testbed.samples import body_of, keyframe
 
 
 @attack
@@ -102,5 +101,5 @@ def thousands_of_invented_names(target: Target) -> None:
     """Each sends one sample, and none is a node."""
     names = [f"ghost-{target.dice.randrange(1 << 60):x}" for _ in range(10_000)]
     target.liars.update(names)
-    shape = encode(keyframe(1, "NAME"))
+    shape = body_of(keyframe(1, "NAME"))
     target.system.put(*(Raw(SAMPLE.name, name.encode(), shape.replace(b"NAME", name.encode())) for name in names))

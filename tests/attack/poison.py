@@ -17,10 +17,7 @@ from aiokafka import AIOKafkaProducer
 from attack.listing import attack, now_ms, restart_a_worker
 from attack.target import GROWS_MB_MAX, Target
 from attack.wire import Raw, of
-from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand
-from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import (
     BACKFILL,
     COMMAND,
@@ -30,11 +27,9 @@ from slacktide.schemas.topics import (
     OUTCOME,
     POLICY,
     SAMPLE,
-    SAMPLE_COLUMNS,
-    SAMPLES,
     Topic,
 )
-from testbed.samples import keyframe
+from testbed.samples import body_of, keyframe
 
 YEAR_MS = 365 * 24 * 3_600_000
 
@@ -80,25 +75,20 @@ def mutated(dice: random.Random, body: dict[str, Any], value: object) -> dict[st
     return body
 
 
-def in_columns(sample: NodeSample) -> bytes:
-    """The same sample in its other form."""
-    return encoded(sample, sample.pods or [])
-
-
 @attack
 def numbers_that_no_machine_has(target: Target) -> None:
     """Of a node's facts, its pods, its use, its limits: what overflows 64 bits, a float, or makes no sense."""
     dice, records = target.dice, []
     for _ in range(40):
         value = dice.choice([*HUGE, dice.randrange(10 ** dice.randrange(19, 500))])
-        for topic, write in ((SAMPLE, encode), (SAMPLE_COLUMNS, in_columns)):
+        for _ in range(2):
             node = target.ghost()
-            body = mutated(dice, json.loads(write(keyframe(1, node))), value)
-            records.append(Raw(topic.name, node.encode(), json.dumps(body, separators=(",", ":")).encode()))
+            body = mutated(dice, json.loads(body_of(keyframe(1, node))), value)
+            records.append(Raw(SAMPLE.name, node.encode(), json.dumps(body, separators=(",", ":")).encode()))
     for field in ("capacity", "allocatable"):
         for value in (10**30, 10**400):
             node = target.ghost()
-            body = json.loads(encode(keyframe(1, node)))
+            body = json.loads(body_of(keyframe(1, node)))
             body["facts"][field]["cpu_milli"] = value
             records.append(Raw(SAMPLE.name, node.encode(), json.dumps(body).encode()))
     target.system.put(*records)
@@ -111,7 +101,7 @@ def floats_beyond_all_bounds(target: Target) -> None:
     records = []
     for value in (1e308, -1e308, math.nextafter(0, 1)):
         node = target.ghost()
-        body = json.loads(encode(keyframe(1, node)))
+        body = json.loads(body_of(keyframe(1, node)))
         body["use"]["pressure"] = {"cpu_some_pct": value, "mem_full_pct": value}
         state = {"usage_milli": value, "request_milli": value, "limit_milli": value}
         body["evict"] = {"be_cpu": {"average": state, "current": state, "samples": 9, "interval_s": 9}}
@@ -131,7 +121,7 @@ def records_packed_by_every_codec(target: Target) -> Callable[[], None]:
     """Batches that a client compressed. They are answered like all others."""
     nodes = {codec: target.ghost() for codec in CODECS}
     for codec, node in nodes.items():
-        kcat(target, SAMPLE.name, codec, [(node, encode(keyframe(seq, node))) for seq in range(1, 9)])
+        kcat(target, SAMPLE.name, codec, [(node, body_of(keyframe(seq, node))) for seq in range(1, 9)])
         kcat(target, target.dice.choice([COMMAND, OUTCOME, METRIC, BACKFILL]).name, codec, [(node, b"{}")] * 3)
     since_ms = now_ms() - 20_000
 
@@ -174,7 +164,7 @@ def bomb(target: Target, topic: Topic, node: str, inflated_mb: int) -> None:
 def a_bomb_in_one_batch(target: Target) -> None:
     """What is small on its way and huge in memory, in a topic of workers, and in one of agents."""
     for topic in (
-        target.dice.choice(SAMPLES),
+        SAMPLE,
         target.dice.choice([COMMAND, POLICY, CREDIT, INVENTORY, OUTCOME, BACKFILL]),
     ):
         bomb(target, topic, target.ghost(), target.dice.randrange(2 * round(GROWS_MB_MAX), 400))

@@ -14,7 +14,7 @@ from attack.wire import Raw, of, put
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources, revision_of
 from slacktide.schemas.policy import KEY, Policy
-from slacktide.schemas.topics import COMMAND, INVENTORY, POLICY, SAMPLES
+from slacktide.schemas.topics import COMMAND, INVENTORY, POLICY, SAMPLE
 from testbed.history.answers import Name, name_of
 from testbed.history.records import READ, History, read_history
 from testbed.hosts import HERE, Host
@@ -190,7 +190,7 @@ class System:
 
     def unanswered(self, moment_ms: int = MOMENT_MS) -> list[Name]:
         """Samples that are older than a moment and have no answer."""
-        records = self.in_test(lambda: read_history(self.bootstrap, (*SAMPLES, COMMAND)))
+        records = self.in_test(lambda: read_history(self.bootstrap, (SAMPLE, COMMAND)))
         history = History(records, nodes=frozenset(node.name for node in self.nodes))
         newest = max((entry.at_ms for entry in history.samples), default=0)
         answers = {name_of(entry.body) for entry in history.of(COMMAND, NodeCommand)}

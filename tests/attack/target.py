@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from attack.system import System
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import COMMAND, SAMPLES
+from slacktide.schemas.topics import COMMAND, SAMPLE
 from testbed.history.answers import Name, name_of
 from testbed.history.records import Entry, History, read_history
 from testbed.one_machine import VirtualNode, eventually
@@ -95,7 +95,7 @@ class Target:
 
     def recent(self, since_ms: int) -> History:
         """Samples and answers since then."""
-        records = self.system.in_test(lambda: read_history(self.system.bootstrap, (*SAMPLES, COMMAND), since_ms))
+        records = self.system.in_test(lambda: read_history(self.system.bootstrap, (SAMPLE, COMMAND), since_ms))
         return History(records)
 
     def wait(self, holds: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:

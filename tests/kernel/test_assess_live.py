@@ -16,9 +16,9 @@ from kernel.test_real_predictions import DUTY
 from kernel.test_stack_on_real_kernel import BATCH, BUSY_LONG, NODE, SERVICE, inventory
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
-from slacktide.schemas.topics import ALLOCATABLE
+from slacktide.schemas.topics import ALLOCATABLE, SAMPLE
 from slacktide.streams.replay.lines import header_of, records_of
-from slacktide.streams.rows import SAMPLE_NAMES, Rows
+from slacktide.streams.samples import SampleReader
 from testbed.exporter import ExportedPod, Exporter
 from testbed.one_machine import SLACKTIDE, Up, policy
 from testbed.recorded_cluster import prometheus
@@ -78,12 +78,12 @@ def _slacktide(*arguments: str | Path) -> str:
 
 def _published(file: Path, since_ms: int) -> tuple[float, float]:
     """Cores on sale, the median, and cores that the service used, the mean."""
-    sold, used, rows = [], [], Rows()
+    sold, used, samples = [], [], SampleReader()
     with file.open("rb") as lines:
         header = header_of(lines.readline(), str(file))
         for record in records_of(lines, str(file), topics=header.topics):
-            if record.topic in SAMPLE_NAMES:
-                sample = rows.sample(record)
+            if record.topic == SAMPLE.name:
+                sample = samples.read(record)
                 if record.timestamp_ms >= since_ms:
                     used += [use.cpu_milli or 0 for use in sample.pod_use if use.uid == SERVICE]
             elif record.topic == ALLOCATABLE.name and record.value and record.timestamp_ms >= since_ms:

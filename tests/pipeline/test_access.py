@@ -247,7 +247,7 @@ async def test_the_loop_closes_with_each_part_under_its_own_name(granted: Guarde
             ):
                 code, said = slacktide(reader, *command)
                 assert code == 0, (command, said)
-            assert slacktide(doors[REPLAYER.name], "dead-letter", "replay", "--topic", "node.sample.v1")[0] == 0
+            assert slacktide(doors[REPLAYER.name], "dead-letter", "replay", "--topic", "node.sample")[0] == 0
             asked = json.loads(slacktide(reader, "doctor", "--output", "json")[1])
     of_log = {check["check"]: check["verdict"] for check in asked["checks"] if check["check"].startswith("log.")}
     assert of_log["log.topics"] == "ok"

@@ -23,6 +23,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns_codec import to_sample
 from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, INVENTORY, OUTCOME, POLICY
 from slacktide.streams.kafka import Sender, partition_of, read_topic
 from slacktide.streams.records import Out, Record
@@ -54,7 +55,7 @@ async def samples(bootstrap: str) -> list[NodeSample]:
 
 
 async def history(bootstrap: str) -> list[NodeSample]:
-    return [decode(record.value, NodeSample) for record in await of_topic(bootstrap, BACKFILL.name)]
+    return [to_sample(record.value, lambda _: None) for record in await of_topic(bootstrap, BACKFILL.name)]
 
 
 async def outcomes(bootstrap: str) -> list[NodeOutcome]:

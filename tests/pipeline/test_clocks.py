@@ -12,11 +12,11 @@ from aiokafka import ConsumerRecord
 from click.testing import CliRunner
 
 from slacktide.deploy.cli.main import cli
-from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import SAMPLE, SAMPLE_COLUMNS, TOPICS
+from slacktide.schemas.topics import SAMPLE, TOPICS
 from slacktide.streams.kafka import History, Span, Spans, Tail, TailReader, describe_topics, read_topic
 from slacktide.streams.records import Record
 from testbed.agent_rig import agent_of
@@ -24,7 +24,7 @@ from testbed.batches import append, batch
 from testbed.brokers import DATED_BY_CLIENTS, KafkaBroker
 from testbed.feed import Workers
 from testbed.one_machine import NODE, VirtualNode
-from testbed.samples import SUPPRESS, keyframe, sample
+from testbed.samples import SUPPRESS, body_of, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, partition_of, until
 
 AS_BEFORE = DATED_BY_CLIENTS | {"message.timestamp.after.max.ms": str(2**63 - 1)}
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.kafka
 
 
 async def put_at(rig: Rig, one: NodeSample, time_ms: int) -> None:
-    made = batch(0, [encode(one)], timestamp_ms=time_ms, key=one.node.encode())
+    made = batch(0, [body_of(one)], timestamp_ms=time_ms, key=one.node.encode())
     await append(rig.bootstrap, SAMPLE.name, partition_of(one.node), made)
 
 
@@ -99,7 +99,7 @@ def offsets(records: list[Record]) -> set[int]:
 def test_any_time_is_printed(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     kafka_broker.apply_topics(1, AS_BEFORE)
     for seq, time_ms in enumerate(ODD_TIMES_MS):
-        one = batch(0, [encode(keyframe(seq, NODE))], timestamp_ms=time_ms, key=NODE.encode())
+        one = batch(0, [body_of(keyframe(seq, NODE))], timestamp_ms=time_ms, key=NODE.encode())
         asyncio.run(append(kafka_broker.bootstrap, SAMPLE.name, 0, one))
     for arguments in (
         ("topics", "tail", "sample"),
@@ -130,7 +130,7 @@ async def test_an_agent_whose_clock_is_wrong_is_answered(
             async with agent_of(node, rig.bootstrap, tmp_path):
                 await until(lambda: any(is_decided(record) for record in rig.commands), "the agent is answered")
         monkeypatch.undo()
-        newest_ms = max(record.timestamp for record in await rig.read(SAMPLE_COLUMNS.name))
+        newest_ms = max(record.timestamp for record in await rig.read(SAMPLE.name))
     assert abs(newest_ms - time.time_ns() // 1_000_000) < 60_000
 
 

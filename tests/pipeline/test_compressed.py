@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import DeadLetter, UnreadableBatch
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE, SCORE
@@ -20,7 +20,7 @@ from slacktide.streams.records import Record
 from testbed.batches import Stored, append, bomb
 from testbed.brokers import KafkaBroker
 from testbed.feed import Workers
-from testbed.samples import SUPPRESS, keyframe, sample
+from testbed.samples import SUPPRESS, body_of, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, partition_of
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -44,7 +44,7 @@ async def rig(kafka_broker: KafkaBroker) -> AsyncIterator[Rig]:
 async def send(rig: Rig, codec: str | None, first: int, count: int = 20) -> list:
     samples = [keyframe(seq, NODE) if seq == first else sample(seq, NODE) for seq in range(first, first + count)]
     async with AIOKafkaProducer(bootstrap_servers=rig.bootstrap, compression_type=codec, linger_ms=20) as producer:
-        sent = [await producer.send(SAMPLE.name, encode(s), key=s.node.encode(), partition=PLACE) for s in samples]
+        sent = [await producer.send(SAMPLE.name, body_of(s), key=s.node.encode(), partition=PLACE) for s in samples]
         await asyncio.gather(*sent)
     return samples
 

@@ -21,6 +21,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import CREDIT, OUTCOME, SAMPLE
 from slacktide.streams.engine.governing import GovernorSettings, govern
 from slacktide.streams.governor.governor import Governor
@@ -85,7 +86,9 @@ class DrillNode:
         while True:
             self.machine.step(1_000)
             sample = self.agent.take()
-            await rig.put(SAMPLE.name, [(self.name.encode(), encode(sample), partition_of(self.name))])
+            await rig.put(
+                SAMPLE.name, [(self.name.encode(), encoded(sample, self.agent.pods), partition_of(self.name))]
+            )
             await asyncio.sleep(0.5)
             self.agent.overdue()
             standing = self.agent.evicting

@@ -27,12 +27,11 @@ from slacktide.schemas.topics import (
     OUTCOME,
     POLICY,
     SAMPLE,
-    SAMPLE_COLUMNS,
     Topic,
 )
 from slacktide.streams.kafka import WHOLE, Sender, Tail, describe_topics, partition_of
 from slacktide.streams.records import Out, Record
-from slacktide.streams.rows import Rows
+from slacktide.streams.samples import SampleReader
 from testbed.brokers import DATED_BY_CLIENTS, free_port
 from testbed.chains import evicted
 from testbed.one_machine import NODE, SLACKTIDE, eventually, one_machine
@@ -187,7 +186,7 @@ def _problem(*at: str) -> dict[str, Any] | None:
 
 def _each_record_stands_where_it_is_said(bootstrap: str, body: dict[str, Any]) -> None:
     topics = {
-        "sample": SAMPLE_COLUMNS,
+        "sample": SAMPLE,
         "window": METRIC,
         "allocatable": ALLOCATABLE,
         "command": COMMAND,
@@ -199,10 +198,13 @@ def _each_record_stands_where_it_is_said(bootstrap: str, body: dict[str, Any]) -
             continue
         place = step["place"]
         assert (place["topic"], place["partition"]) == (topics[step["name"]].name, partition)
-        rows, kept = Rows(), alone(held(bootstrap, place["topic"], partition))
-        record = {offset: rows.of(one) for offset, one in kept.items()}[place["offset"]]
+        kept = alone(held(bootstrap, place["topic"], partition))
+        record = kept[place["offset"]]
         assert record.value is not None
-        assert json.loads(record.value) == step["record"]
+        samples = SampleReader()
+        read = {offset: samples.read(one) for offset, one in kept.items()} if step["name"] == "sample" else {}
+        value = encode(read[place["offset"]]) if read else record.value
+        assert json.loads(value) == step["record"]
         assert record.timestamp_ms == place["logged_ms"]
     [window] = [step for step in body["steps"] if step["name"] == "window"]
     [sample] = [one["place"] for one in window["inputs"] if one["what"] == "sample"]

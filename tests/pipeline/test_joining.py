@@ -14,7 +14,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
-from slacktide.schemas.topics import SAMPLES
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.engine.session import Session, WorkerSettings
 from slacktide.streams.kafka.group import Group
 from slacktide.streams.records import Place
@@ -83,7 +83,7 @@ async def _member(broker: KafkaBroker, name: str, shares: dict[str, set[int]]) -
     async def revoked(_: frozenset[Place]) -> None:
         shares[name] = set()
 
-    topics = [topic.name for topic in SAMPLES]
+    topics = [SAMPLE.name]
     member = Group(
         Cluster(broker.bootstrap), topics, "g", session_timeout_ms=6_000, fetch_wait_ms=50, assigned=assigned,
         revoked=revoked,

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import SAMPLE_COLUMNS
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.kafka import partition_of
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
 from testbed.parts import SLACKTIDE
@@ -34,7 +34,7 @@ async def bootstrap(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[str]:
             at_ms = now_ms - (AGE_S - seq) * 1_000
             taken = (keyframe if seq == 1 else sample)(seq)
             body = encoded(msgspec.structs.replace(taken, observed_ms=at_ms), PODS)
-            await rig.put(SAMPLE_COLUMNS.name, [(b"node-1", body, partition_of("node-1", PARTITIONS))], at_ms)
+            await rig.put(SAMPLE.name, [(b"node-1", body, partition_of("node-1", PARTITIONS))], at_ms)
         yield broker.bootstrap
 
 

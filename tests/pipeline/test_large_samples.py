@@ -34,7 +34,7 @@ from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BACKFILL, COMMAND, CREDIT, DEAD_LETTER, OUTCOME, SAMPLE_COLUMNS
+from slacktide.schemas.topics import BACKFILL, COMMAND, CREDIT, DEAD_LETTER, OUTCOME, SAMPLE
 from slacktide.streams.kafka import Refused, Sender, read_topic
 from slacktide.streams.records import Out
 from testbed.agent_rig import agent_of
@@ -238,7 +238,7 @@ async def test_what_a_topic_refuses_costs_only_itself(kafka_broker: KafkaBroker,
     """An operator has set max.message.bytes: a sample goes without its pods, an outcome becomes a dead letter."""
     kafka_broker.apply_topics(1)
     where, state = kafka_broker.bootstrap, tmp_path / "state"
-    await limit(where, SAMPLE_COLUMNS.name, 3_000)
+    await limit(where, SAMPLE.name, 3_000)
     await limit(where, OUTCOME.name, 3_000)
     spool = DiskSpool(state / "spool")
     for number, size in enumerate((10, 10_000, 20)):

@@ -25,7 +25,8 @@ from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.proof import Verifier, node_key
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, METRIC, OUTCOME, POLICY, SAMPLE, SAMPLE_COLUMNS
+from slacktide.schemas.sample_columns_codec import encoded
+from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, METRIC, OUTCOME, POLICY, SAMPLE
 from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.proofs import by_keys
 from slacktide.streams.records import Out, Record
@@ -94,7 +95,7 @@ async def fresh(health: Health) -> None:
 
 def forgery(sample: NodeSample, **changes: object) -> Out:
     """Of this node, by who has the agents' Kafka credential and another node's key."""
-    value = encode(msgspec.structs.replace(sample, **changes))
+    value = encoded(msgspec.structs.replace(sample, **changes), sample.pods or ())
     header = node_key(cluster_key(), "another-node", 4_000_000_000).header(SAMPLE.name, value)
     return Out(topic=SAMPLE.name, key=NODE.encode(), value=value, headers=(header,))
 
@@ -161,7 +162,7 @@ async def test_what_an_agent_sends_is_signed_when_it_is_sent(embedded_broker: Em
             while not await of_topic(where, BACKFILL.name) or not await of_topic(where, OUTCOME.name):
                 assert time.monotonic() < until_s
                 await asyncio.sleep(0.2)
-        for topic in (SAMPLE_COLUMNS, BACKFILL, OUTCOME):
+        for topic in (SAMPLE, BACKFILL, OUTCOME):
             records = await of_topic(where, topic.name)
             assert records
             for one in records:

@@ -8,13 +8,12 @@ from itertools import islice
 import psutil
 import pytest
 
-from slacktide.schemas.codec import encode
 from slacktide.schemas.topics import SAMPLE
 from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import KafkaBroker
 from testbed.feed import Workers
 from testbed.malformed import malformed
-from testbed.samples import SUPPRESS, keyframe
+from testbed.samples import SUPPRESS, body_of, keyframe
 from testbed.stream_rig import PARTITIONS, Rig
 
 BAD = 100_000
@@ -56,7 +55,7 @@ async def test_100000_records_that_nobody_can_use_stop_nothing(rig: Rig) -> None
         before_bytes = process.memory_info().rss
         for one in good[1:]:
             await rig.put(SAMPLE.name, list(islice(bad, CHUNK)))
-            strange = [(b"node-5", b"{", MARKER), (b"node-5", encode(one), MARKER)]
+            strange = [(b"node-5", b"{", MARKER), (b"node-5", body_of(one), MARKER)]
             await put_bad_header(rig.bootstrap, SAMPLE.name, 1, strange)
         answers = await rig.answered(good)
         letters = await rig.dead_letters(BAD + len(good) - 1)

@@ -15,9 +15,9 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.inventory import Resources, revision_of
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import DEAD_LETTER, METRIC, SAMPLE_COLUMNS
+from slacktide.schemas.topics import DEAD_LETTER, METRIC, SAMPLE
 from testbed.brokers import KafkaBroker
-from testbed.samples import BATCH, PODS, SERVICE, SUPPRESS, keyframe
+from testbed.samples import BATCH, SERVICE, SUPPRESS, keyframe
 from testbed.stream_rig import PARTITIONS, Rig
 from testbed.worker_process import POISON, RAISES
 
@@ -98,9 +98,9 @@ async def test_invalid_text_behind_sound_numbers_ends_no_worker(rig: Rig) -> Non
     records = [(b"bad", value if seq < 3 else value[:-1] + b',"psi":"x"}', PARTITION) for seq, value in enumerate(bad)]
     with worker(rig, "only") as only:
         for at, record in enumerate(records):
-            await rig.put(SAMPLE_COLUMNS.name, [record])
+            await rig.put(SAMPLE.name, [record])
             its = good[2 * at : 2 * at + 2]
-            await rig.send_columns(its, PODS)
+            await rig.send(its)
             answers = await rig.answered(its)
             assert {answer.answer for answer in answers} == {"set"}
         letters = await rig.dead_letters()

@@ -63,7 +63,7 @@ def filled_broker(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[str]:
         with Up(tmp_path, *given) as up:
             up.wait_logged("first applied decision", within_s=PATIENCE_S)
             node.machine.pods["uid-batch-0"].mem_bytes = 22 * GIB
-            poison = "echo oops | kcat -b $KAFKA -P -t slacktide.node.sample.v1 -k nobody"
+            poison = "echo oops | kcat -b $KAFKA -P -t slacktide.node.sample.v2 -k nobody"
             assert run(poison, kafka_broker.bootstrap).returncode == 0
             said = partial(holds, kafka_broker.bootstrap)
             with ThreadPoolExecutor() as threads:

@@ -19,6 +19,7 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns_codec import to_sample
 from slacktide.schemas.topics import BACKFILL, DEAD_LETTER, METRIC, POLICY, SAMPLE, WINDOW
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
@@ -26,7 +27,7 @@ from testbed.agent_rig import agent_of
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
 from testbed.one_machine import NODE, VirtualNode
 from testbed.sampled import sampled
-from testbed.samples import SUPPRESS, keyframe, policy_record, record_of, sample
+from testbed.samples import SUPPRESS, body_of, keyframe, policy_record, record_of, sample
 from testbed.stream_rig import PARTITIONS, Rig, partition_of, until
 
 LONG = policy_of(Colocation(enable=True, metric_aggregate_duration_s=300), ResourceThreshold(enable=True))
@@ -89,7 +90,7 @@ async def test_who_takes_a_partition_over_knows_its_windows_before_it_publishes(
         at_ms = now_ms - (PAST_S - seq) * 1_000
         samples = [said(seq, node) for node in NODES]
         outs = before.samples([_record(each, seq) for each in samples], at_ms)
-        await rig.put(SAMPLE.name, [(s.node.encode(), encode(s), partition_of(s.node)) for s in samples], at_ms)
+        await rig.put(SAMPLE.name, [(s.node.encode(), body_of(s), partition_of(s.node)) for s in samples], at_ms)
         segments = [(out.key, out.value, out.partition or 0) for out in outs if out.topic == WINDOW.name]
         await rig.put(WINDOW.name, segments, at_ms)
     await rig.commit(dict.fromkeys(map(partition_of, NODES), PAST_S - 1))
@@ -128,7 +129,7 @@ async def test_history_fills_windows_and_is_answered_by_nobody(rig: Rig) -> None
         await rig.send(live)
         await rig.answered(live)
         late = [said(seq, node) for seq in range(41, 61)]
-        await rig.put(BACKFILL.name, [(node.encode(), encode(each), 1) for each in late] + [(node.encode(), b"{", 1)])
+        await rig.put(BACKFILL.name, [(node.encode(), body_of(each), 1) for each in late] + [(node.encode(), b"{", 1)])
         for seq in range(66, 120):
             live.append(said(seq, node))
             await rig.send(live[-1:])
@@ -161,7 +162,7 @@ async def test_after_an_outage_a_nodes_window_is_whole_again(embedded_broker: Em
                 until_s = time.monotonic() + 60
                 while time.monotonic() < until_s:
                     await asyncio.sleep(0.5)
-                    late = [decode(record.value, NodeSample) for record in await rig.read(BACKFILL.name)]
+                    late = [to_sample(record.value, lambda _: None) for record in await rig.read(BACKFILL.name)]
                     found = await metrics(rig, NODE)
                     last = found[-1] if found else None
                     if late and last and len(rig.answers) > resumed_at and last.covered_ms >= _whole_ms(last):

@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
@@ -25,7 +25,7 @@ from slacktide.streams.records import Out
 from slacktide.streams.worker import Worker
 from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker, free_port
-from testbed.samples import START_MS, SUPPRESS, keyframe, policy_record, record_of, sample
+from testbed.samples import START_MS, SUPPRESS, body_of, keyframe, policy_record, record_of, sample
 from testbed.stream_rig import PARTITIONS, Rig
 
 WAIT_MS = 20
@@ -127,7 +127,7 @@ async def test_a_header_name_that_is_no_text_stops_nothing(rig: Rig) -> None:
     await rig.publish(SUPPRESS)
     samples = [keyframe(seq, "node-1") for seq in (1, 2, 3)]
     headers = ("before", MARKER, "behind")
-    said = [(b"node-1", encode(each), name) for each, name in zip(samples, headers, strict=True)]
+    said = [(b"node-1", body_of(each), name) for each, name in zip(samples, headers, strict=True)]
     await put_bad_header(rig.bootstrap, SAMPLE.name, 1, said)
     async with rig.worker(), Tail(rig.cluster, WAIT_MS) as reader:
         answers = await rig.answered(samples)

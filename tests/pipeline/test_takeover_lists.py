@@ -11,7 +11,7 @@ import pytest
 from slacktide.schemas.inventory import Pod, revision_of
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import SAMPLE_COLUMNS, WINDOW
+from slacktide.schemas.topics import SAMPLE, WINDOW
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
@@ -47,7 +47,7 @@ def body(each: NodeSample) -> bytes:
 
 def columns_of(each: NodeSample) -> Record:
     placed = record_of(each, partition=partition_of(each.node))
-    return msgspec.structs.replace(placed, topic=SAMPLE_COLUMNS.name, value=body(each))
+    return msgspec.structs.replace(placed, topic=SAMPLE.name, value=body(each))
 
 
 def without_lists(segment: bytes) -> bytes:
@@ -67,13 +67,13 @@ async def test_the_first_samples_after_a_takeover_are_answered_although_no_keyfr
         samples = [said(seq, node) for node in nodes]
         outs = before.samples([columns_of(each) for each in samples], at_ms)
         places = [(each.node.encode(), body(each), partition_of(each.node)) for each in samples]
-        await rig.put(SAMPLE_COLUMNS.name, places, at_ms)
+        await rig.put(SAMPLE.name, places, at_ms)
         segments = [(out.key, out.value or b"", out.partition or 0) for out in outs if out.topic == WINDOW.name]
         segments = [(key, without_lists(one) if key == OLD.encode() else one, part) for key, one, part in segments]
         await rig.put(WINDOW.name, segments, at_ms)
-    await rig.commit(dict.fromkeys(map(partition_of, nodes), PAST_S), SAMPLE_COLUMNS.name)
+    await rig.commit(dict.fromkeys(map(partition_of, nodes), PAST_S), SAMPLE.name)
     coming = [said(PAST_S + 1, node) for node in nodes]
-    await rig.put(SAMPLE_COLUMNS.name, [(each.node.encode(), body(each), partition_of(each.node)) for each in coming])
+    await rig.put(SAMPLE.name, [(each.node.encode(), body(each), partition_of(each.node)) for each in coming])
     async with rig.worker("after"):
         answers = {answer.node: (answer.answer, answer.reason) for answer in await rig.answered(coming)}
 

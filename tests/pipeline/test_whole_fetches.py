@@ -9,7 +9,6 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from slacktide.agents.clock import SystemClock
-from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.columns.batches import taken
@@ -20,7 +19,7 @@ from slacktide.streams.records import Place, Record
 from slacktide.streams.taken import Taken
 from testbed.batches import append, batch
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
-from testbed.samples import keyframe, sample
+from testbed.samples import body_of, keyframe, sample
 from testbed.stream_rig import Rig
 
 BEGIN_MS = round(SystemClock().wall_ms()) - 60_000
@@ -116,4 +115,4 @@ async def test_other_consumers_of_the_process_read_records(rig: Rig) -> None:
         async with AIOKafkaConsumer(
             SAMPLE.name, bootstrap_servers=rig.bootstrap, auto_offset_reset="earliest"
         ) as consumer:
-            assert [(await consumer.getone()).value for _ in samples] == [encode(one) for one in samples]
+            assert [(await consumer.getone()).value for _ in samples] == [body_of(one) for one in samples]

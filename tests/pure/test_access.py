@@ -103,7 +103,6 @@ def test_only_workers_command_and_only_agents_report() -> None:
     assert writers[COMMAND.name] == {"stream"}
     assert [name for name, who in writers.items() if who == {"agent"}] == [
         topics.SAMPLE.name,
-        topics.SAMPLE_COLUMNS.name,
         topics.BACKFILL.name,
         topics.ZONES.name,
         topics.FORECAST.name,

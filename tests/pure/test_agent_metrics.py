@@ -9,17 +9,20 @@ import msgspec
 import pytest
 
 from slacktide.agents.metrics import CPU, LIMITS, OUTSIDE, AgentMetrics, cpu_of, memory_of
-from slacktide.schemas.codec import decode
+from slacktide.schemas import topics
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse
+from slacktide.schemas.sample_columns_codec import to_sample
 
-EXAMPLES = Path(__file__).parents[2] / "schemas/examples/slacktide.node.sample.v1"
+EXAMPLES = Path(topics.__file__).parent / "examples" / topics.BACKFILL.name
+"""Samples that name their pods."""
 
 
 def sample(number: int) -> NodeSample:
-    return decode((EXAMPLES / f"{number}.json").read_bytes(), NodeSample)
+    written = msgspec.json.format((EXAMPLES / f"{number}.json").read_bytes(), indent=-1)
+    return to_sample(written, lambda _: None)
 
 
 def test_a_keyframe_says_all_of_the_nodes_cpu() -> None:

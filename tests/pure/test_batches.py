@@ -66,7 +66,7 @@ def test_records_are_read_as_they_were_written(codec: str) -> None:
     assert [one.offset for one in found] == list(range(7, 207))
     first = found[0]
     assert (first.topic, first.partition, first.key, first.headers, first.timestamp) == (
-        "slacktide.node.sample.v1", 3, b"node-0", (("ce_id", b"0"),), 1_700_000_000_000,
+        "slacktide.node.sample.v2", 3, b"node-0", (("ce_id", b"0"),), 1_700_000_000_000,
     )  # fmt: skip
 
 

@@ -10,7 +10,18 @@ from bench.covered import Covered
 from bench.crowd import Watched, age_ms, next_size
 from bench.meter import Cost
 from bench.peers.measure import _rows
-from bench.takeover import Answer, Figures, Sampled, Story, Window, gaps_ms, lost_samples, rows, whole_again_ms
+from bench.takeover import (
+    Answer,
+    Figures,
+    InColumns,
+    Sampled,
+    Story,
+    Window,
+    gaps_ms,
+    lost_samples,
+    rows,
+    whole_again_ms,
+)
 from bench.trend import back_at, missing, slope
 from hypothesis import given
 from hypothesis import strategies as st
@@ -191,11 +202,12 @@ def test_a_sample_that_lacks_in_the_log_is_lost() -> None:
 def test_a_takeover_reads_of_the_log_what_it_needs() -> None:
     """Records as they are written; what else is in them is left."""
     examples = Path(topics.__file__).parent / "examples"
-    kinds = {topics.SAMPLE: Sampled, topics.COMMAND: Answer, topics.METRIC: Figures}
+    kinds = {topics.SAMPLE: InColumns, topics.COMMAND: Answer, topics.METRIC: Figures}
 
     for topic, kind in kinds.items():
         for file in sorted((examples / topic.name).glob("*.json")):
-            assert msgspec.json.decode(file.read_bytes(), type=kind).node
+            read = msgspec.json.decode(file.read_bytes(), type=kind)
+            assert (read.of if kind is InColumns else read).node
 
 
 def test_an_answers_age_is_that_of_its_sample() -> None:

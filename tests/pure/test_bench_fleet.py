@@ -10,27 +10,24 @@ from bench.fleet import KEYFRAME_EVERY, PODS, FleetNode, name_of
 from bench.generator import due, fleet
 from bench.log import POLICY_IN_FORCE, USUAL_POLICY
 from bench.memory import WINDOW_S, rounds
-from bench.stamp import StampedNode, evenly, template
+from bench.peers.check import samples_of
+from bench.stamp import Form, StampedNode, evenly, template
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import revision_of
 from slacktide.schemas.sample import KEYFRAME_MS, NodeSample
-from slacktide.schemas.sample_columns import SampleFormat
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import NODE_PARTITIONS
 from slacktide.streams.kafka import partition_of
-from slacktide.streams.rows import Rows
 
 NOW_MS = 1_700_000_000_000
 
 
 def samples(node: StampedNode, count: int) -> list[NodeSample]:
     """A second apart."""
-    rows = Rows()
-    bodies = [node.stamp(NOW_MS + second * 1000).value for second in range(count)]
-    return [decode(rows.value(b"node", body), NodeSample) for body in bodies]
+    return samples_of([node.stamp(NOW_MS + second * 1000).value for second in range(count)])
 
 
 def test_a_stamped_sample_is_a_sample_with_its_own_numbers() -> None:
@@ -91,26 +88,19 @@ def test_a_template_leaves_what_is_no_number_as_it_was() -> None:
 
 
 def test_a_node_stamps_the_same_samples_in_rows_and_in_columns() -> None:
-    """Pressure, throttling, limits and replaced pods included; each form on its own topic."""
-    rows, columns = (
-        StampedNode(2, USUAL_POLICY, replaced_each_s=5, sample_format=form) for form in get_args(SampleFormat)
-    )
+    """Pressure, throttling, limits and replaced pods included."""
+    rows, columns = (StampedNode(2, USUAL_POLICY, replaced_each_s=5, form=form) for form in get_args(Form))
 
     assert samples(rows, 60) == samples(columns, 60)
-    in_rows, in_columns = rows.stamp(NOW_MS), columns.stamp(NOW_MS)
-    assert (in_rows.topic, in_columns.topic) == ("slacktide.node.sample.v1", "slacktide.node.sample.v2")
-    assert [dict(one.headers)["ce_type"].decode() for one in (in_rows, in_columns)] == [in_rows.topic, in_columns.topic]
-    assert in_columns.value.startswith(b'{"of":{')
+    assert columns.stamp(NOW_MS).value.startswith(b'{"of":{')
 
 
 def test_a_stamped_sample_in_columns_is_what_an_agent_writes() -> None:
     """To the byte, so that what is measured on it holds for agents."""
     for number in range(5):
-        node, rows = StampedNode(number, USUAL_POLICY), Rows()
-        for second in range(12):
-            body = node.stamp(NOW_MS + second * 1000).value
-            sample = decode(rows.value(b"node", body), NodeSample)
-            assert encoded(sample, node.pods) == body
+        node = StampedNode(number, USUAL_POLICY)
+        bodies = [node.stamp(NOW_MS + second * 1000).value for second in range(12)]
+        assert [encoded(sample, node.pods) for sample in samples_of(bodies)] == bodies
 
 
 def test_a_stamped_node_writes_into_its_partition() -> None:
@@ -160,9 +150,7 @@ def test_each_nodes_turn_comes_once_a_second(count: int, slices: list[float]) ->
 
 def test_half_an_hour_is_filled_in_large_steps() -> None:
     """Samples cover all of it without a hole, and end now."""
-    rows = Rows()
-    bodies = [records[0].value for records in rounds(1, USUAL_POLICY, NOW_MS)]
-    seen = [decode(rows.value(b"node", body), NodeSample) for body in bodies]
+    seen = samples_of([records[0].value for records in rounds(1, USUAL_POLICY, NOW_MS)])
 
     assert seen[-1].observed_ms == NOW_MS
     gaps_ms = [after.observed_ms - before.observed_ms for before, after in itertools.pairwise(seen)]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 import pytest
 from bench.log import POLICY_IN_FORCE
-from bench.peers import measure, plain_aiokafka, plain_faust, reference
+from bench.peers import check, measure, plain_aiokafka, plain_faust, reference
 from bench.peers.answer import spread
-from bench.stamp import StampedNode
+from bench.stamp import Form, StampedNode
 
-from slacktide.schemas.codec import decode
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns import SampleFormat
-from slacktide.streams.rows import Rows
 from testbed import rungs
 
 MINUTE_MS = 60_000
@@ -26,23 +24,18 @@ BEGIN_MS = 1_700_000_040_000
 HOLES = {20, 21, 70, *range(90, 100)}
 
 
-def bodies(number: int, form: SampleFormat) -> list[bytes]:
+def bodies(number: int, form: Form) -> list[bytes]:
     """Two and a half minutes of a node, pods replaced now and then, some seconds lacking."""
-    node = StampedNode(number, POLICY_IN_FORCE, replaced_each_s=20, sample_format=form)
+    node = StampedNode(number, POLICY_IN_FORCE, replaced_each_s=20, form=form)
     return [node.stamp(BEGIN_MS + second * 1000).value for second in range(SECONDS) if second not in HOLES]
 
 
-def written(size: measure.Size, form: SampleFormat) -> list[NodeSample]:
+def written(size: measure.Size, form: Form) -> list[NodeSample]:
     """A backlog, read back."""
-    rows = Rows()
-    backlog = measure.backlog(size, BEGIN_MS + 12_345, form)
-    return [decode(rows.value(one.key, one.value), NodeSample) for one in backlog]
-
-
-def of_bodies(raw: list[bytes]) -> list[NodeSample]:
-    """Of either form."""
-    rows = Rows()
-    return [decode(rows.value(b"node", body), NodeSample) for body in raw]
+    bodies = defaultdict(list)
+    for one in measure.backlog(size, BEGIN_MS + 12_345, form):
+        bodies[one.key].append(one.value)
+    return [sample for its in bodies.values() for sample in check.samples_of(its)]
 
 
 def told(answer: object) -> object:
@@ -50,15 +43,15 @@ def told(answer: object) -> object:
     return msgspec.json.decode(msgspec.json.encode(answer))
 
 
-@pytest.mark.parametrize("form", get_args(SampleFormat))
+@pytest.mark.parametrize("form", get_args(Form))
 @pytest.mark.parametrize("number", range(3))
-def test_plain_aiokafka_answers_the_last_minute(number: int, form: SampleFormat) -> None:
+def test_plain_aiokafka_answers_the_last_minute(number: int, form: Form) -> None:
     """The running sums come to what the samples of the last 60 s come to."""
     raw = bodies(number, form)
     window = plain_aiokafka.Window()
     read = plain_aiokafka.FORMS[form]()
 
-    wanted = reference.answers(of_bodies(raw), reference.sliding)
+    wanted = reference.answers(check.samples_of(raw), reference.sliding)
     assert [
         text
         for body, answer in zip(raw, wanted, strict=True)
@@ -66,18 +59,18 @@ def test_plain_aiokafka_answers_the_last_minute(number: int, form: SampleFormat)
     ] == []
 
 
-@pytest.mark.parametrize("form", get_args(SampleFormat))
+@pytest.mark.parametrize("form", get_args(Form))
 @pytest.mark.parametrize("number", range(3))
-def test_plain_faust_answers_the_minute_of_the_clock(number: int, form: SampleFormat) -> None:
+def test_plain_faust_answers_the_minute_of_the_clock(number: int, form: Form) -> None:
     """Its tumbling table begins anew with each minute."""
     raw = bodies(number, form)
     minutes: dict[int, dict] = {}
     differences = []
     uids: list[str] = []
-    samples = of_bodies(raw)
+    samples = check.samples_of(raw)
     for body, sample, wanted in zip(raw, samples, reference.answers(samples, reference.tumbling), strict=True):
         minute = minutes.setdefault(sample.observed_ms // MINUTE_MS, plain_faust.blank())
-        if form == "v1":
+        if form == "rows":
             answer = plain_faust.of_rows(minute, plain_faust.Sample.loads(body, serializer="json"))
         else:
             columns = plain_faust.Columns.loads(body, serializer="json")
@@ -91,7 +84,7 @@ def test_plain_faust_answers_the_minute_of_the_clock(number: int, form: SampleFo
 def test_the_reference_drops_what_is_older_than_a_minute() -> None:
     """Of samples a second apart a full window has 60, a tumbling one what its minute has had."""
     node = StampedNode(0, POLICY_IN_FORCE)
-    samples = of_bodies([node.stamp(BEGIN_MS + second * 1000).value for second in range(75)])
+    samples = check.samples_of([node.stamp(BEGIN_MS + second * 1000).value for second in range(75)])
 
     assert [one["samples"] for one in reference.answers(samples, reference.sliding)] == [*range(1, 61), *[60] * 15]
     assert [one["samples"] for one in reference.answers(samples, reference.tumbling)] == [*range(1, 61), *range(1, 16)]
@@ -132,7 +125,7 @@ def test_kafka_streams_is_of_the_brokers_version() -> None:
 def test_all_peers_read_the_same_minutes() -> None:
     """Half an hour in steps, then seconds from the beginning of a minute on; no hole, and nothing lies ahead of now."""
     size = measure.Size(per_partition=1, seconds=90, runs=1)
-    in_rows, seen = (written(size, form) for form in get_args(SampleFormat))
+    in_rows, seen = (written(size, form) for form in get_args(Form))
     times_ms = sorted({sample.observed_ms for sample in seen})
 
     assert in_rows == seen

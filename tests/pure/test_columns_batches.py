@@ -210,10 +210,10 @@ def test_of_one_fetch_no_more_is_read_at_once_than_fits(codec: str) -> None:
 def test_records_are_the_same_objects_with_headers_that_are_parsed_when_asked_for() -> None:
     raw = batch(7, [b"v%d" % n for n in range(60)], key=b"node-1").raw
     taken, _ = taken_apart(raw, 7)
-    found = taken.records("slacktide.node.sample.v1", 3)
+    found = taken.records("slacktide.node.sample.v2", 3)
     assert [one.offset for one in found] == list(range(7, 67))
     last = found[-1]
-    assert (last.topic, last.partition, last.key, last.value) == ("slacktide.node.sample.v1", 3, b"node-1", b"v59")
+    assert (last.topic, last.partition, last.key, last.value) == ("slacktide.node.sample.v2", 3, b"node-1", b"v59")
     assert last.timestamp_ms == 1_700_000_000_000
     assert last.headers == (("ce_id", b"59"),)
     assert last.headers[-1] == ("ce_id", b"59")

@@ -54,7 +54,8 @@ def _traced(one: Record) -> Record:
     partition = 0 if BY_NAME[one.topic].partitions == 1 else partition_of(NODE, BY_NAME[one.topic].partitions)
     if one.topic not in {SAMPLE.name, COMMAND.name, OUTCOME.name}:
         return msgspec.structs.replace(one, partition=partition)
-    seq = msgspec.json.decode(one.value or b"")["seq"]
+    body = msgspec.json.decode(one.value or b"")
+    seq = body["now"][0] if one.topic == SAMPLE.name else body["seq"]
     header = traceparent(f"{NODE}/{BOOT}", one.topic, "test") % (seq, seq)
     return msgspec.structs.replace(one, partition=partition, headers=(("traceparent", header),))
 
@@ -112,8 +113,8 @@ async def test_a_place_opens_its_record(live: Live, topic: str) -> None:
 @pytest.mark.parametrize(
     "of",
     [
-        "slacktide.node.sample.v1 a:b", "slacktide.node.sample.v1 1:", f"slacktide.node.sample.v1 1:{10**30}",
-        "slacktide.node.sample.v1 999:1", "another.topic 0:1", "00-x-y-z", "f" * 16, "f" * 32, "\x00", "' OR 1=1 --",
+        "slacktide.node.sample.v2 a:b", "slacktide.node.sample.v2 1:", f"slacktide.node.sample.v2 1:{10**30}",
+        "slacktide.node.sample.v2 999:1", "another.topic 0:1", "00-x-y-z", "f" * 16, "f" * 32, "\x00", "' OR 1=1 --",
     ],
 )  # fmt: skip
 async def test_what_names_no_record_finds_none(live: Live, of: str) -> None:

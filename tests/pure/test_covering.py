@@ -13,6 +13,8 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.heartbeat import heartbeat_of
 from slacktide.schemas.topics import DEAD_LETTER, METRIC
+from slacktide.streams.columns import figures
+from slacktide.streams.columns.lines import MarksError
 from slacktide.streams.records import FIGURES, Out
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.published import COVERED_MS, Covering
@@ -42,6 +44,7 @@ class Covered:
     def fails(self, seq: int) -> list[str]:
         """As a sample whose figures cannot be made."""
         with pytest.MonkeyPatch.context() as broken:
+            broken.setattr(figures, "publish", _refuse)
             broken.setattr(SCORE_MADE, lambda *_, **__: 1 // 0)
             self.take(seq)
         return [out.topic for out in self._outs]
@@ -87,6 +90,10 @@ class Covered:
 
     def removed(self) -> list[str]:
         return [out.topic for out in self.worker.inventory(inventory_record(None, partition=PARTITION))]
+
+
+def _refuse(*_: object) -> list[Any]:
+    raise MarksError("left to the rules")
 
 
 SECONDS = st.lists(st.tuples(st.booleans(), st.integers(1, 8)), max_size=30)

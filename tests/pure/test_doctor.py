@@ -63,7 +63,7 @@ LOG = KafkaFacts(
     idempotence_trouble="",
     transactions=True,
     changes=[],
-    newest=Newest(topic="slacktide.node.sample.v1", timestamp_ms=NOW_MS - 700, by_broker=False),
+    newest=Newest(topic="slacktide.node.sample.v2", timestamp_ms=NOW_MS - 700, by_broker=False),
     now_ms=NOW_MS,
 )
 

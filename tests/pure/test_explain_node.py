@@ -24,7 +24,8 @@ from slacktide.schemas.metric import Aggregate, NodeMetric, Spread
 from slacktide.schemas.outcome import KnobChange
 from slacktide.schemas.policy import DEFAULT, KEY, Policy, RefusedFile, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
-from slacktide.schemas.sample import Limits, Missing, NodeSample, NodeUse, PodUse
+from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
+from slacktide.schemas.sample_columns_codec import encoded, to_sample
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, TOPICS, Topic
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.resources.published_floor import published_floor
@@ -519,7 +520,7 @@ def _refused(chain: Chain, offset: int, **changes: object) -> list[Record]:
     """A forged sample of a boot above all others, and its answer."""
     sample = last(chain, SAMPLE)
     boot = {"boot_id": "999999999999-x", "seq": offset}
-    body = replace(decode(sample.value, NodeSample), pods=[], **boot)
+    body = replace(to_sample(sample.value, lambda _: [pod.uid for pod in chain.pods]), pods=[], **boot)
     answer = last(chain, COMMAND)
     place = Origin(topic=SAMPLE.name, partition=sample.partition, offset=offset)
     command = replace(
@@ -527,7 +528,7 @@ def _refused(chain: Chain, offset: int, **changes: object) -> list[Record]:
         answer="skipped", reason="proof: forged", proof="forged", hold=[], sample=place, **boot,
     )  # fmt: skip
     return [
-        replace(sample, offset=offset, value=encode(body)),
+        replace(sample, offset=offset, value=encoded(body, [])),
         replace(answer, offset=10_000 + offset, value=encode(command)),
     ]
 

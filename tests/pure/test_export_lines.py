@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from slacktide.schemas.bounds import COUNT_MAX
-from slacktide.schemas.codec import encode
 from slacktide.schemas.topics import POLICY, SAMPLE, TICK, TOPICS
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import Header, TraceError, end_line, head_line, header_of, line_of, records_of
-from testbed.samples import keyframe, policy_record, record_of
+from testbed.samples import body_of, keyframe, policy_record, record_of
 from testbed.snapshots import refusal, situations
 
 BODIES = st.none() | st.binary(max_size=40) | st.sampled_from([b"null", b"{}", b" {}", b"1\n", b'"\xff"', b"[1,2]"])
@@ -47,7 +46,7 @@ def test_a_body_stands_in_the_line_as_it_is() -> None:
     """So that `jq` and `grep` read an export."""
     record = record_of(keyframe(1))
 
-    assert b'"body":' + encode(keyframe(1)) in line_of(record)
+    assert b'"body":' + body_of(keyframe(1)) in line_of(record)
 
 
 def test_the_header_comes_out_as_it_went_in() -> None:

@@ -23,6 +23,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import COMMAND, SAMPLE
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, quota_rate
 from slacktide.streams.records import Record
@@ -125,7 +126,7 @@ class Life:
     def honest(self, sample: NodeSample) -> NodeCommand:
         """The worker's answer."""
         record = Record(topic=SAMPLE.name, partition=0, offset=sample.seq, timestamp_ms=sample.observed_ms,
-                        key=NODE.encode(), value=encode(sample), headers=[])  # fmt: skip
+                        key=NODE.encode(), value=encoded(sample, self.agent.pods), headers=[])  # fmt: skip
         outs = self.worker.samples([record], sample.observed_ms)
         [answer] = [decode(out.value, NodeCommand) for out in outs if out.topic == COMMAND.name]
         return answer

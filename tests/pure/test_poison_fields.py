@@ -19,7 +19,7 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY, Policy
-from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns import SampleColumns
 from slacktide.schemas.topics import (
     ALLOCATABLE,
     BACKFILL,
@@ -42,7 +42,7 @@ from slacktide.streams.worker import Worker
 from slacktide.streams.worker.published import recalled
 from testbed.extremes import EXTREMES, Path, Verbatim, full, paths, with_value
 from testbed.governed import metric_record
-from testbed.samples import START_MS, keyframe, policy_record, record_of
+from testbed.samples import START_MS, body_of, keyframe, policy_record, record_of
 
 pytestmark = pytest.mark.exhaustive
 
@@ -50,11 +50,13 @@ BAD, GOOD = "bad", "good"
 MINUTE_MS = 60_000
 
 
-def body_of(kind: type[Message]) -> dict[str, Any]:
+def full_body(kind: type[Message]) -> dict[str, Any]:
     """A full record of the bad node, which the worker can use as it stands."""
     body = full(kind)
-    if kind is NodeSample:
-        body |= msgspec.json.decode(msgspec.json.encode(keyframe(3, BAD)))
+    if kind is SampleColumns:
+        del body["pods_part"]
+        body = {name: body.pop(name) for name in ("of", "now", "more")} | body
+        body |= msgspec.json.decode(body_of(keyframe(3, BAD))) | {"psi": [1] * 5, "throttled": [0, 1, 1]}
     if kind is NodeWindowSegment:
         body |= {"begin_ms": START_MS // MINUTE_MS * MINUTE_MS} | {
             name: [1] * 60 for name in body if name.endswith(("_milli", "_bytes")) or name == "covered_ms"
@@ -68,7 +70,7 @@ def body_of(kind: type[Message]) -> dict[str, Any]:
 
 def poisons(kind: type[Message], every: int = 1) -> Iterator[bytes]:
     """One extreme value in one field, for all fields and values, or of so many one."""
-    body = body_of(kind)
+    body = full_body(kind)
     for path, value in islice(product(paths(body), EXTREMES), 0, None, every):
         yield with_value(body, path, value)
 
@@ -133,7 +135,7 @@ def test_no_field_of_a_record_that_a_worker_reads_harms_another_node(topic: str)
 @pytest.mark.parametrize("topic", [SAMPLE.name])
 def test_a_sample_with_an_extreme_value_is_answered_or_a_dead_letter(topic: str) -> None:
     reader = worker()
-    for value in poisons(NodeSample):
+    for value in poisons(SampleColumns):
         outs = reader.samples([poison_record(topic, value)], START_MS)
         commands = [decode(out.value, NodeCommand) for out in outs if out.topic == COMMAND.name]
         letters = [decode(out.value, DeadLetter) for out in outs if out.topic == DEAD_LETTER.name]
@@ -142,7 +144,7 @@ def test_a_sample_with_an_extreme_value_is_answered_or_a_dead_letter(topic: str)
 
 
 def test_a_dead_letter_names_the_field_its_value_and_its_range() -> None:
-    value = with_value(body_of(NodeSample), ("use", "cpu_milli"), 10**30)
+    value = with_value(full_body(SampleColumns), ("now", 3), 2**60)
     command, letter = None, None
     for out in worker().samples([poison_record(SAMPLE.name, value)], START_MS):
         if out.topic == COMMAND.name:
@@ -151,7 +153,7 @@ def test_a_dead_letter_names_the_field_its_value_and_its_range() -> None:
             letter = decode(out.value, DeadLetter)
 
     assert command.answer == "skipped"
-    for part in ("$.use.cpu_milli", str(10**30), f"<= {2**50}"):
+    for part in ("$.now[3]", str(2**60), str(2**50)):
         assert part in letter.reason
         assert part in command.reason
 
@@ -161,7 +163,7 @@ def test_a_dead_letter_names_the_field_its_value_and_its_range() -> None:
 def test_one_sample_that_stopped_every_worker_is_answered_skipped(path: Path, value: Any) -> None:
     """Both had 873 bytes: one overflowed where a node is marked as stale, the other where its figures are made."""
     reader = worker()
-    outs = reader.samples([poison_record(SAMPLE.name, with_value(body_of(NodeSample), path, value))], START_MS)
+    outs = reader.samples([poison_record(SAMPLE.name, with_value(full_body(SampleColumns), path, value))], START_MS)
     outs += reader.silent({BAD: 9_000})
 
     assert [decode(out.value, NodeCommand).answer for out in outs if out.topic == COMMAND.name] == ["skipped"]
@@ -170,7 +172,7 @@ def test_one_sample_that_stopped_every_worker_is_answered_skipped(path: Path, va
 
 
 NUMBERS = st.sampled_from([value for value in EXTREMES if isinstance(value, int | float)])
-SAMPLE_BODY = body_of(NodeSample)
+SAMPLE_BODY = full_body(SampleColumns)
 SAMPLE_PATHS = list(paths(SAMPLE_BODY))
 
 

@@ -12,13 +12,13 @@ from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
 from slacktide.schemas.topics import CREDIT, DEAD_LETTER, POLICY, SAMPLE
 from slacktide.streams.kafka import TopicState
 from slacktide.streams.records import Record, dead_letter
-from testbed.samples import sample
+from testbed.samples import body_of, sample
 
 NOW_MS = 1_763_712_000_000
 STATE = TopicState(
     name=SAMPLE.name, partitions=12, replication=1, config={}, begin=dict.fromkeys(range(12), 1000), end={3: 1100}
 )
-VALUE = encode(sample(7))
+VALUE = body_of(sample(7))
 NO_OFFSET = f"{SAMPLE.name}/3:{'9' * 5000}".encode()
 
 
@@ -86,7 +86,7 @@ def again(mark: bytes = f"{SAMPLE.name}/3:1042".encode(), **changes: object) -> 
 
 
 THERE = (record(),)
-OTHER = encode(sample(8))
+OTHER = body_of(sample(8))
 BAD = record(value=b"{oops")
 OF_AGENT = letter(reader="agent/node-1")
 

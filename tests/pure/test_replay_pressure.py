@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Iterable
 
 import msgspec
 import pytest
@@ -15,13 +14,13 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, PressureLook
+from slacktide.schemas.sample_columns_codec import to_sample
 from slacktide.schemas.topics import COMMAND
 from slacktide.streams.records import Record
+from slacktide.streams.samples import SampleReader
 from slacktide.streams.worker import Worker
-from testbed.columns import in_columns
-from testbed.samples import FACTS, START_MS, keyframe, policy_record, record_of, sample
+from testbed.samples import FACTS, PODS, START_MS, body_of, keyframe, policy_record, record_of, sample
 
-Written: TypeAlias = Callable[[Iterable[Record]], list[Record]]
 POLICY = policy_of(
     Colocation(enable=True, metric_aggregate_duration_s=10),
     ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_signal="pressure"),
@@ -29,7 +28,6 @@ POLICY = policy_of(
 POLICY_AT = msgspec.structs.replace(policy_record(POLICY), timestamp_ms=START_MS - 60_000)
 COUNT, LOOKS = 50, 10
 CUT = Limits(be_cfs_quota_us=2_000)
-ROWS_AND_COLUMNS = pytest.mark.parametrize("written", [list, in_columns], ids=["rows", "columns"])
 
 
 def _look(seq: int, *, stopped: bool) -> PressureLook:
@@ -91,7 +89,8 @@ def _bodies(records: Iterable[Record]) -> list[bytes]:
 
 def test_the_trace_has_cuts_proofs_and_a_pause() -> None:
     """Otherwise equal answers would prove nothing."""
-    gates = [pressure.gate for record in SAMPLES if (pressure := decode(record.value or b"", NodeSample).ls_pressure)]
+    read = SampleReader().read
+    gates = [pressure.gate for record in SAMPLES if (pressure := read(record).ls_pressure)]
     commands = [decode(body, NodeCommand) for body in _bodies(_answered(SAMPLES, _worker("blue")))]
 
     assert len(gates) == COUNT
@@ -102,32 +101,17 @@ def test_the_trace_has_cuts_proofs_and_a_pause() -> None:
     assert max(gate.pause_ms for gate in gates) >= 4_000
 
 
-@ROWS_AND_COLUMNS
-def test_what_was_decided_by_pressure_is_decided_again(written: Written) -> None:
-    result = replayed(written(in_order([POLICY_AT, *SAMPLES, *_answered(SAMPLES, _worker("blue"))])))
+def test_what_was_decided_by_pressure_is_decided_again() -> None:
+    result = replayed(in_order([POLICY_AT, *SAMPLES, *_answered(SAMPLES, _worker("blue"))]))
 
     assert result.equal
     assert result.commands == {"equal": COUNT}
 
 
-@ROWS_AND_COLUMNS
-def test_a_worker_that_reads_columns_answers_byte_for_byte_as_one_that_reads_rows(written: Written) -> None:
-    in_rows = _bodies(_answered(SAMPLES, _worker("blue")))
-    answers = _bodies(_answered(written(SAMPLES), _worker("blue")))
-
-    assert [_without_place(body) for body in answers] == [_without_place(body) for body in in_rows]
-
-
-def _without_place(body: bytes) -> bytes:
-    """An answer names the topic of its sample."""
-    return encode(msgspec.structs.replace(decode(body, NodeCommand), sample=None))
-
-
-@ROWS_AND_COLUMNS
 @pytest.mark.parametrize("at", [7, 9, 22, 24, 45])
-def test_a_takeover_changes_no_answer(at: int, written: Written) -> None:
+def test_a_takeover_changes_no_answer(at: int) -> None:
     """In a cut, in a pause and in calm: the sample carries the gate, and a worker keeps nothing of it."""
-    asked = written(SAMPLES)
+    asked = SAMPLES
     blue, green = _worker("blue"), _worker("green")
     green.learn(asked[max(0, at - 20) : at])
     both = [*_answered(asked[:at], blue), *_answered(asked[at:], green)]
@@ -137,19 +121,18 @@ def test_a_takeover_changes_no_answer(at: int, written: Written) -> None:
     assert (result.equal, result.takeovers, sum(result.commands.values())) == (True, 1, COUNT)
 
 
-@ROWS_AND_COLUMNS
-def test_a_stall_that_was_changed_in_the_record_is_found(written: Written) -> None:
+def test_a_stall_that_was_changed_in_the_record_is_found() -> None:
     """One look of the sample that cut, made calm."""
     answers = _answered(SAMPLES, _worker("blue"))
     records = [POLICY_AT, *(_calmed(one) if one.offset == 5 else one for one in SAMPLES), *answers]
-    result = replayed(written(in_order(records)))
+    result = replayed(in_order(records))
 
     assert not result.equal
     assert [one.offset for one in result.differences if one.topic == COMMAND.name] == [5]
 
 
 def _calmed(record: Record) -> Record:
-    said = decode(record.value or b"", NodeSample)
+    said = to_sample(record.value, lambda _: [pod.uid for pod in PODS])
     calm = [msgspec.structs.replace(look, cpu_stall_us=0) for look in said.ls_pressure.looks]
     pressure = msgspec.structs.replace(said.ls_pressure, looks=calm)
-    return msgspec.structs.replace(record, value=encode(msgspec.structs.replace(said, ls_pressure=pressure)))
+    return msgspec.structs.replace(record, value=body_of(msgspec.structs.replace(said, ls_pressure=pressure)))

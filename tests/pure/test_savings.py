@@ -16,20 +16,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.main import cli
+from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import DESCHEDULER
 from slacktide.schemas.inventory import Container, Pod, Resources, revision_of
 from slacktide.schemas.knob import pod_group
-from slacktide.schemas.outcome import Spent
+from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.sample import NodeSample, NodeUse, PodUse, Pressure
-from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import OUTCOME, SAMPLE, SAMPLE_COLUMNS
+from slacktide.schemas.topics import OUTCOME, SAMPLE
 from slacktide.streams.records import Record
+from slacktide.streams.replay.lines import records_of
+from slacktide.streams.samples import SampleReader
 from slacktide.streams.savings.account import Account
 from slacktide.streams.savings.admission import Amounts, Batch, admitted, total
 from slacktide.streams.savings.report import CORE_H, Span, report
 from slacktide.streams.savings.tally import Level, Tally, Use
 from testbed import chains
-from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS, sample
+from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS, body_of, sample
 from testbed.snapshots import command_text
 
 GOLDEN = Path(__file__).parents[1] / "replay" / "golden.jsonl.gz"
@@ -64,7 +66,7 @@ def taken(seq: int, cpu_milli: int, mem_bytes: int, *, pods: list[Pod], node: st
 def records(samples: list[NodeSample]) -> list[Record]:
     """In the log, at the second of their seq."""
     return [
-        chains.logged(one, SAMPLE, key=one.node, offset=number, at_ms=START_MS + one.seq * 1_000)
+        chains.logged(body_of(one), SAMPLE, key=one.node, offset=number, at_ms=START_MS + one.seq * 1_000)
         for number, one in enumerate(samples)
     ]
 
@@ -284,17 +286,6 @@ def test_a_container_with_another_id_has_restarted_and_lost_its_work() -> None:
     assert (later.restarts, later.cpu.lost) == (0, 0)
 
 
-def test_samples_in_columns_give_the_account_of_samples_in_rows() -> None:
-    pods = [SERVICE, batch()]
-    samples = [taken(seq, 100 * seq, GIB, pods=pods) for seq in range(1, 6)]
-    rows = records(samples)
-    columns = [
-        msgspec.structs.replace(row, topic=SAMPLE_COLUMNS.name, value=encoded(one, pods))
-        for row, one in zip(rows, samples, strict=True)
-    ]
-    assert tallied(columns) == tallied(rows)
-
-
 def answer(*arguments: str | Path) -> dict[str, Any]:
     done = CliRunner().invoke(cli, ["savings", *map(str, arguments), "--output", "json"])
     assert done.exit_code == 0, done.output
@@ -304,24 +295,25 @@ def answer(*arguments: str | Path) -> dict[str, Any]:
 
 def test_a_recorded_file_gives_the_sums_of_its_own_figures(tmp_path: Path) -> None:
     """Its batch pods request exactly what the service leaves, so native requests would have admitted them all."""
-    lines = list(map(json.loads, gzip.decompress(GOLDEN.read_bytes()).splitlines()))
-    samples = {
-        (one["body"]["node"], one["body"]["boot_id"], one["body"]["seq"]): one["body"]
-        for one in lines
-        if one.get("topic") == "slacktide.node.sample.v1"
-    }
+    reader = SampleReader()
+    with gzip.open(GOLDEN) as lines:
+        next(lines)
+        records = list(records_of(lines, str(GOLDEN)))
+    samples = [reader.read(one) for one in records if one.topic == SAMPLE.name]
+    once = {(one.node, one.boot_id, one.seq): one for one in samples}
     core_h = sum(
-        use.get("cpu_milli", 0) * min(one["interval_ms"], 10_000)
-        for one in samples.values()
-        for use in one["pod_use"]
-        if use.get("best_effort_group")
+        (use.cpu_milli or 0) * min(one.interval_ms, 10_000)
+        for one in once.values()
+        for use in one.pod_use
+        if use.best_effort_group
     ) / 3.6e9  # fmt: skip
     made = answer(GOLDEN)
     assert made["all"]["cpu"]["used"] == pytest.approx(core_h) != 0
     assert (made["all"]["cpu"]["gained"], made["all"]["mem"]["gained"]) == (0, 0)
     assert (made["all"]["samples"], made["all"]["undecided"]) == (len(samples), 0)
-    acts = [one for one in lines if one.get("topic") == OUTCOME.name and one["body"]["result"] == "applied"]
-    assert made["all"]["limits"]["acts"] == sum("pod" not in one["body"] for one in acts)
+    outcomes = [decode(one.value, NodeOutcome) for one in records if one.topic == OUTCOME.name]
+    applied = [one for one in outcomes if one.result == "applied"]
+    assert made["all"]["limits"]["acts"] == sum(one.pod is None for one in applied)
 
     (tmp_path / "answer.json").write_text(json.dumps(made))
     assert answer(GOLDEN, "--from-offsets", tmp_path / "answer.json") == made

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.tick import Reached, WorkerTick
-from slacktide.schemas.topics import SAMPLE, SAMPLE_COLUMNS
 from slacktide.streams.freshness.silence import SILENT_MS, Quiet, Silence, Verdict, frozen
 from testbed.scenarios import run, scenarios
 
@@ -194,43 +193,6 @@ def test_once_all_is_read_for_a_while_each_silent_node_is_said_or_frozen(steps) 
     last = {node for verdict in verdicts[-5:] for node in verdict.publish}
 
     assert last | verdicts[-1].frozen == set(world.wrote_s)
-
-
-def test_a_node_whose_samples_change_their_topic_is_not_silent() -> None:
-    """Its agent was upgraded: of both topics the partition has one number, and its nodes are judged by both."""
-    silence, ends, fetched = Silence(session_timeout_ms=SESSION_MS), dict.fromkeys(FORMS, 0), dict.fromkeys(FORMS, 0)
-    silence.hold([0])
-    said: dict[str, int] = {}
-    for second in range(40):
-        for node, topic in (("moves", FORMS[second >= 20]), ("stays", FORMS[0]), ("stops", FORMS[1])):
-            if node != "stops" or second < 5:
-                silence.sampled(0, {node: ends[topic]}, topic)
-                ends[topic] += 1
-        said |= silence.tick(tick_of(ends, fetched)).publish
-        fetched = dict(ends)
-
-    assert set(said) == {"stops"}
-
-
-def test_nobody_is_silent_while_either_topic_of_a_partition_is_unread() -> None:
-    silence, ends, fetched = Silence(session_timeout_ms=SESSION_MS), dict.fromkeys(FORMS, 0), dict.fromkeys(FORMS, 0)
-    silence.hold([0])
-    silence.sampled(0, {"a": 0}, FORMS[0])
-    ends[FORMS[0]] = 1
-    for _ in range(30):
-        ends[FORMS[1]] += 1
-        tick = tick_of(ends, fetched, read={FORMS[0]: 1, FORMS[1]: 0})
-        assert silence.tick(tick).publish == {}
-        fetched = dict(ends)
-    assert "a" in silence.tick(tick_of(ends, ends)).publish
-
-
-FORMS = (SAMPLE.name, SAMPLE_COLUMNS.name)
-
-
-def tick_of(ends: Mapping[str, int], fetched: Mapping[str, int], read: Mapping[str, int] | None = None) -> WorkerTick:
-    reached = [Reached(topic=topic, partition=0, position=(read or ends)[topic], end=fetched[topic]) for topic in ends]
-    return WorkerTick(worker="w", number=1, ticked_ms=0, partitions=reached)
 
 
 @scenarios("silence")

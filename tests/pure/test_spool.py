@@ -440,30 +440,6 @@ def test_quiet_life_needs_little_room(tmp_path: Path) -> None:
     spool.close()
 
 
-def test_what_an_older_version_left_is_taken_over(tmp_path: Path) -> None:
-    """Lines of JSON: outcomes behind the acknowledged one, the gap, and the intents without an outcome."""
-    line = msgspec.json.encode
-
-    def logged(at: int) -> bytes:
-        return line({"at": at, "outcome": outcome(at)}) + b"\n"
-
-    first, second = tmp_path / "000000000001.jsonl", tmp_path / "000000000002.jsonl"
-    first.write_bytes(line({"at": 0}) + b"\n" + logged(1) + logged(2) + line({"acknowledged": 1}) + b"\n")
-    second.write_bytes(line({"at": 2, "acknowledged": 1}) + b"\n" + logged(3) + b"not json\n" + logged(4)[:-9])
-    begun = [line({"intent": outcome(number)}) + b"\n" for number in (3, 8, 9)]
-    (tmp_path / "intents.jsonl").write_bytes(
-        b"".join(begun) + line({"concluded": ("id-8", "cpu_suppress", "be")}) + b"\n"
-    )
-    (tmp_path / "gap.json").write_bytes(line(msgspec.structs.replace(outcome(5), result="gap", count=7)))
-    spool = DiskSpool(tmp_path)
-
-    assert [one.seq for one in spool.interrupted()] == [9]
-    assert [(one.seq, one.count) for one in drained(spool)] == [(2, 1), (3, 1), (5, 7)]
-    assert spool.torn == 2
-    assert {path.suffix for path in tmp_path.iterdir()} == {".db", ".db-wal"}
-    spool.close()
-
-
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_both_spools_speak_alike(kind: str, tmp_path: Path) -> None:
     """An intent is interrupted until it is concluded; a conclusion is pending until it is acknowledged."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.columns.batches import ROW_RECORDS, TURN_RECORDS_MAX, Turns
+from slacktide.streams.columns.batches import TURN_RECORDS_MAX, Turns
 from slacktide.streams.kafka.fetched import walked
 from slacktide.streams.records import Place
 from testbed.batches import batch
@@ -48,13 +47,6 @@ def test_a_turn_has_records_of_all_partitions() -> None:
     assert {place.partition: len(taken) for place, taken in turns.next().items()} == dict.fromkeys(
         range(4), TURN_RECORDS_MAX // 4
     )
-
-
-def test_a_turn_has_fewer_samples_in_rows_for_each_takes_longer() -> None:
-    turns = Turns()
-    turns.add({Place(SAMPLE.name, 0): fetched(0, TURN_RECORDS_MAX)})
-
-    assert sum(map(len, turns.next().values())) == TURN_RECORDS_MAX // ROW_RECORDS
 
 
 def test_what_is_left_goes_when_partitions_move() -> None:

@@ -6,21 +6,19 @@ import pytest
 from msgspec.structs import replace
 
 from slacktide.schemas.codec import encode
-from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import WINDOW
 from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.engine.takeover import UNSEGMENTED_MS, newest_of, unsegmented, unsegmented_since_ms
 from slacktide.streams.records import Record
-from testbed.samples import PODS, sample
 from testbed.samples import record_of as bare_record
+from testbed.samples import sample
 
 MINUTE_MS = 60_000
 
 
-def sampled(observed_ms: int, *, appended_ms: int, node: str = "a", columns: bool = False) -> Record:
+def sampled(observed_ms: int, *, appended_ms: int, node: str = "a") -> Record:
     made = replace(sample(1, node), observed_ms=observed_ms)
-    record = replace(bare_record(made), timestamp_ms=appended_ms)
-    return replace(record, value=encoded(made, PODS)) if columns else record
+    return replace(bare_record(made), timestamp_ms=appended_ms)
 
 
 def segment(minute: int, *, appended_ms: int, node: str = "a") -> Record:
@@ -48,15 +46,11 @@ def test_what_came_before_a_segment_of_its_own_minute_is_in_it() -> None:
     assert unsegmented([held], newest_of(said)) == []
 
 
-@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
 @pytest.mark.parametrize("lag_ms", [0, 3_000, 20_000])
-def test_what_came_while_the_owner_was_behind_is_in_no_segment_that_it_said_then(lag_ms: int, *, columns: bool) -> None:
+def test_what_came_while_the_owner_was_behind_is_in_no_segment_that_it_said_then(lag_ms: int) -> None:
     """The segment of a minute is said when its owner has read so far: later samples are in the log by then."""
     said = [segment(9, appended_ms=10 * MINUTE_MS + lag_ms)]
-    later = [
-        sampled(10 * MINUTE_MS + ms, appended_ms=10 * MINUTE_MS + ms + 100, columns=columns)
-        for ms in (1_000, 2_000, 15_000)
-    ]
+    later = [sampled(10 * MINUTE_MS + ms, appended_ms=10 * MINUTE_MS + ms + 100) for ms in (1_000, 2_000, 15_000)]
 
     assert unsegmented(later, newest_of(said)) == later
 

@@ -1,10 +1,10 @@
-"""A worker that reads samples in columns comes to what it comes to by the same samples in rows."""
+"""A worker that answers samples together comes to what it comes to by the same samples one by one."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,15 +19,16 @@ from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow, EvictState, Limits, Missing, NodeSample, NodeUse, PodUse
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, FORECAST, METRIC, SAMPLE, SAMPLE_COLUMNS, WINDOW
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, FORECAST, METRIC, SAMPLE, WINDOW
 from slacktide.streams.columns import figures
 from slacktide.streams.columns.block import Block, joined
 from slacktide.streams.columns.lines import MarksError
 from slacktide.streams.columns.publish import Due, Figures, publish
-from slacktide.streams.records import Out, Record
+from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.rendering import RenderedAnswers, record_of
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker import worker as module
+from slacktide.streams.worker.answering import Answerer
 from testbed.rungs import NIGHTLY
 from testbed.samples import FACTS, GIB, PODS, START_MS, keyframe, policy_record, sample
 
@@ -134,18 +135,14 @@ class Fleet:
         )
         return made, pods
 
-    def records(self, second: int) -> list[tuple[Record, Record]]:
-        """Each node's sample, in a row and in columns."""
+    def records(self, second: int) -> list[Record]:
+        """Each node's sample."""
         found = []
         for number, name in enumerate(self.names):
             made, pods = self.sample(name, second)
             offset = second * len(self.names) + number
-            row = placed(made, encode(made), SAMPLE.name, offset, second)
-            found.append((row, msgspec.structs.replace(row, topic=SAMPLE_COLUMNS.name, value=encoded(made, pods))))
+            found.append(placed(made, pods, offset, second))
         return found
-
-    def in_columns(self, second: int) -> list[Record]:
-        return [columns for _, columns in self.records(second)]
 
     def forecast(self, name: str, second: int) -> Record:
         """What its pods are predicted to use; now and then of another boot, or so old that it does not count."""
@@ -177,52 +174,71 @@ class Fleet:
         )
 
 
-def placed(made: NodeSample, value: bytes, topic: str, offset: int, second: int) -> Record:
-    at_ms = START_MS + second * 1_000 + 300
-    return Record(topic=topic, partition=0, offset=offset, timestamp_ms=at_ms, key=made.node.encode(), value=value)
+def placed(made: NodeSample, pods: Sequence[Pod], offset: int, second: int) -> Record:
+    return Record(
+        topic=SAMPLE.name,
+        partition=0,
+        offset=offset,
+        timestamp_ms=START_MS + second * 1_000 + 300,
+        key=made.node.encode(),
+        value=encoded(made, pods),
+    )
 
 
-def worker(policy: Policy = POLICY) -> Worker:
-    made = Worker("w")
+class OneByOne(Worker):
+    """Decides by the rules alone, as arrays leave it to them."""
+
+    def answers(self, records: Sequence[Record], now_ms: int) -> Sequence[Out]:
+        answerer = Answerer(worker=self.name, policy=self.in_force, now_ms=now_ms)
+        return [out for record in records for out in self._single.alone(record, answerer)]
+
+
+class Mixed(Worker):
+    """Answers half of the nodes one by one, as if their heads were unknown."""
+
+    def answers(self, records: Sequence[Record], now_ms: int) -> Sequence[Out]:
+        for record in records[1::2]:
+            self._fast.forget(text_of(record.key or b""))
+        return super().answers(records, now_ms)
+
+
+def worker(policy: Policy = POLICY, kind: type[Worker] = Worker) -> Worker:
+    made = kind("w")
     made.policy(policy_record(policy))
     return made
 
 
 def bodies(outs: list[Out]) -> list[tuple[str, bytes | None, Any]]:
-    """What was written, without where its sample lies; each node's records in the order of each topic."""
+    """What was written; each node's records in the order of each topic."""
     found = []
     for out in outs:
         body = msgspec.json.decode(out.value or b"null")
-        if out.topic == COMMAND.name:
-            del body["sample"]
         found.append((out.topic, out.key, body))
     return sorted(found, key=lambda one: (one[1] or b"", one[0]))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(6 if NIGHTLY else 3))
-@pytest.mark.parametrize("mixed", [False, True], ids=["all in columns", "half in columns"])
-def test_all_that_follows_is_equal(seed: int, *, mixed: bool) -> None:
+@pytest.mark.parametrize("kind", [Worker, Mixed])
+def test_all_that_follows_is_equal(seed: int, kind: type[Worker]) -> None:
     """Commands, NodeMetric, allocatable, score and the minutes of windows."""
     policy = (POLICY, SELLS_FREE, OVER)[seed % 3]
-    fleet, rows, columns = Fleet(seed, policy=policy), worker(policy), worker(policy)
+    fleet, single, together = Fleet(seed, policy=policy), worker(policy, OneByOne), worker(policy, kind)
     written, states = set[str](), set[str]()
     free = 0
     for second in range(150):
-        both = fleet.records(second)
-        one = [row for row, _ in both]
-        other = [each[not mixed or number % 2 == 0] for number, each in enumerate(both)]
+        records = fleet.records(second)
         now_ms = START_MS + second * 1_000 + 350
         if second % 20 == 10:
             told = [fleet.forecast(name, second) for name in fleet.names[:-1]]
-            assert [out for each in (rows, columns) for one in told for out in each.forecast(one)] == []
-        by_rows, by_columns = rows.samples(one, now_ms), columns.samples(other, now_ms)
-        assert bodies(by_columns) == bodies(by_rows)
-        written |= {out.topic for out in by_rows}
-        free += sum(b'"free_cpu_milli"' in (out.value or b"") for out in by_rows if out.topic == ALLOCATABLE.name)
+            assert [out for each in (single, together) for one in told for out in each.forecast(one)] == []
+        one_by_one = single.samples(records, now_ms)
+        assert bodies(together.samples(records, now_ms)) == bodies(one_by_one)
+        written |= {out.topic for out in one_by_one}
+        free += sum(b'"free_cpu_milli"' in (out.value or b"") for out in one_by_one if out.topic == ALLOCATABLE.name)
         states |= {
             msgspec.json.decode(out.value or b"null")["prediction"].get("state", "")
-            for out in by_rows
+            for out in one_by_one
             if out.topic == ALLOCATABLE.name and b'"prediction"' in (out.value or b"")
         }
     assert states == {"", "cold start", "stale forecast", "forecast of another boot"}
@@ -231,49 +247,22 @@ def test_all_that_follows_is_equal(seed: int, *, mixed: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4 if NIGHTLY else 2))
-def test_what_is_read_back_in_columns_is_what_is_read_back_in_rows(seed: int) -> None:
+def test_what_is_read_back_is_what_was_answered(seed: int) -> None:
     """A new owner learns a minute in slices, mute; what it publishes then is equal."""
-    fleet, rows, columns = Fleet(seed), worker(), worker()
-    back = [pair for second in range(90) for pair in fleet.records(second)]
-    ahead = back[240:]
+    fleet, single, together = Fleet(seed), worker(kind=OneByOne), worker()
+    back = [record for second in range(90) for record in fleet.records(second)]
     for begin in range(0, 240, 50):
-        one, other = zip(*back[begin : min(begin + 50, 240)], strict=True)
-        assert rows.learn(one) == list(one)
-        assert columns.learn(other) == list(other)
+        some = back[begin : min(begin + 50, 240)]
+        assert [each.learn(some) for each in (single, together)] == [some, some]
 
-    for begin in range(0, len(ahead), 4):
-        one, other = zip(*ahead[begin : begin + 4], strict=True)
-        now_ms = one[-1].timestamp_ms + 50
-        assert bodies(columns.samples(other, now_ms)) == bodies(rows.samples(one, now_ms))
-
-
-def test_an_agent_may_change_its_form_with_a_new_boot() -> None:
-    reader = worker()
-    for seq in range(1, 15):
-        made = keyframe(seq, policy_version=POLICY.version)
-        reader.samples([placed(made, encode(made), SAMPLE.name, seq, seq)], START_MS + seq * 1_000)
-    changed = [
-        msgspec.structs.replace(keyframe(seq, policy_version=POLICY.version), boot_id="000000000002-0000000b",
-                                observed_ms=START_MS + (14 + seq) * 1_000)
-        for seq in range(1, 4)
-    ]  # fmt: skip
-    outs = [
-        out
-        for at, made in enumerate(changed)
-        for out in reader.samples(
-            [placed(made, encoded(made, PODS), SAMPLE_COLUMNS.name, at, 15 + at)], START_MS + (15 + at) * 1_000
-        )
-    ]
-
-    answers = [decode(out.value, NodeCommand) for out in outs if out.topic == COMMAND.name]
-    assert [(one.boot_id, one.answer) for one in answers] == [("000000000002-0000000b", "set")] * 3
-    assert [one.sample.topic for one in answers] == [SAMPLE_COLUMNS.name] * 3
+    for begin in range(240, len(back), 4):
+        some = back[begin : begin + 4]
+        now_ms = some[-1].timestamp_ms + 50
+        assert bodies(together.samples(some, now_ms)) == bodies(single.samples(some, now_ms))
 
 
 def answered(reader: Worker, value: bytes, seq: int = 1) -> tuple[list[NodeCommand], list[DeadLetter]]:
-    record = Record(
-        topic=SAMPLE_COLUMNS.name, partition=0, offset=seq, timestamp_ms=START_MS, key=b"node-1", value=value
-    )
+    record = Record(topic=SAMPLE.name, partition=0, offset=seq, timestamp_ms=START_MS, key=b"node-1", value=value)
     outs = reader.samples([record], START_MS)
     return (
         [decode(out.value, NodeCommand) for out in outs if out.topic == COMMAND.name],
@@ -333,7 +322,7 @@ def test_figures_of_joined_turns_are_equal(seed: int, monkeypatch: pytest.Monkey
     for wave in range(60):
         at_once = dice.randrange(1, 4)
         seconds = range(wave * 3, wave * 3 + at_once)
-        records = [record for second in seconds for record in fleet.in_columns(second)]
+        records = [record for second in seconds for record in fleet.records(second)]
         now_ms = START_MS + (wave * 3 + at_once) * 1_000
         answers: dict[int, list[Any]] = {id(whole): [], id(parts): []}
         while records:
@@ -366,7 +355,7 @@ def test_figures_that_arrays_refuse_are_those_of_the_rules(refused: str, monkeyp
     fleet, plain, other = Fleet(5, nodes=6), worker(), worker()
     metrics = 0
     for second in range(0, 150, 5):
-        turn = [record for at in range(second, second + 5) for record in fleet.in_columns(at)]
+        turn = [record for at in range(second, second + 5) for record in fleet.records(at)]
         now_ms = START_MS + second * 1_000 + 5_350
         monkeypatch.setattr(figures, "publish", publish)
         of_plain = plain.samples(turn, now_ms)
@@ -380,7 +369,7 @@ def test_what_lies_between_two_blocks_keeps_its_place() -> None:
     """So do blocks that would be too large together."""
     reader, fleet = worker(), Fleet(1, nodes=2)
     for second in range(12):
-        reader.answers(fleet.in_columns(second), START_MS + second * 1_000)
+        reader.answers(fleet.records(second), START_MS + second * 1_000)
     blocks = [one for one in reader._unpublished if isinstance(one, Block)]
     assert len(blocks) >= 3
     first, second, third = blocks[:3]
@@ -399,7 +388,7 @@ def test_answers_that_are_rendered_together_are_those_that_are_written_one_by_on
     kinds: set[str] = set()
     for second in range(40):
         records = [
-            msgspec.structs.replace(one, partition=number % 2) for number, one in enumerate(fleet.in_columns(second))
+            msgspec.structs.replace(one, partition=number % 2) for number, one in enumerate(fleet.records(second))
         ]
         records.append(msgspec.structs.replace(records[0], value=b"{"))
         answers = reader.answers(records, START_MS + second * 1_000 + 350)

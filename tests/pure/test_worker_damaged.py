@@ -15,7 +15,7 @@ from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.inventory import Resources, revision_of
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import COMMAND, DEAD_LETTER, SAMPLE_COLUMNS
+from slacktide.schemas.topics import COMMAND, DEAD_LETTER, SAMPLE
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import record_of as written
 from slacktide.streams.worker import Worker
@@ -43,7 +43,7 @@ def value_of(node: str, seq: int, kind: str) -> bytes:
 
 def record_of(node: str, seq: int, value: bytes) -> Record:
     return Record(
-        topic=SAMPLE_COLUMNS.name,
+        topic=SAMPLE.name,
         partition=0,
         offset=seq * len(NODES) + NODES.index(node),
         timestamp_ms=START_MS + seq * 1_000,

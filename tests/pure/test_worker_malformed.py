@@ -17,7 +17,7 @@ from slacktide.schemas.heartbeat import RESERVED
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import COMMAND, DEAD_LETTER
+from slacktide.schemas.topics import COMMAND, DEAD_LETTER, SAMPLE
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 from testbed.malformed import bad_record, malformed
@@ -60,23 +60,23 @@ def test_each_of_10000_malformed_records_is_one_dead_letter_and_those_between_ar
 
 def test_a_dead_letter_says_why_and_where_and_holds_the_record() -> None:
     record = Record(
-        topic="slacktide.node.sample.v1",
+        topic=SAMPLE.name,
         partition=4,
         offset=99,
         timestamp_ms=START_MS,
         key=b"node-1",
-        value=b'{"node":3}',
+        value=b'{"of":{"node":3},"now":[]}',
         headers=[("ce_id", b"7"), ("odd", b"\xff")],
     )
     [letter] = letters(worker().samples([record], START_MS))
 
     assert (letter.topic, letter.partition, letter.offset, letter.key) == (record.topic, 4, 99, "node-1")
-    assert "$.node" in letter.reason
+    assert "$.of.node" in letter.reason
     assert (letter.reader, letter.refused_ms) == ("stream/w", START_MS)
     assert letter.headers == {"ce_id": "7", "odd": "\\xff"}
     assert letter.value_base64 is not None
     assert b64decode(letter.value_base64) == record.value
-    assert letter.value_bytes == 10
+    assert letter.value_bytes == 26
 
 
 def test_a_dead_letter_is_never_itself_too_large() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,8 +16,7 @@ from slacktide.schemas.outcome import NodeOutcome, PodName, Spent
 from slacktide.schemas.policy import Policy, versioned
 from slacktide.schemas.proof import Verifier
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC, OUTCOME, SAMPLE, SAMPLE_COLUMNS
+from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC, OUTCOME
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.proofs import LETTERS_A_MINUTE, by_keys
 from slacktide.streams.records import Out, Record
@@ -26,7 +24,7 @@ from slacktide.streams.rendering import RenderedAnswers
 from slacktide.streams.rendering import record_of as written
 from slacktide.streams.worker import Worker
 from testbed.proofs import LATER_S, REQUIRED, cluster_key, key_of, proven
-from testbed.samples import BOOT, PODS, START_MS, SUPPRESS, keyframe, policy_record, raw_record, record_of, sample
+from testbed.samples import BOOT, START_MS, SUPPRESS, keyframe, policy_record, raw_record, record_of, sample
 
 NOW_MS = START_MS + 1_000_000
 FORGED_BOOT = "999999999999-x"
@@ -99,13 +97,11 @@ def test_a_forger_changes_nothing_for_the_real_node() -> None:
     assert [decode(out.value, NodeMetric) for out in answered if out.topic == METRIC.name]
 
 
-@pytest.mark.parametrize("form", [encode, lambda its: encoded(its, PODS)], ids=["rows", "columns"])
-def test_a_recorded_sample_of_an_earlier_start_changes_nothing(form: Callable[[NodeSample], bytes]) -> None:
+def test_a_recorded_sample_of_an_earlier_start_changes_nothing() -> None:
     """Its proof is valid, and it comes every 5 s; the real agent is answered, and its figures published, as without."""
 
     def sent(its: NodeSample, at_s: int) -> Record:
-        topic = SAMPLE.name if form is encode else SAMPLE_COLUMNS.name
-        record = msgspec.structs.replace(record_of(its), topic=topic, value=form(its), offset=at_s)
+        record = record_of(its, offset=at_s)
         return proven(msgspec.structs.replace(record, timestamp_ms=START_MS + at_s * 1_000 + 100))
 
     recorded = keyframe(1)
@@ -122,17 +118,13 @@ def test_a_recorded_sample_of_an_earlier_start_changes_nothing(form: Callable[[N
     assert {one.answer for one in commands(wanted)} <= {"set", "keep"}
 
 
-@pytest.mark.parametrize("form", [encode, lambda its: encoded(its, PODS)], ids=["rows", "columns"])
-def test_an_answer_to_a_repeated_sample_is_no_sign_of_life(form: Callable[[NodeSample], bytes]) -> None:
+def test_an_answer_to_a_repeated_sample_is_no_sign_of_life() -> None:
     """Of this start or an earlier one, alone in its fetch or twice, or with an unknown pod list; all are proven."""
-    topic = SAMPLE.name if form is encode else SAMPLE_COLUMNS.name
     worker, now_s = made(), iter(range(1, 100))
 
     def living(*sent: NodeSample) -> set[bytes | None]:
         at_s = next(now_s)
-        records = [
-            proven(msgspec.structs.replace(record_of(its, offset=at_s), topic=topic, value=form(its))) for its in sent
-        ]
+        records = [proven(record_of(its, offset=at_s)) for its in sent]
         outs = worker.answers(records, NOW_MS)
         found = {out.key for out in outs if out.sign_of_life}
         assert not isinstance(outs, RenderedAnswers) or outs.nodes == found

@@ -22,8 +22,10 @@ from slacktide.schemas.score import NodeScore
 from slacktide.streams.decisions.resources.batch_resource import batch_resource
 from slacktide.streams.decisions.resources.node_load import NodeLoad
 from slacktide.streams.decisions.suppress.cpu_suppress import Decision, decide
+from slacktide.streams.samples import SampleReader
 from slacktide.streams.worker.scores import node_score
 from testbed.messages import check
+from testbed.samples import raw_record
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 KINDS = {topic.name: topic.message for topic in topics.TOPICS} | {heartbeat.KIND: heartbeat.Heartbeat}
@@ -40,7 +42,14 @@ def record(topic: topics.Topic, number: int, kind: type[M]) -> M:
 
 
 def sample(number: int) -> NodeSample:
-    return record(topics.SAMPLE, number, NodeSample)
+    reader = SampleReader()
+    folder = SCHEMAS / "examples" / topics.SAMPLE.name
+    [*_, found] = [reader.read(raw_record(body(folder / f"{each}.json"), key=b"")) for each in (1, number)]
+    return found
+
+
+def body(file: Path) -> bytes:
+    return msgspec.json.format(file.read_bytes(), indent=-1)
 
 
 def command(number: int) -> NodeCommand:

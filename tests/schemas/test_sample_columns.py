@@ -265,12 +265,12 @@ def test_what_is_rare_stands_right_behind_the_figures_or_is_refused() -> None:
         read(json.dumps(late, separators=(",", ":")).encode())
 
 
-def test_a_node_proves_a_sample_in_columns_as_it_proves_one_in_rows() -> None:
+def test_a_proof_is_of_one_topic() -> None:
     written, topic = encoded(sample(1), PODS), "slacktide.node.sample.v2"
     headers = (("ce_id", b"1"), key_of("node-1").header(topic, written))
     verifier = Verifier([cluster_key()])
     now_ms = (LATER_S - 60) * 1_000
 
     assert verifier.check(topic, b"node-1", written, headers, now_ms) == "ok"
-    assert verifier.check("slacktide.node.sample.v1", b"node-1", written, headers, now_ms) == "forged"
+    assert verifier.check("slacktide.node.sample.backfill.v2", b"node-1", written, headers, now_ms) == "forged"
     assert verifier.check(topic, b"node-1", written[:-1] + b" }", headers, now_ms) == "forged"

@@ -20,8 +20,10 @@ from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, INVENTORY, P
 from slacktide.streams.decisions.node_decision import NodeDecision, answer_of, decide_node
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET
 from slacktide.streams.records import Out, Record
+from slacktide.streams.samples import SampleReader
 from testbed.history.answers import Name, name_of
 from testbed.history.published import below_floor
+from testbed.sampled import decoded
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -54,6 +56,7 @@ class AnswerChecks(Checks):
         super().__init__(world)
         self._known: dict[str, Known] = {}
         self._sent: set[Name] = set()
+        self._samples = SampleReader()
 
     def worker_started(self, worker: str) -> None:
         self._known[worker] = Known()
@@ -175,7 +178,7 @@ class AnswerChecks(Checks):
     def _sample(self, entry: Record) -> NodeSample | None:
         """The sample, or None for a record that is none, or not under its node's key."""
         try:
-            sample = decode(entry.value, NodeSample)
+            sample = decoded(entry, NodeSample, self._samples)
         except BadMessageError:
             return None
         return sample if entry.key == sample.node.encode() else None

@@ -16,6 +16,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import DEFAULT, Policy
+from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import COMMAND, CREDIT, OUTCOME, POLICY, SAMPLE
 from slacktide.streams.records import Record
 
@@ -212,7 +213,7 @@ class Node(Life):
             self.world.checker.taking(self)
             sample = agent.take()
             self.world.checker.took(self, sample)
-            self._send(encode(sample))
+            self._send(encoded(sample, agent.pods))
 
         self._do(take)
 

@@ -228,7 +228,7 @@ class Trouble:
             return
         node = self._some_node()
         for _ in range(rng.randint(1, 5)):
-            topic = rng.choice([SAMPLE.name, SAMPLE.name, COMMAND.name, POLICY.name, INVENTORY.name])
+            topic = rng.choice([SAMPLE.name, COMMAND.name, POLICY.name, INVENTORY.name])
             key = rng.choice([node.key, b"", b"nobody", None]) if topic != POLICY.name else b"policy"
             partition = 0 if topic == POLICY.name else rng.randrange(PARTITIONS)
             world.append(topic, partition, key, bad_value(rng, topic))

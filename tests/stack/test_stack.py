@@ -19,7 +19,7 @@ import pytest
 
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import COMMAND, SAMPLE_COLUMNS
+from slacktide.schemas.topics import COMMAND, SAMPLE
 from testbed.audit import Audit, records
 from testbed.one_machine import eventually
 from testbed.stack import daemon
@@ -97,7 +97,7 @@ def test_from_nothing_to_the_first_suppression(stack: Stack, audits: list[Audit]
     stack.await_well()
 
     assert eventually(quotas, PATIENCE_S, every_s=0.5), stack("logs", "agent")
-    assert eventually(lambda: records(stack.bootstrap, SAMPLE_COLUMNS, NodeSample, NODE), PATIENCE_S, every_s=1.0)
+    assert eventually(lambda: records(stack.bootstrap, SAMPLE, NodeSample, NODE), PATIENCE_S, every_s=1.0)
     audits.append(Audit(stack.bootstrap, NODE))
     said = eventually(lambda: [one for one in audits[0].outcomes() if one.origin == "stream"], PATIENCE_S, every_s=1.0)
     assert said, "nothing that the stream decided was carried out"
@@ -229,7 +229,7 @@ def test_nothing_was_lost(stack: Stack, audits: list[Audit], record_property: Ca
     [audit] = audits
     assert eventually(lambda: not audit.holes(), PATIENCE_S, every_s=1.0), audit.holes()
 
-    samples = {(each.boot_id, each.seq) for each in records(stack.bootstrap, SAMPLE_COLUMNS, NodeSample, NODE)}
+    samples = {(each.boot_id, each.seq) for each in records(stack.bootstrap, SAMPLE, NodeSample, NODE)}
 
     def unanswered() -> set[tuple[str, int]]:
         answered = {(each.boot_id, each.seq) for each in records(stack.bootstrap, COMMAND, NodeCommand, NODE)}

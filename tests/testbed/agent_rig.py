@@ -16,7 +16,6 @@ from slacktide.agents.node.pods.description import Lister
 from slacktide.agents.node.zones.publisher import ZonesFolders
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
-from slacktide.schemas.sample_columns import DEFAULT_FORMAT, SampleFormat
 from testbed.one_machine import NODE, VirtualNode
 
 INTERVAL_MS = 250
@@ -32,7 +31,6 @@ async def agent_of(
     lister: Lister | None = None,
     enrol: Access | None = None,
     keyframe_ms: int = 10_000,
-    sample_format: SampleFormat = DEFAULT_FORMAT,
     zones: ZonesFolders | None = None,
     train_every_ms: int = TRAIN_EVERY_MS,
 ) -> AsyncIterator[Health]:
@@ -50,7 +48,6 @@ async def agent_of(
         enrol=enrol,
         sample_interval_ms=INTERVAL_MS,
         fetch_wait_ms=20,
-        sample_format=sample_format,
         zones=zones,
         agent=AgentSettings(guard_deadline_ms=500, keyframe_ms=keyframe_ms, train_every_ms=train_every_ms),
     )

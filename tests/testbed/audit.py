@@ -11,9 +11,9 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BACKFILL, OUTCOME, SAMPLES, Topic
+from slacktide.schemas.topics import BACKFILL, OUTCOME, SAMPLE, Topic
 from slacktide.streams.kafka import read_topic
-from slacktide.streams.rows import Rows
+from slacktide.streams.samples import SampleReader
 from testbed.history.acts import done_twice
 from testbed.history.limits import torn
 from testbed.sampled import decoded
@@ -28,9 +28,9 @@ def records(bootstrap: str, topic: Topic, kind: type[M], key: str | None = None)
 
     async def read() -> list[M]:
         async with aclosing(read_topic(Cluster(bootstrap), topic.name, key=key)) as found:
-            rows = Rows()
-            values = {rows.value(one.key, one.value): None async for one in found if one.value is not None}
-            return [decoded(value, kind) for value in values]
+            samples = SampleReader()
+            once = {(one.key, one.value): one async for one in found if one.value is not None}
+            return [decoded(one, kind, samples) for one in once.values()]
 
     return asyncio.run(read())
 
@@ -45,7 +45,7 @@ class Audit:
 
     def samples(self) -> list[NodeSample]:
         """All, live or as history: each is in the log once it can be."""
-        read = (records(self._bootstrap, topic, NodeSample, self._node) for topic in (*SAMPLES, BACKFILL))
+        read = (records(self._bootstrap, topic, NodeSample, self._node) for topic in (SAMPLE, BACKFILL))
         return [each for told in read for each in told if (each.boot_id, each.seq) > self._begun]
 
     def _places(self) -> set[Place]:

@@ -17,7 +17,7 @@ from aiokafka.record.util import calc_crc32c, encode_varint
 
 from slacktide.streams.kafka.fetched import FetchedBytes, FetchedRecords
 
-PLACE = TopicPartition("slacktide.node.sample.v1", 3)
+PLACE = TopicPartition("slacktide.node.sample.v2", 3)
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 HEADER_BYTES = 61
 CRC_AT, ATTRIBUTES_AT, DELTA_AT, MAX_TIME_AT, COUNT_AT = 17, 21, 23, 35, 57

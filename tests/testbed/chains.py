@@ -11,14 +11,15 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome, PodName
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import INVENTORY, OUTCOME, POLICY, SAMPLE, Topic
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 from testbed.samples import BOOT, FACTS, PODS, START_MS, SUPPRESS, keyframe, sample
 
 
-def logged(body: Message | None, topic: Topic, *, key: str, offset: int = 0, at_ms: int = START_MS) -> Record:
-    value = None if body is None else encode(body)
+def logged(body: Message | bytes | None, topic: Topic, *, key: str, offset: int = 0, at_ms: int = START_MS) -> Record:
+    value = encode(body) if isinstance(body, Message) else body
     return Record(topic=topic.name, partition=0, offset=offset, timestamp_ms=at_ms, key=key.encode(), value=value)
 
 
@@ -42,7 +43,7 @@ class Chain:
         self.policy = policy
         self.worker.policy(self.put(policy, POLICY, key=KEY))
 
-    def put(self, body: Message, topic: Topic, *, key: str = "", at_ms: int = START_MS) -> Record:
+    def put(self, body: Message | bytes, topic: Topic, *, key: str = "", at_ms: int = START_MS) -> Record:
         offset = sum(record.topic == topic.name for record in self.records)
         record = logged(body, topic, key=key or self.node, offset=offset, at_ms=at_ms)
         self.records.append(record)
@@ -64,7 +65,7 @@ class Chain:
         carried = {"facts": self.facts, "pods": self.pods} if seq % 10 == 1 else {}
         taken = (keyframe if carried else sample)(seq, self.node, **own | carried | changes)
         at_ms = START_MS + seq * 1_000
-        record = self.put(taken, SAMPLE, at_ms=at_ms)
+        record = self.put(encoded(taken, self.pods), SAMPLE, at_ms=at_ms)
         if answered:
             for out in self.worker.samples([record], at_ms + 5):
                 self.append(out, at_ms + 5)

@@ -18,7 +18,7 @@ from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import EvictState, NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import SAMPLE_COLUMNS
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.advise.advice import Choice, Tag, advise
 from slacktide.streams.advise.trials import Trials, Tried
 from slacktide.streams.decisions.evict.be_cpu_history import BeCpuHistory
@@ -225,7 +225,7 @@ class Node:
 
 def record_of(sample: NodeSample, pods: Sequence[Pod]) -> Record:
     return Record(
-        topic=SAMPLE_COLUMNS.name, partition=0, offset=0, timestamp_ms=sample.observed_ms,
+        topic=SAMPLE.name, partition=0, offset=0, timestamp_ms=sample.observed_ms,
         key=sample.node.encode(), value=encoded(sample, pods),
     )  # fmt: skip
 

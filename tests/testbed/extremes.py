@@ -70,4 +70,4 @@ def with_value(body: dict[str, Any], path: Path, value: Any) -> bytes:
         place = place[step]
     place[path[-1]] = marker
     raw = value if isinstance(value, Verbatim) else json.dumps(value)
-    return json.dumps(copied).replace(json.dumps(marker), raw).encode()
+    return json.dumps(copied, separators=(",", ":")).replace(json.dumps(marker), raw).encode()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from slacktide.streams.records import Record
-from testbed.samples import keyframe, raw_record
+from testbed.samples import body_of, keyframe, raw_record
 
 KEY = b"node-1"
 
@@ -26,74 +26,87 @@ class Malformed:
 
 
 def _plain(seq: int) -> dict[str, Any]:
-    return msgspec.json.decode(msgspec.json.encode(keyframe(seq)))
+    return msgspec.json.decode(body_of(keyframe(seq)))
+
+
+def _written(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def _body(change: Callable[[dict[str, Any], Random], object]) -> Callable[[Random], bytes]:
     def made(rng: Random) -> bytes:
         body = _plain(rng.randrange(1, 1_000))
         change(body, rng)
-        return json.dumps(body).encode()
+        return _written(body)
 
     return made
 
 
-def _deep(rng: Random) -> bytes:
+def _nested(rng: Random) -> bytes:
     depth = rng.choice([2_000, 20_000, 100_000])
-    return b'{"x":' + b"[" * depth + b"]" * depth + b"}"
+    return b"[" * depth + b"]" * depth
 
 
-def _wrong_type(*names: str) -> Callable[[dict[str, Any], Random], None]:
-    def change(body: dict[str, Any], rng: Random) -> None:
-        name = rng.choice(names)
-        body[name] = rng.choice([[[]], "?" if name == "use" else {"a": []}, True, 1.5])
-
-    return change
+def _strange(rng: Random) -> object:
+    return rng.choice([[[]], {"a": []}, True, 1.5])
 
 
-def _negative_count(body: dict[str, Any], rng: Random) -> None:
-    body[rng.choice(["observed_ms", "interval_ms"])] = -rng.randrange(1, 2**40)
+def _wrong_identity(body: dict[str, Any], rng: Random) -> None:
+    container, name = rng.choice([(body["of"], "node"), (body["of"], "boot_id"), (body["now"], 0), (body["now"], 1)])
+    container[name] = _strange(rng)
+
+
+def _no_identity(body: dict[str, Any], rng: Random) -> None:
+    container, name = rng.choice([(body["of"], "node"), (body["of"], "boot_id"), (body, "of"), (body, "now")])
+    del container[name]
+
+
+def _wrong_type(body: dict[str, Any], rng: Random) -> None:
+    parts = [(body, name) for name in ("more", "psi", "throttled", "facts", "pods")]
+    container, name = rng.choice([*parts, (body["now"], 3)])
+    container[name] = rng.choice(["?", True, 1.5])
+
+
+def _negative_time(body: dict[str, Any], rng: Random) -> None:
+    body["now"][rng.choice([1, 2])] = -rng.randrange(1, 2**40)
 
 
 def _absurd_amount(body: dict[str, Any], rng: Random) -> None:
-    amount = rng.choice([-1, -(2**62), 2**51, 2**63, 10**30])
-    where = rng.choice([body["use"], body["pod_use"][rng.randrange(2)]])
-    where[rng.choice(["cpu_milli", "mem_bytes"])] = amount
+    body["now"][rng.choice([3, 4, *range(6, 10)])] = rng.choice([-2, -(2**62), 2**51, 2**63, 10**30])
 
 
 def _absurd_time(body: dict[str, Any], rng: Random) -> None:
-    body["observed_ms"] = rng.choice([10**15, 2**63, 10**40])
+    body["now"][1] = rng.choice([10**15, 2**63, 10**40])
 
 
-def _no_period(body: dict[str, Any], _: Random) -> None:
-    body["limits"]["be_cfs_period_us"] = 0
-
-
+WHOLE = _written(_plain(1))
+NUMBERS_END = WHOLE.index(b"]", WHOLE.index(b'"now":[')) + 1
 NAMELESS: dict[str, Callable[[Random], bytes]] = {
     "noise": lambda rng: rng.randbytes(rng.randrange(1, 200)),
     "empty": lambda _: b"",
-    "not JSON": lambda rng: rng.choice([b"{", b"nul", b"<sample/>", b"\x00", b'{"node":}', b"\xef\xbb\xbf{}"]),
-    "cut off": lambda rng: json.dumps(_plain(1)).encode()[: -rng.randrange(1, 800)],
+    "not JSON": lambda rng: rng.choice([b"{", b"nul", b"<sample/>", b"\x00", b'{"of":{}', b"\xef\xbb\xbf{}"]),
+    "cut off": lambda rng: WHOLE[: rng.randrange(1, NUMBERS_END - 1)],
     "no object": lambda rng: rng.choice([b"[]", b"1", b'"node-1"', b"null", b"true", b"1e400"]),
-    "wrong type of identity": _body(_wrong_type("node", "boot_id", "seq", "observed_ms")),
-    "no identity": _body(lambda body, rng: body.pop(rng.choice(["node", "boot_id", "seq", "observed_ms"]))),
-    "negative seq": _body(lambda body, rng: body.update(seq=-rng.randrange(1, 2**40))),
-    "not a number": _body(lambda body, rng: body["use"].update(cpu_milli=rng.choice([float("nan"), float("inf")]))),
-    "endless number": lambda rng: b'{"seq":' + b"9" * rng.choice([400, 5_000]) + b"}",
-    "deep": _deep,
-    "no UTF-8": lambda rng: (
-        json.dumps(_plain(1)).encode().replace(b"node-1", bytes([rng.randrange(0x80, 0xFF)]) + b"-1")
-    ),
-    "half a character": lambda _: json.dumps(_plain(1)).encode().replace(b'"node-1"', b'"\\ud800"'),
-    "another node": _body(lambda body, _: body.update(node="node-2")),
+    "an object for each pod": lambda _: msgspec.json.encode(keyframe(1)),
+    "wrong type of identity": _body(_wrong_identity),
+    "no identity": _body(_no_identity),
+    "negative seq": _body(lambda body, rng: body["now"].__setitem__(0, -rng.randrange(1, 2**40))),
+    "not a number": _body(lambda body, rng: body["now"].__setitem__(3, rng.choice([float("nan"), float("inf")]))),
+    "endless number": lambda rng: b'{"of":{"node":' + b"9" * rng.choice([400, 5_000]) + b"}",
+    "deep": lambda rng: b'{"of":{"x":' + _nested(rng) + b'},"now":[1,2]}',
+    "no UTF-8": lambda rng: WHOLE.replace(b"node-1", bytes([rng.randrange(0x80, 0xFF)]) + b"-1"),
+    "half a character": lambda _: WHOLE.replace(b'"node-1"', b'"\\ud800"'),
+    "another node": _body(lambda body, _: body["of"].update(node="node-2")),
+    "no period": _body(lambda body, _: body["of"]["limits"].update(be_cfs_period_us=0)),
 }
 NAMED = {
     "absurd amount": _body(_absurd_amount),
     "absurd time": _body(_absurd_time),
-    "no period": _body(_no_period),
-    "wrong type": _body(_wrong_type("use", "pod_use", "limits", "facts", "pods")),
-    "negative count": _body(_negative_count),
-    "field missing": _body(lambda body, rng: body.pop(rng.choice(["use", "pod_use", "interval_ms"]))),
+    "wrong type": _body(_wrong_type),
+    "negative time": _body(_negative_time),
+    "a number missing": _body(lambda body, _: body["now"].pop()),
+    "cut off behind the numbers": lambda rng: WHOLE[: rng.randrange(NUMBERS_END + 1, len(WHOLE))],
+    "deep behind the numbers": lambda rng: WHOLE[:-1] + b',"psi":' + _nested(rng) + b"}",
 }
 KEYLESS = {"no key": None, "strange key": b"\xff\xfe", "long key": b"k" * 5_000}
 
@@ -104,7 +117,7 @@ def malformed(count: int, seed: int) -> Iterator[Malformed]:
     for number in range(count):
         kind = kinds[number % len(kinds)]
         if kind in KEYLESS:
-            yield Malformed(kind=kind, key=KEYLESS[kind], value=json.dumps(_plain(1)).encode(), named=False)
+            yield Malformed(kind=kind, key=KEYLESS[kind], value=WHOLE, named=False)
         else:
             make = NAMELESS.get(kind) or NAMED[kind]
             yield Malformed(kind=kind, key=KEY, value=make(rng), named=kind in NAMED)

@@ -14,7 +14,7 @@ import tarfile
 from pathlib import Path
 
 KEPT = Path(__file__).with_name("released")
-LAST = "0.1.0"
+LAST = "0.2.0"
 """The version from which users upgrade to this one."""
 UV = str(Path(sys.executable).with_name("uv"))
 

@@ -1,4 +1,4 @@
-"""Samples as agents sent them, in either form."""
+"""Samples as agents sent them."""
 
 from __future__ import annotations
 
@@ -9,36 +9,30 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.message import Message
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns_codec import BEGIN, UnknownPodsError, to_sample
-from slacktide.schemas.topics import SAMPLES
+from slacktide.schemas.sample_columns_codec import UnknownPodsError
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.kafka import read_topic
-from slacktide.streams.rows import Rows
+from slacktide.streams.records import Record
+from slacktide.streams.samples import SampleReader
 
 M = TypeVar("M", bound=Message)
 
 
 async def sampled(cluster: Cluster, key: str | None = None) -> list[NodeSample]:
-    rows, found = Rows(), []
-    for topic in SAMPLES:
-        async with aclosing(read_topic(cluster, topic.name, key=key)) as records:
-            values = [rows.value(one.key, one.value) async for one in records if one.value is not None]
-        found += [_decoded_sample(value) for value in values]
-    return found
+    samples = SampleReader()
+    async with aclosing(read_topic(cluster, SAMPLE.name, key=key)) as records:
+        return [decoded(one, NodeSample, samples) async for one in records if one.value is not None]
 
 
-def decoded(value: bytes | None, kind: type[M]) -> M:
-    """Read a message, which ``Rows`` has put into rows as far as it can.
+def decoded(record: Record, kind: type[M], samples: SampleReader) -> M:
+    """Read a message, a sample by the pod lists of those before it.
 
-    A keyframe may be overtaken, or lost with its broker: a sample in columns whose pod list no sample carried is
-    without use by pod.
+    A keyframe may be overtaken, or lost with its broker: a sample whose pod list no sample carried is without use by
+    pod.
     """
-    return cast("M", _decoded_sample(value)) if kind is NodeSample and value is not None else decode(value, kind)
-
-
-def _decoded_sample(value: bytes) -> NodeSample:
-    if not value.startswith(BEGIN):
-        return decode(value, NodeSample)
+    if kind is not NodeSample:
+        return decode(record.value, kind)
     try:
-        return to_sample(value, lambda _: None)
+        return cast("M", samples.read(record))
     except UnknownPodsError as exc:
-        return NodeSample(**exc.fields | {"facts": None, "pods": None})
+        return cast("M", exc.sample)

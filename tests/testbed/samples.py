@@ -10,6 +10,7 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
+from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE
 from slacktide.streams.records import Record
 
@@ -68,9 +69,14 @@ def keyframe(seq: int, node: str = "node-1", **changes: Any) -> NodeSample:
     return sample(seq, node, **(CARRIED | changes))
 
 
+def body_of(said: NodeSample) -> bytes:
+    """The sample as its agent writes it, whose pods are those that it carries, or ``PODS``."""
+    return encoded(said, PODS if said.pods is None else said.pods)
+
+
 def record_of(said: NodeSample, *, partition: int = 0, offset: int | None = None) -> Record:
     """The sample in the log, at the offset of its seq unless said."""
-    return raw_record(encode(said), key=said.node.encode(), partition=partition, offset=offset or said.seq)
+    return raw_record(body_of(said), key=said.node.encode(), partition=partition, offset=offset or said.seq)
 
 
 def raw_record(value: bytes | None, *, key: bytes | None, partition: int = 0, offset: int = 0) -> Record:

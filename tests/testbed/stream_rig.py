@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -23,11 +23,9 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.health import Health
 from slacktide.schemas.heartbeat import is_heartbeat
-from slacktide.schemas.inventory import Pod
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, POLICY, SAMPLE, SAMPLE_COLUMNS
+from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, POLICY, SAMPLE
 from slacktide.streams.engine import on_faust
 from slacktide.streams.engine.session import WorkerSettings
 from slacktide.streams.proofs import Judge
@@ -35,6 +33,7 @@ from slacktide.streams.records import FIGURES
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.answering import Shadow
 from testbed.parts import Part
+from testbed.samples import body_of
 from testbed.waiting import soon
 
 TESTS = Path(__file__).parents[1]
@@ -118,12 +117,8 @@ class Rig:
     async def send(self, samples: Iterable[NodeSample], partition: Callable[[str], int] | None = None) -> list[int]:
         """Send samples; returns each one's partition."""
         where = partition or partition_of
-        await self.put(SAMPLE.name, [(s.node.encode(), encode(s), where(s.node)) for s in samples])
+        await self.put(SAMPLE.name, [(s.node.encode(), body_of(s), where(s.node)) for s in samples])
         return [where(s.node) for s in samples]
-
-    async def send_columns(self, samples: Iterable[NodeSample], pods: Sequence[Pod]) -> None:
-        records = [(s.node.encode(), encoded(s, pods), partition_of(s.node)) for s in samples]
-        await self.put(SAMPLE_COLUMNS.name, records)
 
     async def put(
         self, topic: str, records: Iterable[tuple[bytes | None, bytes | None, int]], at_ms: int | None = None

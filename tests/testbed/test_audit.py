@@ -14,7 +14,7 @@ from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out
 from testbed.audit import Audit
 from testbed.brokers import EmbeddedBroker
-from testbed.samples import BOOT, sample
+from testbed.samples import BOOT, PODS, sample
 
 NODE = "node-1"
 LATER_BOOT = "000000000002-0000000b"
@@ -55,13 +55,13 @@ def act(seq: int, before_us: int, after_us: int, **changes: object) -> NodeOutco
 def begun(embedded_broker: EmbeddedBroker) -> Audit:
     """After the fifth sample; the fourth has never come, but that was before."""
     embedded_broker.apply_topics(2)
-    put(embedded_broker, [of_sample(sample(seq)) for seq in (1, 2, 3, 5)])
+    put(embedded_broker, [of_sample(sample(seq), PODS) for seq in (1, 2, 3, 5)])
     return Audit(embedded_broker.bootstrap, NODE)
 
 
 def test_a_sample_that_is_in_no_topic_is_a_hole(begun: Audit, embedded_broker: EmbeddedBroker) -> None:
-    put(embedded_broker, [of_sample(sample(seq)) for seq in (6, 9)])
-    put(embedded_broker, [of_history(sample(7)), *(of_sample(sample(seq, boot_id=LATER_BOOT)) for seq in (2, 3))])
+    put(embedded_broker, [of_sample(sample(seq), PODS) for seq in (6, 9)])
+    put(embedded_broker, [of_history(sample(7)), *(of_sample(sample(seq, boot_id=LATER_BOOT), PODS) for seq in (2, 3))])
 
     assert begun.holes() == [(BOOT, 8), (LATER_BOOT, 1)]
 

@@ -16,7 +16,7 @@ from slacktide.deploy.cli.topic_plan import changes
 from slacktide.schemas.access import ADMINISTRATOR, IN_THE_LOOP, Part
 from slacktide.schemas.connection import TOKEN_URL, Cluster, Security, parse
 from slacktide.schemas.errors import ConfigError, LogError, RightsError
-from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLES, STAMPED, TIMESTAMP_TYPE, TOPICS
+from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE, STAMPED, TIMESTAMP_TYPE, TOPICS
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.figures import freshness_findings
 from slacktide.streams.explain.node_log import node_log
@@ -79,7 +79,7 @@ async def _topics(bootstrap: Cluster) -> dict[str, TopicState] | None:
 
 async def _newest(bootstrap: Cluster, topics: Mapping[str, TopicState]) -> Newest | None:
     """Return the newest record of a continuously written topic, else of an occasionally written one."""
-    for topic in (*SAMPLES, INVENTORY, POLICY):
+    for topic in (SAMPLE, INVENTORY, POLICY):
         state = topics.get(topic.name)
         last = {} if state is None else {part: end - 1 for part, end in state.end.items() if end > state.begin[part]}
         if state is not None and last:

@@ -32,7 +32,7 @@ from slacktide.schemas.topics import (
     QUEUE_STATE,
     QUEUE_WORKLOAD,
     REFUSED_POD,
-    SAMPLES,
+    SAMPLE,
     SCORE,
     Topic,
 )
@@ -53,12 +53,11 @@ from slacktide.streams.kafka import (
     places_of,
 )
 from slacktide.streams.records import Record
-from slacktide.streams.rows import SAMPLE_NAMES
 
 FETCH_WAIT_MS = 5
 STATUS_LATELY_MS = 60_000
 """The status of an active Job is usually republished within this time."""
-NODE_TOPICS = (*SAMPLES, INVENTORY, FORECAST, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
+NODE_TOPICS = (SAMPLE, INVENTORY, FORECAST, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
 TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD, REFUSED_POD)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 36_000
@@ -134,7 +133,7 @@ class Lately:
         """Return whether a record is recent."""
         if record.timestamp_ms >= self._lately_ms:
             return True
-        if record.topic in SAMPLE_NAMES and _PODS in (record.value or b""):
+        if record.topic == SAMPLE.name and _PODS in (record.value or b""):
             self.lists[record.key] = record
         return False
 
@@ -163,16 +162,15 @@ class Log:
         read = await self.tail.read(
             {at[INVENTORY]: WHOLE, at[POLICY]: WHOLE, at[OUTCOME]: since_ms}
             | {at[topic]: latest_ms for topic in (*FIGURES, COMMAND)}
-            | {at[topic]: listed_ms for topic in SAMPLES}
-            | {at[FORECAST]: self.now_ms - FORECAST_STALE_MS},
+            | {at[SAMPLE]: listed_ms, at[FORECAST]: self.now_ms - FORECAST_STALE_MS},
             wanted,
         )
         there = {record.topic for record in read.records}
-        if {METRIC.name, ALLOCATABLE.name} <= there and there & SAMPLE_NAMES:
+        if {METRIC.name, ALLOCATABLE.name, SAMPLE.name} <= there:
             return read
         more = await self.tail.read(
             {at[topic]: WHOLE for topic in FIGURES}
-            | {at[topic]: min(since_ms, listed_ms) for topic in (*SAMPLES, COMMAND)},
+            | {at[topic]: min(since_ms, listed_ms) for topic in (SAMPLE, COMMAND)},
             wanted,
         )
         once = {topic.name for topic in (INVENTORY, POLICY, OUTCOME, FORECAST)}
@@ -192,7 +190,7 @@ class Log:
         """Read recent samples of these nodes with their pods, and forecasts."""
         keys = {name.encode() for name in nodes}
         listed_ms, forecast_ms = self.now_ms - LISTED_MS, self.now_ms - FORECAST_STALE_MS
-        since_ms = dict.fromkeys(SAMPLES, listed_ms) | {FORECAST: forecast_ms}
+        since_ms = {SAMPLE: listed_ms, FORECAST: forecast_ms}
         places = {
             (topic.name, partition_of(name, self.partitions[topic.name])): begin_ms
             for topic, begin_ms in since_ms.items()
@@ -212,13 +210,13 @@ class Log:
             value = record.value or b""
             return _PODS in value and named in value
 
-        read = await self.tail.read(self._all(SAMPLES, self.now_ms - LISTED_MS), wanted)
-        return {node for topic in SAMPLES for node in by_key(read.records, topic)}
+        read = await self.tail.read(self._all((SAMPLE,), self.now_ms - LISTED_MS), wanted)
+        return set(by_key(read.records, SAMPLE))
 
     async def lately(self, *, lists: bool) -> list[Record]:
         """Read all nodes' recent samples, commands and outcomes; ``lists``: and their newest pod lists."""
         lately_ms = self.now_ms - LATELY_MS
-        samples = self._all(SAMPLES, self.now_ms - LISTED_MS if lists else lately_ms)
+        samples = self._all((SAMPLE,), self.now_ms - LISTED_MS if lists else lately_ms)
         chosen = Lately(lately_ms)
         read = await self.tail.read(self._all((COMMAND, OUTCOME), lately_ms) | samples, chosen.wants)
         return [*chosen.lists.values(), *read.records]
@@ -242,8 +240,8 @@ async def node_logs(log: Log) -> list[NodeLog]:
     lately = await log.lately(lists=len(names) <= LISTED_NODES_MAX)
     records = [*figures, *lately]
     of_all = [record for record in records if record.topic == POLICY.name]
-    by_topic = {topic: by_key(records, topic) for topic in (INVENTORY, OUTCOME, COMMAND, *SAMPLES, *FIGURES)}
-    names |= {name for topic in (OUTCOME, *SAMPLES) for name in by_topic[topic]}
+    by_topic = {topic: by_key(records, topic) for topic in (INVENTORY, OUTCOME, COMMAND, SAMPLE, *FIGURES)}
+    names |= {name for topic in (OUTCOME, SAMPLE) for name in by_topic[topic]}
     return [
         node_log(name, [*of_all, *(one for some in by_topic.values() for one in some.get(name, ()))], covered)
         for name in sorted(names)

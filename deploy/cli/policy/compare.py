@@ -102,13 +102,13 @@ class _Reading:
         from slacktide.schemas.topics import (  # noqa: PLC0415
             ALLOCATABLE,
             COMMAND,
-            SAMPLES,
+            SAMPLE,
             SHADOW_ALLOCATABLE,
             SHADOW_COMMAND,
         )
         from slacktide.streams.kafka import WHOLE, Tail, places_of, present  # noqa: PLC0415
 
-        topics = [topic.name for topic in (*SAMPLES, COMMAND, SHADOW_COMMAND)]
+        topics = [topic.name for topic in (SAMPLE, COMMAND, SHADOW_COMMAND)]
         sold = [topic.name for topic in (ALLOCATABLE, SHADOW_ALLOCATABLE)]
         partitions = await present(self._bootstrap, [*topics, *sold])
         self._from_ms = SystemClock().wall_ms() - since_ms

@@ -22,6 +22,7 @@ from slacktide.deploy.runtime import garbage
 from slacktide.deploy.runtime.text import instant
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.policy import Policy
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.advise.trials import Trials, Tried
 from slacktide.streams.records import Record, text_of
 from slacktide.streams.replay.lines import REPLAYED
@@ -29,7 +30,6 @@ from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.replay import Replay, Result
 from slacktide.streams.replay.unsettled import Proven
 from slacktide.streams.replay.whatif import Change, WhatIf
-from slacktide.streams.rows import SAMPLE_NAMES
 from slacktide.streams.taken import Records, Taken
 
 FEW = 10_000
@@ -245,7 +245,7 @@ def decided(
         made.append(Jobs(plan(opened), jobs, forks=where.file is not None))
 
         def take(some: Sequence[Record]) -> None:
-            known.update(record.key for record in some if record.topic in SAMPLE_NAMES)
+            known.update(record.key for record in some if record.topic == SAMPLE.name)
             made[0].take(some)
 
         return take if nodes else made[0].take

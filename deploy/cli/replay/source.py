@@ -19,15 +19,14 @@ from slacktide.deploy.runtime.progress import Bar
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import LISTED_MS
-from slacktide.schemas.topics import COMMAND, POLICY
+from slacktide.schemas.topics import COMMAND, POLICY, SAMPLE
 from slacktide.streams.kafka import Span, Spans, partition_counts
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import BLOCK, SOONER_MS, STATE, blocks_of, header_of
-from slacktide.streams.rows import SAMPLE_NAMES
 from slacktide.streams.taken import Records
 
 FETCH_WAIT_MS = 100
-EARLY = STATE | SAMPLE_NAMES | SOONER_MS.keys() | {COMMAND.name}
+EARLY = STATE | SOONER_MS.keys() | {SAMPLE.name, COMMAND.name}
 """Topics also read before the span: answers show which samples have a valid node proof."""
 BEFORE = STATE | SOONER_MS.keys()
 """Topics that do not count for the progress."""

@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from slacktide.deploy.runtime.line_file import ExportFileError
 from slacktide.deploy.runtime.text import count, instant, table
-from slacktide.schemas.topics import BY_NAME, HOUR_MS, OUTCOME
-from slacktide.streams.rows import SAMPLE_NAMES
+from slacktide.schemas.topics import BY_NAME, HOUR_MS, OUTCOME, SAMPLE
 from slacktide.streams.savings.report import Ages, NodeReport, Report, Saved, Suffered
 
 NODES_MAX = 20
@@ -65,7 +64,7 @@ def _reach(made: Report) -> Iterator[str]:
     hours = (made.until_ms - made.since_ms) / HOUR_MS * len(made.nodes)
     share = f", {100 * made.all.covered_h / hours:.1f}% of the span" if hours else ""
     yield f"samples cover {made.all.covered_h:.3f} node-hours{share}"
-    for what, names in (("samples", SAMPLE_NAMES), ("outcomes", {OUTCOME.name})):
+    for what, names in (("samples", {SAMPLE.name}), ("outcomes", {OUTCOME.name})):
         first_ms = min((one.first_ms for one in made.read if one.topic in names), default=None)
         kept_ms = max(BY_NAME[name].retention_ms or 0 for name in names)
         if first_ms is None:

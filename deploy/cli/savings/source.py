@@ -12,7 +12,7 @@ from slacktide.deploy.cli.moment import Moment
 from slacktide.deploy.cli.replay import source
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
-from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, SAMPLE, SAMPLE_COLUMNS
+from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, SAMPLE
 from slacktide.streams.replay.lines import Header, header_of
 from slacktide.streams.replay.unsettled import Proven
 from slacktide.streams.savings.account import Account
@@ -21,7 +21,7 @@ from slacktide.streams.savings.report import VERSION, Report, Span
 
 Files = Sequence[tuple[Header, Path]]
 """Export files with their headers, earliest first."""
-TOPICS = tuple(topic.name for topic in (POLICY, SAMPLE, SAMPLE_COLUMNS, COMMAND, OUTCOME))
+TOPICS = tuple(topic.name for topic in (POLICY, SAMPLE, COMMAND, OUTCOME))
 """Policy and commands show which samples have a valid node proof."""
 
 

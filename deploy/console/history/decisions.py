@@ -20,18 +20,17 @@ from slacktide.schemas.topics import (
     METRIC,
     OUTCOME,
     POLICY,
-    SAMPLES,
+    SAMPLE,
     SCORE,
     SHADOW_ALLOCATABLE,
 )
 from slacktide.streams.explain.node import explain_node
 from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.records import Place, Record
-from slacktide.streams.rows import SAMPLE_NAMES
 from slacktide.streams.worker.takeover import CARRIES
 
 _EXPLAINING = (
-    *(one.name for one in SAMPLES),
+    SAMPLE.name,
     INVENTORY.name,
     METRIC.name,
     ALLOCATABLE.name,
@@ -143,7 +142,7 @@ def _sort(found: dict[str, list[Record]], records: Iterable[Record], topics: Seq
     for topic, some in by_topic.items():
         if topic == OUTCOME.name:
             found[topic] = [*some, *found.get(topic, [])]
-        elif topic in SAMPLE_NAMES:
+        elif topic == SAMPLE.name:
             held = found.get(topic, [])
             last = {mark: at for at, one in enumerate(some) for mark in _lacking(held) if _has(one, mark)}
             places = {*last.values()} if held else {*last.values(), len(some) - 1}
@@ -154,7 +153,7 @@ def _sort(found: dict[str, list[Record]], records: Iterable[Record], topics: Seq
 
 def _wanted(topic: str, found: Mapping[str, Sequence[Record]]) -> bool:
     """Return whether a topic has no record yet, or samples lack facts or pods."""
-    return topic not in found or (topic in SAMPLE_NAMES and bool(_lacking(found[topic])))
+    return topic not in found or (topic == SAMPLE.name and bool(_lacking(found[topic])))
 
 
 def _lacking(samples: Sequence[Record]) -> list[bytes]:

@@ -18,7 +18,7 @@ from slacktide.deploy.console.history.points import POINTS, Block, unpack
 from slacktide.schemas.errors import BadMessageError, SlacktideError
 
 log = logging.getLogger(__name__)
-FORMAT = 3
+FORMAT = 4
 """File format. A file of another format is set aside."""
 NODE_BITS = 20
 PAGE_BYTES = 32_768

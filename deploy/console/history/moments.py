@@ -10,7 +10,7 @@ from slacktide.deploy.console.history.node_figures import ORIGINS, SEVERITIES
 from slacktide.deploy.console.history.points import AT, POINTS, STEPS_S, point
 from slacktide.deploy.console.history.reading import Reading
 from slacktide.deploy.console.history.view import NONE, STATES, NodeRow, Problem
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, OUTCOME, SAMPLES, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, OUTCOME, SAMPLE, SCORE
 from slacktide.streams.explain.facts import severity_of
 from slacktide.streams.kafka import partition_of
 
@@ -21,6 +21,7 @@ _FIELDS = (
     "decided_ms",
 )  # fmt: skip
 _OFFSETS = {
+    "sample": SAMPLE.name,
     "metric": METRIC.name,
     "allocatable": ALLOCATABLE.name,
     "command": COMMAND.name,
@@ -115,8 +116,6 @@ class Moments:
         places = {
             kind: (topic, partition, offset) for kind, topic, place in _OFFSETS_AT if (offset := point[place]) != NONE
         }
-        if (offset := point[AT["sample_offset"]]) != NONE:
-            places["sample"] = SAMPLES[max(0, point[AT["sample_topic"]])].name, partition, offset
         pressure = point[AT["cpu_some"]]
         return NodeRow(
             node=name,

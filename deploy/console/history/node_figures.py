@@ -22,7 +22,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import COMMAND, METRIC, OUTCOME, SAMPLES
+from slacktide.schemas.topics import COMMAND, METRIC, OUTCOME, SAMPLE
 from slacktide.streams.decisions.suppress.cpu_pressure import step
 from slacktide.streams.decisions.suppress.cpu_suppress import measured, quota_rate
 from slacktide.streams.explain.evidence import Logged, place_of
@@ -46,8 +46,7 @@ _STATES: Mapping[str, State] = {
 }  # fmt: skip
 """The states by their facts, the worst first."""
 _PRESSURES = "cpu_some", "mem_some", "mem_full", "io_some", "io_full"
-_SAMPLE_TOPICS = tuple(topic.name for topic in SAMPLES)
-_EXPLAINING = (*_SAMPLE_TOPICS, METRIC.name, COMMAND.name, OUTCOME.name)
+_EXPLAINING = (SAMPLE.name, METRIC.name, COMMAND.name, OUTCOME.name)
 _CARRIED = "facts", "pods"
 """The parts of a keyframe. After a change, a sample has the changed part."""
 
@@ -238,7 +237,7 @@ class NodeFigures:
             asked = self.score.body.batch_asked
             figures |= {"requested_cpu_milli": asked.cpu_milli, "requested_mem_bytes": asked.mem_bytes}
         if sample is not None:
-            figures |= {"seq": sample.body.seq, "sample_topic": _SAMPLE_TOPICS.index(sample.place.topic)}
+            figures["seq"] = sample.body.seq
         for name in ("sample", "metric", "allocatable", "outcome", "score"):
             if (one := getattr(self, name)) is not None:
                 figures[f"{name}_offset"] = one.place.offset

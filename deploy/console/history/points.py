@@ -31,7 +31,7 @@ COUNTS = ("cuts", "raises", "bursts", "evictions", "skipped", "guarded")
 _WORST = ("present", "state", "severity")
 _LAST = (
     "capacity_cpu_milli", "capacity_mem_bytes", "ceiling_cpu_milli", "why", "policy", "boot", "seq", "origin",
-    "sample_topic", "sample_offset", "metric_offset", "allocatable_offset", "command_offset", "outcome_offset",
+    "sample_offset", "metric_offset", "allocatable_offset", "command_offset", "outcome_offset",
     "score_offset",
 )  # fmt: skip
 _KINDS: dict[str, Kind] = {

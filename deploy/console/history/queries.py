@@ -23,7 +23,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.tick import WorkerTick
-from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, POLICY, TICK
+from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, POLICY, SAMPLE, TICK
 from slacktide.streams.explain.evidence import Logged
 from slacktide.streams.explain.facts import WORST_FIRST, severity_of
 from slacktide.streams.explain.node_log import policy_of
@@ -140,8 +140,8 @@ class History:
             if record.timestamp_ms > at_ms and found:
                 break
             for one in tick.partitions:
-                found[tick.worker, one.topic, one.partition] = Lag(
-                    worker=tick.worker, topic=one.topic, partition=one.partition, position=one.position, end=one.end,
+                found[tick.worker, SAMPLE.name, one.partition] = Lag(
+                    worker=tick.worker, topic=SAMPLE.name, partition=one.partition, position=one.position, end=one.end,
                     at_ms=record.timestamp_ms,
                 )  # fmt: skip
         return [found[key] for key in sorted(found)]

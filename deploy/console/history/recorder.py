@@ -42,6 +42,7 @@ from slacktide.schemas.topics import (
     QUEUE_SPEC,
     QUEUE_STATE,
     QUEUE_WORKLOAD,
+    SAMPLE,
     SCORE,
     SHADOW_ALLOCATABLE,
 )
@@ -49,7 +50,7 @@ from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.explain.evidence import Logged, place_of
 from slacktide.streams.explain.node_log import policy_refused
 from slacktide.streams.records import Place, Record, text_of
-from slacktide.streams.rows import SAMPLE_NAMES, Rows
+from slacktide.streams.samples import SampleReader
 
 OBJECTS = (JOB_STATUS, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE, CREDIT)
 """Compacted topics of Jobs, queue and credit. A cluster may lack them."""
@@ -102,7 +103,7 @@ class Recorder:
     second_s: int = 0
     rates: dict[str, int] = field(default_factory=dict)
     """The rates of the current minute."""
-    _rows: Rows = field(default_factory=Rows)
+    _samples: SampleReader = field(default_factory=SampleReader)
     _coverage: Coverage = field(default_factory=Coverage)
     _offsets: dict[Place, int] = field(default_factory=dict)
     _firsts: dict[Place, int] = field(default_factory=dict)
@@ -131,7 +132,7 @@ class Recorder:
         try:
             if is_heartbeat(record.key):
                 self._beat(record)
-            elif record.topic in SAMPLE_NAMES:
+            elif record.topic == SAMPLE.name:
                 self._sample(record, new=new)
             elif record.topic in _OBJECT_NAMES:
                 self.latest.take(record, known=known)
@@ -257,7 +258,7 @@ class Recorder:
                     self.nodes[name].covered_ms = record.timestamp_ms
 
     def _sample(self, record: Record, *, new: bool) -> None:
-        body = self._rows.sample(record)
+        body = self._samples.read(record)
         if body.node != text_of(record.key or b""):
             return
         node = self._node(record)

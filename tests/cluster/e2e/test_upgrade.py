@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.schemas.topics import COMMAND, SAMPLES
+from slacktide.schemas.topics import COMMAND, SAMPLE
 from testbed import released
 from testbed.cluster import batch, images
 from testbed.cluster.held_pod import HeldPod
@@ -49,7 +49,7 @@ def test_limits_hold_and_samples_are_answered_over_a_rollback_and_an_upgrade(
             assert {one["spec"]["containers"][0]["image"] for one in agents} == {version.image}
     took_s = time.monotonic() - begun_s
     time.sleep(ANSWERED_MS / 1_000)
-    records = read_history(slacktide.kafka.bootstrap, (*SAMPLES, COMMAND), begun_ms)
+    records = read_history(slacktide.kafka.bootstrap, (SAMPLE, COMMAND), begun_ms)
     answered = every_sample_answered(History(records, until_ms=time.time_ns() // 1_000_000 - ANSWERED_MS))
     figures.append(f"roll back and upgrade: {took_s:.0f} s, {len(seen)} looks at limits, {answered.line}")
 

@@ -12,7 +12,7 @@ import pytest
 
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import OUTCOME, SAMPLE_COLUMNS
+from slacktide.schemas.topics import OUTCOME, SAMPLE
 from testbed.cluster.guest_node import KUBEPODS, GuestNode
 
 from .conftest import BURST, Pods, set_policy, traced_s
@@ -69,7 +69,7 @@ def batch(node: GuestNode, pods: Pods) -> tuple[Path, Path]:
 @pytest.mark.story
 def test_the_agent_samples_the_pods_that_the_kubelet_runs(node: GuestNode, pods: Pods) -> None:
     def is_sampled() -> bool:
-        last = node.records(SAMPLE_COLUMNS, NodeSample)[-1]
+        last = node.records(SAMPLE, NodeSample)[-1]
         found = {one.uid: one.best_effort_group for one in last.pod_use}
         return found == {pods.web: False, pods.pinned: False, pods.batch: True, pods.hoard: True} and not last.missing
 
@@ -126,7 +126,7 @@ def test_a_kubelet_started_again_finds_pods_and_limits_as_they_were(
     limited = [quota_us(node, BEST_EFFORT)]
     node.start_kubelet()
     limited.append(quota_us(node, BEST_EFFORT))
-    last = node.records(SAMPLE_COLUMNS, NodeSample)[-1]
+    last = node.records(SAMPLE, NodeSample)[-1]
     node.wait(lambda: written() > times, "the limit is set again")
 
     assert all(limited)
@@ -177,7 +177,7 @@ def test_no_best_effort_process_ran_on_the_cpu_that_a_pod_has_alone_through_both
     """By the kernel's record of its CPU 1, which both had before. The kubelet itself would take up to 10 s."""
     pinned = node.group("", pods.pinned) / node.containers(pods.namespace)["pinned"][0]
     [ticks] = node.guest.sh(f"cut -d' ' -f22 /proc/$(head -n1 {pinned}/cgroup.procs)/stat").split()
-    records = node.records(SAMPLE_COLUMNS, NodeSample)
+    records = node.records(SAMPLE, NodeSample)
     exclusive = {one.uid: one.exclusive_cpus for record in records for one in record.pods or ()}
 
     # Pods that were there for a moment before may be among them.

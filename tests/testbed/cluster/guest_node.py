@@ -17,7 +17,7 @@ from typing import TypeVar
 from slacktide.schemas.message import Message
 from slacktide.schemas.topics import Topic
 from slacktide.streams.kafka import read_topic
-from slacktide.streams.rows import Rows
+from slacktide.streams.samples import SampleReader
 from testbed.brokers import EmbeddedBroker
 from testbed.parts import Part
 from testbed.policies import config_map
@@ -246,8 +246,8 @@ class GuestNode(ApiServer):
     def records(self, topic: Topic, kind: type[M]) -> list[M]:
         async def read() -> list[M]:
             async with aclosing(read_topic(self.broker.cluster, topic.name, key=NODE)) as records:
-                rows = Rows()
-                return [decoded(rows.value(record.key, record.value), kind) async for record in records]
+                samples = SampleReader()
+                return [decoded(record, kind, samples) async for record in records]
 
         return asyncio.run(read())
 

@@ -25,16 +25,16 @@ from slacktide.schemas.topics import (
     METRIC,
     OUTCOME,
     POLICY,
-    SAMPLES,
+    SAMPLE,
     TICK,
     Topic,
 )
 from slacktide.streams.kafka import read_topic
-from slacktide.streams.rows import Rows
+from slacktide.streams.samples import SampleReader
 from testbed.sampled import decoded
 
 M = TypeVar("M", bound=Message)
-READ = (*SAMPLES, BACKFILL, COMMAND, OUTCOME, CREDIT, METRIC, ALLOCATABLE, TICK, POLICY, DEAD_LETTER)
+READ = (SAMPLE, BACKFILL, COMMAND, OUTCOME, CREDIT, METRIC, ALLOCATABLE, TICK, POLICY, DEAD_LETTER)
 """What the invariants are about."""
 DONE = frozenset({"applied", "unchanged", "failed"})
 """Results of acts; the others say why there was none."""
@@ -94,11 +94,11 @@ class History:
 
     def of(self, topic: Topic, kind: type[M]) -> list[Entry[M]]:
         found = []
-        rows = Rows()
+        samples = SampleReader()
         for record in self.records:
             if record.topic == topic.name and record.value is not None:
                 try:
-                    body = decoded(rows.value(record.key, record.value), kind)
+                    body = decoded(record, kind, samples)
                 except BadMessageError:
                     continue
                 if self._honest(record, body):
@@ -113,7 +113,7 @@ class History:
 
     @cached_property
     def samples(self) -> list[Entry[NodeSample]]:
-        return [entry for topic in SAMPLES for entry in self.of(topic, NodeSample)]
+        return self.of(SAMPLE, NodeSample)
 
     @cached_property
     def outcomes(self) -> dict[str, list[NodeOutcome]]:
@@ -136,7 +136,7 @@ class History:
     def pods(self) -> dict[str, list[Pod]]:
         """Every pod list that a sample carried, by its revision."""
         found: dict[str, list[Pod]] = {}
-        for topic in (*SAMPLES, BACKFILL):
+        for topic in (SAMPLE, BACKFILL):
             for entry in self.of(topic, NodeSample):
                 if entry.body.pods is not None:
                     found[entry.body.pods_revision] = entry.body.pods
