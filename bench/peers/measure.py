@@ -42,7 +42,7 @@ TITLES = {
 }
 FORMS: dict[str, tuple[str, Form]] = {
     "rows": ("bench.samples.rows", "rows"),
-    "columns": ("bench.samples.columns", "v2"),
+    "columns": ("bench.samples.columns", "columns"),
 }
 """What peers read, in topics whose records are dated by their writers: plain Faust's windows go by that."""
 WRITTEN = tuple(topic for topic in TOPICS if topic.producers == ("stream",))

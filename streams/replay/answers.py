@@ -86,8 +86,7 @@ class _Partition:
     answered_to: int = -1
     """Index of the last answered one."""
     worker: str = ""
-    last_offsets: dict[str, int] = field(default_factory=dict)
-    """The last offsets by topic: a node's samples are in one of two topics."""
+    last_offset: int = -1
 
 
 named = msgspec.json.Decoder(Named).decode
@@ -116,10 +115,10 @@ class Answers:
         """Add a sample and the replay's answer; None: there is none."""
         partition = self._partitions[record.partition]
         # The topic was recreated: earlier samples will not be answered.
-        if record.offset <= partition.last_offsets.get(record.topic, -1):
+        if record.offset <= partition.last_offset:
             partition.answered_to = -1
             partition.waiting.clear()
-        partition.last_offsets[record.topic] = record.offset
+        partition.last_offset = record.offset
         if answer is None:
             return
         key = named(answer).key

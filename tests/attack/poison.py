@@ -75,6 +75,10 @@ def mutated(dice: random.Random, body: dict[str, Any], value: object) -> dict[st
     return body
 
 
+def written(node: str, body: dict[str, Any]) -> Raw:
+    return Raw(SAMPLE.name, node.encode(), json.dumps(body, separators=(",", ":")).encode())
+
+
 @attack
 def numbers_that_no_machine_has(target: Target) -> None:
     """Of a node's facts, its pods, its use, its limits: what overflows 64 bits, a float, or makes no sense."""
@@ -83,14 +87,13 @@ def numbers_that_no_machine_has(target: Target) -> None:
         value = dice.choice([*HUGE, dice.randrange(10 ** dice.randrange(19, 500))])
         for _ in range(2):
             node = target.ghost()
-            body = mutated(dice, json.loads(body_of(keyframe(1, node))), value)
-            records.append(Raw(SAMPLE.name, node.encode(), json.dumps(body, separators=(",", ":")).encode()))
+            records.append(written(node, mutated(dice, json.loads(body_of(keyframe(1, node))), value)))
     for field in ("capacity", "allocatable"):
         for value in (10**30, 10**400):
             node = target.ghost()
             body = json.loads(body_of(keyframe(1, node)))
             body["facts"][field]["cpu_milli"] = value
-            records.append(Raw(SAMPLE.name, node.encode(), json.dumps(body).encode()))
+            records.append(written(node, body))
     target.system.put(*records)
     time.sleep(8)  # until those that were taken count as silent: what is published of silent nodes is figured anew
 
@@ -101,11 +104,11 @@ def floats_beyond_all_bounds(target: Target) -> None:
     records = []
     for value in (1e308, -1e308, math.nextafter(0, 1)):
         node = target.ghost()
-        body = json.loads(body_of(keyframe(1, node)))
-        body["use"]["pressure"] = {"cpu_some_pct": value, "mem_full_pct": value}
+        whole = json.loads(body_of(keyframe(1, node)))
         state = {"usage_milli": value, "request_milli": value, "limit_milli": value}
-        body["evict"] = {"be_cpu": {"average": state, "current": state, "samples": 9, "interval_s": 9}}
-        records.append(Raw(SAMPLE.name, node.encode(), json.dumps(body).encode()))
+        evict = {"be_cpu": {"average": state, "current": state, "samples": 9, "interval_s": 9}}
+        head = {"of": whole.pop("of"), "now": whole.pop("now"), "more": {"evict": evict}, "psi": [value] * 5}
+        records.append(written(node, head | whole))
     target.system.put(*records)
 
 

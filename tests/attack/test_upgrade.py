@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from attack.system import System
-from slacktide.schemas.topics import SAMPLE
 from testbed import released
 from testbed.brokers import KafkaBroker
 from testbed.history import checks
@@ -22,8 +21,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.attack, pytest.mark.timeout(480)]
 
 NOW = (SLACKTIDE,)
 HELD_S, PARTITIONS = 60.0, 4
-FORMS = ("v1", "v2")
-"""Of samples, an agent each."""
 
 
 def replace(part: Part, program: tuple[str, ...]) -> None:
@@ -49,8 +46,6 @@ def test_an_upgrade_and_a_rollback_lift_no_limit_and_leave_no_sample_unanswered(
     kafka_broker.apply_topics(PARTITIONS)  # the first step of an upgrade: the last release has to bear all topics
 
     system = System(tmp_path, kafka_broker.bootstrap, agent_program=old, worker_program=old)
-    for agent, form in zip(system.agents, FORMS, strict=True):
-        agent.arguments += ["--sample-format", form]
     with system:
         held = eventually(lambda: all(node.quota_us is not None for node in system.nodes), HELD_S)
         assert held, f"no limit is in force within {HELD_S:g} s\n{system.described()}"
@@ -70,4 +65,3 @@ def test_an_upgrade_and_a_rollback_lift_no_limit_and_leave_no_sample_unanswered(
 
     assert not checks.broken(verdicts), f"{checks.report(verdicts)}\n{system.described()}"
     assert [one for one in looks if one.quota_us is None] == []
-    assert {record.topic for record in history.records} >= {SAMPLE.name, SAMPLE.name}

@@ -13,7 +13,9 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from slacktide.schemas.codec import encode
 from slacktide.schemas.message import Message
+from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import Topic
+from testbed.samples import body_of
 
 REQUEST_MAX_BYTES = 64 << 20
 PATIENCE_S = 120.0
@@ -34,7 +36,8 @@ class Raw:
 
 def of(topic: Topic, key: str, body: Message, **place: Any) -> Raw:
     """A message under a key."""
-    return Raw(topic.name, key.encode(), encode(body), **place)
+    value = body_of(body) if isinstance(body, NodeSample) else encode(body)
+    return Raw(topic.name, key.encode(), value, **place)
 
 
 def put(bootstrap: str, records: Iterable[Raw], **settings: Any) -> list[tuple[str, int, int]]:

@@ -13,7 +13,7 @@ from slacktide.agents.cluster.bridge import metrics, node_status
 from slacktide.agents.cluster.bridge.election import Election
 from slacktide.agents.cluster.bridge.lease import Timing
 from slacktide.schemas.allocatable import NodeAllocatable
-from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources, revision_of
@@ -27,7 +27,7 @@ from testbed.cluster.api_server import RefusedError
 from testbed.cluster.bridge_rig import OPERATORS, BridgeRig, until
 from testbed.cluster.manifests import SYSTEM
 from testbed.cluster.streaming_rig import GIB, Replica
-from testbed.samples import keyframe
+from testbed.samples import body_of, keyframe
 
 pytestmark = pytest.mark.cluster
 SUPPRESS = {"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 60}}
@@ -328,7 +328,7 @@ async def test_a_forged_sample_sells_no_more_than_the_node_has(rig: BridgeRig) -
         forged = keyframe(
             seq, name, policy_version=version, facts=facts, facts_revision=revision_of(facts), pods=[], pod_use=[]
         )
-        await rig.put(Out(topic=SAMPLE.name, key=name.encode(), value=encode(forged)))
+        await rig.put(Out(topic=SAMPLE.name, key=name.encode(), value=body_of(forged)))
 
     async with stream_rig.Rig(rig.bootstrap).worker():
         for seq in range(1, 5):

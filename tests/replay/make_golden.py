@@ -1,8 +1,5 @@
 """Make tests/replay/golden.jsonl.gz anew: ``.venv/bin/python tests/replay/make_golden.py``, two minutes.
 
-With a version, as ``make_golden.py 0.1.0``: its recorded log, tests/replay/released/0.1.0.jsonl.gz. It is made once, of
-the code that is released, and never anew.
-
 A broker, two workers one after the other, a governor, and agents on three virtual nodes. Suppression, a policy change,
 a worker killed and a while without any (the guards decide), a takeover, and a node short of memory, so that a pod goes.
 """
@@ -11,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -113,8 +109,6 @@ async def record(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    released = [GOLDEN.parent / "released" / f"{version}.jsonl.gz" for version in sys.argv[1:]]
     with tempfile.TemporaryDirectory() as made:
         asyncio.run(record(Path(made)))
-        for target in released or [GOLDEN]:
-            target.write_bytes((Path(made) / GOLDEN.name).read_bytes())
+        GOLDEN.write_bytes((Path(made) / GOLDEN.name).read_bytes())

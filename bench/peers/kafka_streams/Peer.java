@@ -25,7 +25,7 @@ import org.apache.kafka.streams.processor.api.Record;
  * The peer on Kafka Streams: processor API, one stream thread, windows in the processor.
  *
  * <p>A state store would cost it a fifth more; it is spared that, as the worker keeps its windows in memory, too.
- * Arguments: broker, topic of samples, their form (v1: rows, v2: columns), topic of answers, folder for its state, capacity in
+ * Arguments: broker, topic of samples, their form (rows or columns), topic of answers, folder for its state, capacity in
  * millicores and in bytes, the part of it that may be used.
  */
 public final class Peer {
@@ -312,7 +312,7 @@ public final class Peer {
 
     public static void main(String[] arguments) {
         String samples = arguments[1];
-        inColumns = arguments[2].equals("v2");
+        inColumns = arguments[2].equals("columns");
         String answers = arguments[3];
         double part = Double.parseDouble(arguments[7]);
         usableMilli = Double.parseDouble(arguments[5]) * part;
