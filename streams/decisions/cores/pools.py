@@ -1,0 +1,159 @@
+"""The CPUs of a node that pods without CPUs of their own share. Reading: states_noderesourcetopology.go."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from slacktide.schemas.qos import raw_qos
+from slacktide.streams.decisions.cores.topology import NO_CPUS, Cpus, Topology, readable, written
+
+STATIC = "static"
+
+
+class Pool(NamedTuple):
+    """The CPUs of a zone, as text; "": none are left."""
+
+    socket: int
+    zone: int
+    cpuset: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoresPod:
+    """A pod of the node."""
+
+    uid: str
+    qos_label: str | None
+    cpuset: str | None
+    """Of its annotation resource-status."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kubelet:
+    """The kubelet's configuration."""
+
+    policy: str
+    reserved_system_cpus: str = ""
+    reserved_milli: int = 0
+    """Of the system and of Kubernetes together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """CPUs that a node keeps off its pools."""
+
+    reserved_cpus: str = ""
+    reserved_milli: int = 0
+    system: str = ""
+    system_exclusive: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """The shared CPUs of a node, and what is kept off them."""
+
+    ls: Sequence[Pool]
+    be: Sequence[Pool]
+    kubelet_policy: str
+    kubelet_reserved: Cpus
+    pinned: Mapping[str, Cpus]
+    """CPUs of pods that the kubelet has pinned, by uid."""
+    node_reserved: Cpus
+
+
+def pools(
+    topology: Topology,
+    pods: Sequence[CoresPod],
+    kubelet: Kubelet | None,
+    pinned: Mapping[str, Sequence[str]],
+    kept: Kept,
+) -> Pools:
+    """Return the pools of a node.
+
+    Args:
+        topology: its CPUs.
+        pods: of the kubelet's list, in any phase.
+        kubelet: None: its configuration is not read.
+        pinned: CPU lists of the containers that the kubelet has pinned, by uid.
+        kept: off the pools.
+    """
+    ls = set(topology.cpus)
+    theirs: dict[str, Cpus] = {}
+    reserved = NO_CPUS
+    if kubelet is not None and kubelet.policy == STATIC:
+        reserved = readable(kubelet.reserved_system_cpus) or packed(topology, -(-kubelet.reserved_milli // 1_000))
+        theirs = _pinned(pods, pinned)
+        ls.difference_update(*theirs.values())
+    be = set(ls)
+    for pod in pods:
+        if cpus := readable(pod.cpuset):
+            ls -= cpus
+            if raw_qos(pod.qos_label) == "LSE":
+                be -= cpus
+    node_reserved = readable(kept.reserved_cpus) or packed(topology, -(-kept.reserved_milli // 1_000))
+    off = node_reserved | (readable(kept.system) if kept.system_exclusive else NO_CPUS)
+    return Pools(
+        ls=_by_zone(topology, ls, off),
+        be=_by_zone(topology, be, off),
+        kubelet_policy="" if kubelet is None else kubelet.policy,
+        kubelet_reserved=reserved,
+        pinned=theirs,
+        node_reserved=node_reserved,
+    )
+
+
+def _pinned(pods: Sequence[CoresPod], pinned: Mapping[str, Sequence[str]]) -> dict[str, Cpus]:
+    ours = {pod.uid for pod in pods if raw_qos(pod.qos_label) in {"LS", "BE"} or readable(pod.cpuset)}
+    found = {uid: NO_CPUS.union(*map(readable, lists)) for uid, lists in sorted(pinned.items()) if uid not in ours}
+    return {uid: cpus for uid, cpus in found.items() if cpus}
+
+
+def _by_zone(topology: Topology, cpus: set[int], off: Cpus) -> list[Pool]:
+    """Return a pool of each zone with CPUs; it stays, without any, if all of them are kept off."""
+    found: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+    for cpu in cpus:
+        found[topology.sockets[cpu], topology.zones[cpu]].add(cpu)
+    return [Pool(socket, zone, written(found[socket, zone] - off)) for socket, zone in sorted(found)]
+
+
+def packed(topology: Topology, wanted: int) -> Cpus:
+    """Return CPUs as the kubelet takes them on an idle machine: whole sockets, zones, cores first; none: too many."""
+    if wanted <= 0 or wanted > len(topology.cpus):
+        return NO_CPUS
+    left, result = set(topology.cpus), set[int]()
+    stages: tuple[tuple[Callable[[int], object], Callable[[list[int], int], bool]], ...] = (
+        (topology.sockets.__getitem__, lambda its, _: len(its) == topology.per_socket),
+        (topology.zone, lambda its, whole: len(its) == whole),
+        (topology.core, lambda its, _: len(its) == topology.per_core),
+    )
+    for place, is_whole in stages:
+        sizes = Counter(map(place, topology.cpus))
+        for its in _in_order(topology, left, place):
+            if is_whole(its, sizes[place(its[0])]) and wanted >= len(its):
+                result.update(its)
+                left.difference_update(its)
+                wanted -= len(its)
+    result.update(_row(topology, left)[:wanted])
+    return frozenset(result)
+
+
+def _in_order(topology: Topology, left: set[int], place: Callable[[int], object]) -> list[list[int]]:
+    found: dict[object, list[int]] = {}
+    for cpu in _row(topology, left):
+        found.setdefault(place(cpu), []).append(cpu)
+    return list(found.values())
+
+
+def _row(topology: Topology, left: set[int]) -> list[int]:
+    """Sort CPUs by socket, zone and core, those with the fewest left first."""
+    sockets, zones = Counter(topology.sockets[cpu] for cpu in left), Counter(map(topology.zone, left))
+    cores = Counter(map(topology.core, left))
+
+    def order(cpu: int) -> tuple[object, ...]:
+        socket, zone, core = topology.sockets[cpu], topology.zone(cpu), topology.core(cpu)
+        return sockets[socket], socket, zones[zone], zone, cores[core], core, cpu
+
+    return sorted(left, key=order)

@@ -1,0 +1,131 @@
+"""Laws of exclusive CPUs; that the results are the reference's is in the vectors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.schemas.inventory import Processor
+from slacktide.streams.decisions.cores.allocate import Free, allocate
+from slacktide.streams.decisions.cores.ledger import Ledger
+from slacktide.streams.decisions.cores.pools import CoresPod, Kept, packed, pools
+from slacktide.streams.decisions.cores.take import CORE_LEVEL, FULL, MOST, SPREAD, ZONE_LEVEL, TakeError, Wish
+from slacktide.streams.decisions.cores.topology import NO_CPUS, Topology, read_cpus, readable, written
+
+BINDS, EXCLUSIVE = ("", FULL, SPREAD), ("", CORE_LEVEL, ZONE_LEVEL)
+
+
+def node(sockets: int = 2, zones: int = 1, cores: int = 4, threads: int = 2) -> Topology:
+    """Threads of a core are as far apart as the kernel numbers them."""
+    places = [(socket, zone) for socket in range(sockets) for zone in range(zones)]
+    whole = [(socket, zone, core) for socket, zone in places for core in range(cores)]
+    return Topology(
+        [
+            Processor(
+                cpu=thread * len(whole) + number,
+                core=core + zone * cores,
+                socket=socket,
+                numa_node=socket * zones + zone,
+            )
+            for thread in range(threads)
+            for number, (socket, zone, core) in enumerate(whole)
+        ]
+    )
+
+
+NODES = st.builds(node, st.integers(1, 2), st.integers(1, 2), st.integers(1, 4), st.integers(1, 2))
+WISHES = st.builds(
+    Wish,
+    bind=st.sampled_from(BINDS),
+    required=st.booleans(),
+    exclusive=st.sampled_from(EXCLUSIVE),
+    strategy=st.sampled_from(["", MOST]),
+)
+
+
+@given(NODES, st.lists(st.tuples(WISHES, st.integers(0, 6)), max_size=8))
+def test_no_cpu_is_given_to_two_pods_and_each_pod_gets_what_it_asks_for(
+    topology: Topology, asked: list[tuple[Wish, int]]
+) -> None:
+    """The reference gives a whole core too many now and then, never a CPU too few."""
+    ledger = Ledger()
+    for number, (wish, wanted) in enumerate(asked):
+        try:
+            cpus = allocate(Free(topology=topology, taken=ledger.taken), wish, wanted)
+        except TakeError:
+            continue
+        assert cpus <= topology.cpus - NO_CPUS.union(*ledger.held.values())
+        assert len(cpus) >= wanted
+        ledger.put(f"{number}", cpus, wish.exclusive)
+        if wish.required and wish.bind == SPREAD:
+            assert topology.core_count(cpus) == len(cpus)
+        if wish.required and wish.bind == FULL and cpus:
+            assert topology.core_count(cpus) * topology.per_core == len(cpus)
+
+
+@given(NODES, st.integers(1, 8))
+def test_who_leaves_gives_all_back(topology: Topology, wanted: int) -> None:
+    ledger = Ledger()
+    free = Free(topology=topology, taken=ledger.taken)
+    try:
+        cpus = allocate(free, Wish(), wanted)
+    except TakeError:
+        return
+    ledger.pod_seen("a", bound=True, phase="Running", cpuset=written(cpus), exclusive="")
+    assert ledger.held == {"a": cpus}
+    ledger.pod_gone("a")
+
+    assert (ledger.held, ledger.taken) == ({}, {})
+    assert allocate(replace(free, taken=ledger.taken), Wish(), wanted) == cpus
+
+
+@pytest.mark.parametrize(
+    ("exclusive", "places"),
+    [
+        pytest.param("", 1, id="shares a socket, as there is room"),
+        pytest.param(ZONE_LEVEL, 2, id="keeps off the zone of its like"),
+    ],
+)
+def test_a_pod_keeps_off_the_zones_of_pods_with_its_policy(exclusive: str, places: int) -> None:
+    topology, ledger = node(), Ledger()
+    for name in ("a", "b"):
+        wish = Wish(bind=FULL, exclusive=exclusive, strategy=MOST)
+        ledger.put(name, allocate(Free(topology=topology, taken=ledger.taken), wish, 2), exclusive)
+
+    assert len({topology.zone(cpu) for cpus in ledger.held.values() for cpu in cpus}) == places
+
+
+@given(NODES, st.sets(st.integers(0, 31)), st.sets(st.integers(0, 31)))
+def test_nobody_shares_the_cpus_of_lse_pods_and_only_best_effort_pods_those_of_lsr_pods(
+    topology: Topology, lse: set[int], lsr: set[int]
+) -> None:
+    pods = [
+        CoresPod(uid="e", qos_label="LSE", cpuset=written(lse)),
+        CoresPod(uid="r", qos_label="LSR", cpuset=written(lsr)),
+    ]
+    found = pools(topology, pods, None, {}, Kept())
+    ls, be = (NO_CPUS.union(*(readable(pool.cpuset) for pool in its)) for its in (found.ls, found.be))
+
+    assert ls == topology.cpus - lse - lsr
+    assert be == topology.cpus - lse
+
+
+@given(NODES, st.integers(-1, 40))
+def test_the_kubelet_packs_as_many_as_it_reserves_or_none(topology: Topology, wanted: int) -> None:
+    cpus = packed(topology, wanted)
+
+    assert len(cpus) == (wanted if 0 < wanted <= len(topology.cpus) else 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("", set()), ("0-3,6", {0, 1, 2, 3, 6}), ("5-3", set()), ("7", {7}), ("0-4096", set(range(4_097))),
+        ("1,,2", None), ("1-", None), ("1-2-3", None), ("a", None), ("0-4097", None), (" 1", None), ("٣", None),
+    ],
+)  # fmt: skip
+def test_a_list_is_read_as_the_reference_reads_it(text: str, cpus: set[int] | None) -> None:
+    assert read_cpus(text) == cpus
