@@ -122,6 +122,7 @@ def node_log(node: str, records: Iterable[Record], covered: Covered | None = Non
         for one in logged(records, SAMPLE, NodeSample, node, SampleReader().read)
         if (one.place.topic, one.place.partition, one.place.offset) not in unproven
     ]
+    samples.sort(key=lambda one: one.place.logged_ms)
     policy, policy_refused = policy_of(records)
     boots = Boots()
     for one in samples:

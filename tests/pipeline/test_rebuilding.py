@@ -44,7 +44,7 @@ async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
 
 def said(seq: int, node: str, policy: Policy = LONG) -> NodeSample:
     """A keyframe every ten seconds; use goes up and down, so that percentiles differ."""
-    made = keyframe(seq, node) if seq % 10 == 0 else sample(seq, node)
+    made = keyframe(seq, node) if seq % 10 == 1 else sample(seq, node)
     use = msgspec.structs.replace(made.use, cpu_milli=1_500 + 10 * (seq % 90))
     return msgspec.structs.replace(made, use=use, policy_version=policy.version)
 
