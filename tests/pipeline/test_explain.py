@@ -35,7 +35,7 @@ from slacktide.streams.samples import SampleReader
 from testbed.brokers import DATED_BY_CLIENTS, free_port
 from testbed.chains import evicted
 from testbed.one_machine import NODE, SLACKTIDE, eventually, one_machine
-from testbed.samples import SERVICE, keyframe
+from testbed.samples import SERVICE, body_of, keyframe
 
 pytestmark = pytest.mark.nightly  # on Apache Kafka
 
@@ -113,7 +113,10 @@ async def held(bootstrap: str, topic: str, partition: int) -> dict[int, Record]:
 async def put(bootstrap: str, *bodies: NodeOutcome | NodeSample, topic: Topic = OUTCOME) -> None:
     sender = Sender(Cluster(bootstrap), client_id="test", acks="all", timeout_s=5)
     await sender.connect([topic.name])
-    await sender.send([Out(topic=topic.name, key=one.node.encode(), value=encode(one)) for one in bodies])
+    values = [body_of(one) if isinstance(one, NodeSample) else encode(one) for one in bodies]
+    await sender.send(
+        [Out(topic=topic.name, key=one.node.encode(), value=value) for one, value in zip(bodies, values, strict=True)]
+    )
     await sender.close()
 
 

@@ -89,7 +89,7 @@ def test_every_command_on_the_page_works_and_prints_something(filled_broker: str
 
 def test_every_topic_has_its_section_or_is_named_beside_its_twin() -> None:
     assert {topic.name for topic in TOPICS if topic.name not in SECTIONS} == {
-        "slacktide.node.sample.backfill.v1",
+        "slacktide.node.sample.backfill.v2",
         "slacktide.node.command.shadow.v1",
         "slacktide.node.allocatable.shadow.v1",
         "slacktide.node.zones.v1",
