@@ -69,7 +69,7 @@ class Fast:
     def learn(self, each: NamedSample, policy: Policy) -> None:
         """Adopt the head of a sample that was answered alone, for later samples; without one these are, too."""
         record = each.record
-        if record.value is None or not record.value.startswith(BEGIN) or not each.newer:
+        if record.value is None or not each.newer:
             return
         before = self._heads.pop(record.key, None)  # type: ignore[arg-type]
         with suppress(Exception):  # one node's: the sample is answered already

@@ -142,12 +142,6 @@ def identity_of(record: Record) -> Identity:
     Raises:
         BadMessageError: the record does not name it, or is not of the node in its key.
     """
-    found = _identity(record)
-    check_key(record, found.node, "NodeSample")
-    return msgspec.structs.replace(found, observed_ms=min(max(found.observed_ms, 0), TIME_MS_MAX))
-
-
-def _identity(record: Record) -> Identity:
     of, seq, observed_ms = named_identity(record.value or b"")
     fields = {
         "node": of.node,
@@ -158,6 +152,8 @@ def _identity(record: Record) -> Identity:
         "pods_revision": of.pods_revision,
     }
     try:
-        return msgspec.convert(fields, Identity)
+        found = msgspec.convert(fields, Identity)
     except msgspec.ValidationError as exc:
         raise BadMessageError("NodeSample", str(exc)) from exc
+    check_key(record, found.node, "NodeSample")
+    return msgspec.structs.replace(found, observed_ms=min(max(found.observed_ms, 0), TIME_MS_MAX))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slacktide.streams.decisions.cores.ledger import Taken, available
+from slacktide.streams.decisions.cores.ledger import Allocated, available
 from slacktide.streams.decisions.cores.take import FULL, NOT_ENOUGH, SPREAD, TakeError, Taking, Wish
 from slacktide.streams.decisions.cores.topology import NO_CPUS, Cpus, Topology
 
@@ -15,14 +15,14 @@ class Free:
     """What a node has for one pod."""
 
     topology: Topology
-    taken: Mapping[int, Taken]
+    taken: Mapping[int, Allocated]
     reserved: Cpus = NO_CPUS
     preferred: Cpus = NO_CPUS
     """Of a reservation that the pod owns."""
     preemptible: Cpus = NO_CPUS
     max_ref: int = 1
 
-    def cpus(self, wish: Wish) -> tuple[Cpus, Mapping[int, Taken]]:
+    def cpus(self, wish: Wish) -> tuple[Cpus, Mapping[int, Allocated]]:
         """Return the CPUs that a required bind policy leaves, and what is taken."""
         free, taken = available(
             self.topology, self.taken, self.reserved, (self.preferred, self.preemptible), max_ref=self.max_ref

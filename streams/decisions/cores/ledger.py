@@ -10,7 +10,7 @@ from slacktide.streams.decisions.cores.topology import NO_CPUS, Cpus, Topology, 
 ENDED = frozenset({"Succeeded", "Failed"})
 
 
-class Taken(NamedTuple):
+class Allocated(NamedTuple):
     """How many pods hold a CPU, and the exclusive policy of the last pod that was added on it."""
 
     references: int
@@ -22,7 +22,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.held: dict[str, Cpus] = {}
-        self.taken: dict[int, Taken] = {}
+        self.taken: dict[int, Allocated] = {}
         self._bound: set[str] = set()
 
     def put(self, uid: str, cpus: Cpus, exclusive: str) -> None:
@@ -31,7 +31,7 @@ class Ledger:
         self.held[uid] = cpus
         for cpu in cpus:
             before = self.taken.get(cpu)
-            self.taken[cpu] = Taken(1 if before is None else before.references + 1, exclusive)
+            self.taken[cpu] = Allocated(1 if before is None else before.references + 1, exclusive)
 
     def drop(self, uid: str) -> None:
         """Take a pod's CPUs back. The policy of a CPU stays, even if its pod is the one that left."""
@@ -57,20 +57,25 @@ class Ledger:
         self._bound.discard(uid)
 
 
-def without(taken: Mapping[int, Taken], cpus: Iterable[int]) -> dict[int, Taken]:
+def without(taken: Mapping[int, Allocated], cpus: Iterable[int]) -> dict[int, Allocated]:
     """Return what is taken with one reference less on each of these CPUs."""
     left = dict(taken)
     for cpu in cpus:
         if cpu in left:
             references, exclusive = left.pop(cpu)
             if references > 1:
-                left[cpu] = Taken(references - 1, exclusive)
+                left[cpu] = Allocated(references - 1, exclusive)
     return left
 
 
 def available(
-    topology: Topology, taken: Mapping[int, Taken], reserved: Cpus, returned: Iterable[Cpus] = (), *, max_ref: int = 1
-) -> tuple[Cpus, Mapping[int, Taken]]:
+    topology: Topology,
+    taken: Mapping[int, Allocated],
+    reserved: Cpus,
+    returned: Iterable[Cpus] = (),
+    *,
+    max_ref: int = 1,
+) -> tuple[Cpus, Mapping[int, Allocated]]:
     """Return the CPUs that a pod may get, and what is taken once ``returned`` is given back."""
     for cpus in returned:
         taken = without(taken, cpus)

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slacktide.streams.decisions.cores.ledger import Taken
+from slacktide.streams.decisions.cores.ledger import Allocated
 from slacktide.streams.decisions.cores.topology import NO_CPUS, Core, Cpus, Topology
 
 FULL, SPREAD = "FullPCPUs", "SpreadByPCPUs"
@@ -33,7 +33,14 @@ class Taking:
     """Takes CPUs out of some available ones."""
 
     def __init__(
-        self, topology: Topology, taken: Mapping[int, Taken], wish: Wish, cpus: Cpus, wanted: int, *, max_ref: int = 1
+        self,
+        topology: Topology,
+        taken: Mapping[int, Allocated],
+        wish: Wish,
+        cpus: Cpus,
+        wanted: int,
+        *,
+        max_ref: int = 1,
     ) -> None:
         self._topology, self._wish, self._wanted = topology, wish, wanted
         self._left = set(cpus)
