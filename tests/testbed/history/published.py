@@ -10,17 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from slacktide.schemas.allocatable import SOLD, NodeAllocatable
-from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import LIVE_PHASES, Pod
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.topics import ALLOCATABLE, BY_NAME, CREDIT, DEAD_LETTER, METRIC, POLICY
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import ALLOCATABLE, BACKFILL, BY_NAME, CREDIT, DEAD_LETTER, METRIC, POLICY, SAMPLE
+from slacktide.streams.samples import SampleReader
 from testbed.history.evictions import spending
 from testbed.history.records import History, Kept
 from testbed.history.verdict import Verdict, verdict
+from testbed.sampled import decoded
 
 
 def below_floor(published: NodeAllocatable, pods: Sequence[Pod]) -> list[str]:
@@ -87,7 +89,9 @@ def only_bad_records_buried(history: History) -> Verdict:
 
 def _is_good(record: Kept, history: History) -> bool:
     try:
-        body = decode(record.value, BY_NAME[record.topic].message)
+        columns = record.topic in {SAMPLE.name, BACKFILL.name}
+        kind = NodeSample if columns else BY_NAME[record.topic].message
+        body = decoded(record, kind, SampleReader())
     except BadMessageError:
         return False
     node = getattr(body, "node", "")
