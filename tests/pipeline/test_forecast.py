@@ -72,10 +72,13 @@ async def test_mid_is_sold_by_what_production_pods_were_seen_to_use_and_not_befo
     assert "cold start" in states
     [service] = again[-1].pods
     assert (again[-1].node, service.uid) == (NODE, "uid-service")
-    assert found[-1].prediction is not None
-    assert found[-1].mid_cpu_milli == found[-1].prediction.cpu_terms["reclaimable_milli"]
-    assert found[-1].prediction.cpu_terms["prod_request_milli"] == 4_000
+    offered, prediction = found[-1].mid_cpu_terms, found[-1].prediction
+    assert prediction is not None
+    assert offered["reclaimable_milli"] == prediction.cpu_terms["reclaimable_milli"]
+    # On a busy machine a second's use may leave less than is reclaimable.
+    assert found[-1].mid_cpu_milli == min(offered["reclaimable_milli"], offered["unused_milli"])
+    assert prediction.cpu_terms["prod_request_milli"] == 4_000
     assert metrics[-1].prod_reclaimable is not None
-    assert metrics[-1].prod_reclaimable.cpu_milli == found[-1].mid_cpu_milli
+    assert metrics[-1].prod_reclaimable.cpu_milli == prediction.cpu_terms["reclaimable_milli"]
     assert service.peaks.samples >= before.pods[0].peaks.samples
     assert recalled[-1].pods[0].peaks.since_ms == before.pods[0].peaks.since_ms
