@@ -19,10 +19,11 @@ COMPUTING = ("tests/pure/", "tests/sim/", "tests/schemas/", "tests/structure/", 
 """Where tests stand that wait for nothing: of these a machine of two processors runs two at a time."""
 COMPUTERS = 2
 CLUSTER = "tests/cluster/test_"
+A_NODE = "a node or a stack"
 TOGETHER = {
     "this machine's cgroups": ("tests/kernel/", "tests/demo/"),
     # What a node or a stack runs goes on between its tests, and a guest beside it would not come up in time.
-    "a node or a stack": (
+    A_NODE: (
         "tests/stack/",
         "tests/cluster/e2e/",
         f"{CLUSTER}real_node",
@@ -119,9 +120,19 @@ def is_alone(item: pytest.Item) -> bool:
     return item.get_closest_marker("alone") is not None
 
 
-def place(item: pytest.Item) -> tuple[int, bool, bool]:
-    """By what tests are ordered: their rung, those that are alone, those that take longest."""
-    return LADDER.index(rung_of(item)), not is_alone(item), not item.nodeid.startswith(LONGEST)
+API = next(at for at, rung in enumerate(LADDER) if rung.marker == "cluster")
+
+
+def place(item: pytest.Item) -> tuple[int, int, bool, int, bool]:
+    """By what tests are ordered: their rung, those that are alone, those that take longest.
+
+    All of a node and of a stack runs in one process, for minutes. It begins before what needs an API server only, or
+    all processes would wait for it in the end. What is alone comes last there.
+    """
+    rung, alone = LADDER.index(rung_of(item)), is_alone(item)
+    if unit(item.nodeid) == A_NODE:
+        return min(rung, API), 1, alone, rung, False
+    return rung, 0 if alone else 2, False, rung, not item.nodeid.startswith(LONGEST)
 
 
 def is_lost(item: pytest.Item) -> bool:
