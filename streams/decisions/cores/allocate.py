@@ -116,16 +116,9 @@ class Free:
 
 
 def allocate(free: Free, wish: Wish, wanted: int, zones: Sequence[tuple[int, int]] | None = None) -> Cpus:
-    """Return the CPUs of a pod.
+    """Return the CPUs of a pod, ``wanted`` in number. Raises TakeError with the reason why it cannot have them.
 
-    Args:
-        free: what the node has.
-        wish: how the pod wants them.
-        wanted: number of CPUs.
-        zones: NUMA zones with the millicores that the pod gets there; None: not aligned.
-
-    Raises:
-        TakeError: the reason why it cannot have them.
+    ``zones``: NUMA zones with the millicores that the pod gets there; None: not aligned.
     """
     of = free.topology
     cpus, taken = free.cpus(wish)

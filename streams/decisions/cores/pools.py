@@ -76,19 +76,18 @@ def pools(
 ) -> Pools:
     """Return the pools of a node.
 
-    Args:
-        topology: its CPUs.
-        pods: of the kubelet's list, in any phase.
-        kubelet: None: its configuration is not read.
-        pinned: CPU lists of the containers that the kubelet has pinned, by uid.
-        kept: off the pools.
+    ``pods``: of the kubelet's list, in any phase. ``kubelet`` None: its configuration is not read. ``pinned``: CPU
+    lists of the containers that the kubelet has pinned, by uid. ``kept``: off the pools.
     """
     ls = set(topology.cpus)
     theirs: dict[str, Cpus] = {}
     reserved = NO_CPUS
     if kubelet is not None and kubelet.policy == STATIC:
         reserved = readable(kubelet.reserved_system_cpus) or packed(topology, -(-kubelet.reserved_milli // 1_000))
-        theirs = _pinned(pods, pinned)
+        ours = {pod.uid for pod in pods if raw_qos(pod.qos_label) in {"LS", "BE"} or readable(pod.cpuset)}
+        for uid in sorted(pinned.keys() - ours):
+            if cpus := NO_CPUS.union(*map(readable, pinned[uid])):
+                theirs[uid] = cpus
         ls.difference_update(*theirs.values())
     be = set(ls)
     for pod in pods:
@@ -106,12 +105,6 @@ def pools(
         pinned=theirs,
         node_reserved=node_reserved,
     )
-
-
-def _pinned(pods: Sequence[CoresPod], pinned: Mapping[str, Sequence[str]]) -> dict[str, Cpus]:
-    ours = {pod.uid for pod in pods if raw_qos(pod.qos_label) in {"LS", "BE"} or readable(pod.cpuset)}
-    found = {uid: NO_CPUS.union(*map(readable, lists)) for uid, lists in sorted(pinned.items()) if uid not in ours}
-    return {uid: cpus for uid, cpus in found.items() if cpus}
 
 
 def _by_zone(topology: Topology, cpus: set[int], off: Cpus) -> list[Pool]:
@@ -134,20 +127,16 @@ def packed(topology: Topology, wanted: int) -> Cpus:
     )
     for place, is_whole in stages:
         sizes = Counter(map(place, topology.cpus))
-        for its in _in_order(topology, left, place):
+        groups: defaultdict[object, list[int]] = defaultdict(list)
+        for cpu in _row(topology, left):
+            groups[place(cpu)].append(cpu)
+        for its in groups.values():
             if is_whole(its, sizes[place(its[0])]) and wanted >= len(its):
                 result.update(its)
                 left.difference_update(its)
                 wanted -= len(its)
     result.update(_row(topology, left)[:wanted])
     return frozenset(result)
-
-
-def _in_order(topology: Topology, left: set[int], place: Callable[[int], object]) -> list[list[int]]:
-    found: dict[object, list[int]] = {}
-    for cpu in _row(topology, left):
-        found.setdefault(place(cpu), []).append(cpu)
-    return list(found.values())
 
 
 def _row(topology: Topology, left: set[int]) -> list[int]:

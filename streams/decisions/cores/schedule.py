@@ -41,12 +41,7 @@ def divide(
 ) -> tuple[Mapping[int, Amounts], Sequence[str]]:
     """Return what a pod gets of each zone, and why it does not fit.
 
-    Args:
-        request: of the pod.
-        zones: what each zone has.
-        affinity: the pod's zones, ascending.
-        free: the node's CPUs.
-        wish: how the pod binds CPUs; None: it does not.
+    ``zones``: what each zone has. ``affinity``: the pod's zones, ascending. ``wish`` None: the pod binds no CPUs.
     """
     cpu = {zone: its.cpu_milli for zone, its in zones.items()}
     unit_milli = 1
@@ -153,15 +148,7 @@ class _Asked:
 
 
 def schedule(pod: Pod, request_milli: int, spec: Spec, free: Free, node: NodePolicy) -> Scheduled:
-    """Decide whether a pod binds CPUs, and which.
-
-    Args:
-        pod: its labels and priority.
-        request_milli: its CPU request.
-        spec: its annotation.
-        free: what the node has.
-        node: how the node binds pods.
-    """
+    """Decide whether a pod binds CPUs, and which. ``request_milli``: its CPU request; ``spec``: its annotation."""
     asked = _Asked()
     try:
         asked = _asked(pod, request_milli, spec, node.default)

@@ -17,14 +17,6 @@ from slacktide.streams.decisions.numa.filter import DISTANCE_UNKNOWN, ZoneSet, c
 from slacktide.streams.decisions.numa.topology import CPU, Amounts, Kubelet, Pod, Step, Zone, charged, places_of, steps
 
 
-class Chosen(NamedTuple):
-    """The zones for one request."""
-
-    zones: ZoneSet
-    nearest: bool
-    """Whether no set of this size has a smaller distance, fitting or not."""
-
-
 class Needed(NamedTuple):
     """The number of zones that a pod needs."""
 
@@ -46,9 +38,10 @@ def least_numa(steps: Iterable[Step], zones: Sequence[Zone], kubelet: Kubelet, *
         chosen = _smallest_set(step.request, zones, corrected=corrected)
         if chosen is None:
             return Needed(score=0)
-        count = max(count, len(chosen.zones))
-        all_nearest = all_nearest and chosen.nearest
-        ids = sorted(zone.id for zone in chosen.zones)
+        chosen_zones, nearest = chosen
+        count = max(count, len(chosen_zones))
+        all_nearest = all_nearest and nearest
+        ids = sorted(zone.id for zone in chosen_zones)
         # The reference uses ids as positions.
         places = places_of(ids, zones) if corrected or ids[-1] >= len(zones) else ids
         zones = charged(step.request, zones, places)
@@ -57,7 +50,8 @@ def least_numa(steps: Iterable[Step], zones: Sequence[Zone], kubelet: Kubelet, *
     return Needed(min(max(score, 0), SCORE_MAX) if corrected else score, count, all_nearest)
 
 
-def _smallest_set(request: Amounts, zones: Sequence[Zone], *, corrected: bool) -> Chosen | None:
+def _smallest_set(request: Amounts, zones: Sequence[Zone], *, corrected: bool) -> tuple[ZoneSet, bool] | None:
+    """Return the zones, and whether no set of this size has a smaller distance, fitting or not."""
     listed = {name for zone in zones for name in zone.available}
     wanted = {name: amount for name, amount in request.items() if name in listed or not corrected}
     for size in range(1, len(zones) + 1):
@@ -75,7 +69,7 @@ def _smallest_set(request: Amounts, zones: Sequence[Zone], *, corrected: bool) -
         fitting = [at for at in fitting if corrected or far[at] < unknown + size * size]
         if fitting:
             best = min(fitting, key=lambda at: far[at])
-            return Chosen(sets[best], far[best] == nearest)
+            return sets[best], far[best] == nearest
     return None
 
 

@@ -121,7 +121,26 @@ def prod_reclaimable(
     ``pods`` have a usage, of any class. ``allocatable`` is that before amplification; None: unknown; an absent amount
     is 0. Pods of ``cold_start_s`` or younger are not predicted. ``safety_margin_pct`` is at least -100.
     """
-    found = _sorted(pods, cold_start_s)
+    found, seen = _Sorted(), set[str]()
+    for each in pods:
+        if not each.of_prod:
+            continue
+        if each.uid in seen:
+            found.refused.append(each.uid)
+            continue
+        seen.add(each.uid)
+        if each.age_s <= cold_start_s:  # unknown even if it has ended
+            found.unknown.append(each.request)
+        elif each.peak is not None and not each.over:
+            found.requests.append(each.request)
+            found.peaks.append(each.peak)
+            found.alone.append(each.alone)
+        elif not each.over:
+            found.unknown.append(each.request)
+            found.refused.append(each.uid)
+            continue
+        if not each.over:
+            found.asking.append(each.request)
     by_pods_milli, by_node_milli, pod_peak_milli, node_peak_milli, because_cpu = _figured(
         "cpu_milli", found, node, allocatable, safety_margin_pct
     )
@@ -141,31 +160,6 @@ def prod_reclaimable(
         refused=tuple(found.refused),
         because=(because_cpu, because_mem),
     )
-
-
-def _sorted(pods: Sequence[PredictedPod], cold_start_s: int) -> _Sorted:
-    """Sort the pods. A young pod is unknown even if it has ended. Ended pods add nothing to the node's request."""
-    found, seen = _Sorted(), set[str]()
-    for each in pods:
-        if not each.of_prod:
-            continue
-        if each.uid in seen:
-            found.refused.append(each.uid)
-            continue
-        seen.add(each.uid)
-        if each.age_s <= cold_start_s:
-            found.unknown.append(each.request)
-        elif each.peak is not None and not each.over:
-            found.requests.append(each.request)
-            found.peaks.append(each.peak)
-            found.alone.append(each.alone)
-        elif not each.over:
-            found.unknown.append(each.request)
-            found.refused.append(each.uid)
-            continue
-        if not each.over:
-            found.asking.append(each.request)
-    return found
 
 
 def _figured(

@@ -21,7 +21,6 @@ import msgspec
 
 from slacktide.schemas.inventory import LIVE_PHASES, Resources
 from slacktide.schemas.message import Terms
-from slacktide.schemas.metric import Use
 from slacktide.schemas.policy.strategies import CalculatePolicy, Colocation
 from slacktide.schemas.qos import effective_priority_class
 from slacktide.schemas.score import use_of
@@ -313,21 +312,19 @@ def free_resource(load: NodeLoad, colocation: Colocation) -> Figured:
         batch_mem_threshold_pct=None,
     )
     left_cpu, left_mem = batch_resource(load, by_use).because
-    used = list(_batch_uses(load))
-    cpu = _less_batch(left_cpu, "free_cpu_milli", "milli", sum(use.cpu_milli for use in used))
-    mem = _less_batch(left_mem, "free_memory_bytes", "bytes", sum(use.mem_bytes for use in used))
-    return Figured.by("free", cpu, mem)
-
-
-def _batch_uses(load: NodeLoad) -> Iterable[Use]:
     metrics = {metric.uid: metric for metric in load.metrics}
     live = [pod for pod in load.pods if pod.phase in LIVE_PHASES]
+    used = []
     for pod in live:
         if effective_priority_class(pod) == BATCH:
             asked, metric = pod.requests, metrics.get(pod.uid)
-            yield use_of(asked.batch_cpu_milli or 0, asked.batch_mem_bytes or 0) if metric is None else metric.use
+            unmeasured = asked.batch_cpu_milli or 0, asked.batch_mem_bytes or 0
+            used.append(use_of(*unmeasured) if metric is None else metric.use)
     known = {pod.uid for pod in live}
-    yield from (metric.use for uid, metric in metrics.items() if uid not in known and metric.priority_class == BATCH)
+    used += [one.use for uid, one in metrics.items() if uid not in known and one.priority_class == BATCH]
+    cpu = _less_batch(left_cpu, "free_cpu_milli", "milli", sum(use.cpu_milli for use in used))
+    mem = _less_batch(left_mem, "free_memory_bytes", "bytes", sum(use.mem_bytes for use in used))
+    return Figured.by("free", cpu, mem)
 
 
 def _less_batch(left: Because, of: str, unit: str, used: int) -> Because:
