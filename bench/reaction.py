@@ -17,7 +17,7 @@ from bench.rig import CannotRunError, Rig, wait
 from bench.rows import Row, judged, seconds
 from slacktide.agents.clock import SystemClock
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import QUOTA_US_MIN
 
 TIMES = 7
 """Three steps each."""

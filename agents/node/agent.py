@@ -38,10 +38,10 @@ from slacktide.schemas.sample import KEYFRAME_MS, LsPressure, NodeSample
 from slacktide.streams.decisions.burst.node_burst import handed_back
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.decisions.evict.node_evict import Eviction
-from slacktide.streams.decisions.knobs.node_knobs import WantedSetting
+from slacktide.streams.decisions.knobs import WantedSetting
 from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, lifted
-from slacktide.streams.decisions.suppress.node_cpus import exclusive_cpus, off_exclusive
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import exclusive_cpus, off_exclusive
 
 NO_PODS = "no pods"
 NO_FACTS = "no facts"

@@ -28,7 +28,7 @@ from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.policy.resource_qos import CpuQos, CpuQosPolicy, QosClass, QosPolicies, ResourceQos
-from slacktide.streams.decisions.knobs.node_knobs import wanted
+from slacktide.streams.decisions.knobs import wanted
 
 _IDLE = QosClass(cpu=CpuQos(enable=True, sched_idle=1))
 _MAY_HAVE_BEEN = [

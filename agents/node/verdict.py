@@ -9,7 +9,7 @@ from slacktide.schemas.command import Hold, NodeCommand
 from slacktide.schemas.knob_table import QUOTA_US_MIN
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.evict.node_evict import Eviction
-from slacktide.streams.decisions.knobs.node_knobs import WantedSetting
+from slacktide.streams.decisions.knobs import WantedSetting
 from slacktide.streams.decisions.node_decision import NodeDecision
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, looser
 

@@ -12,7 +12,7 @@ from slacktide.schemas.knob import pod_group, uid_of
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Drift, Limits, NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import NODE_PARTITIONS
-from slacktide.streams.decisions.knobs.node_knobs import wanted
+from slacktide.streams.decisions.knobs import wanted
 from slacktide.streams.decisions.suppress.cpu_suppress import looser, quota_rate
 from slacktide.streams.kafka import partition_of
 

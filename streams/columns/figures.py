@@ -30,7 +30,7 @@ from slacktide.streams.columns.publish import Due, Figures, pod_line, publish
 from slacktide.streams.columns.rings import FIGURES, LENGTHS_S, Bools, Ints, Spreads, chained
 from slacktide.streams.columns.screen import NONE, OTHER_LIMITS
 from slacktide.streams.columns.windows import Averages, Windows
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US
 from slacktide.streams.isolated import isolated
 
 N = TypeVar("N")

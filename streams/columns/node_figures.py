@@ -28,12 +28,10 @@ from slacktide.streams.columns.rings import Bools, Floats, Ints, Spreads
 from slacktide.streams.columns.windows import Averages, Windows, averages_of
 from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, MidForecast
-from slacktide.streams.decisions.resources.batch_resource import batch_resource
-from slacktide.streams.decisions.resources.free_resource import free_resource
+from slacktide.streams.decisions.resources.batch_resource import batch_resource, free_resource
 from slacktide.streams.decisions.resources.mid_resource import mid_resource
 from slacktide.streams.decisions.resources.node_load import NodeLoad
-from slacktide.streams.decisions.resources.published_floor import published_floor
-from slacktide.streams.decisions.resources.within_capacity import within_capacity
+from slacktide.streams.decisions.resources.publishing import published_floor, within_capacity
 
 AMOUNT_MAX = 2**53
 """Readers in other languages represent integers exactly up to this."""

@@ -18,7 +18,7 @@ from slacktide.streams.columns.rings import Bools, Ints
 from slacktide.streams.decisions.evict.node_evict import evicts_by_memory_alone
 from slacktide.streams.decisions.resources.node_load import node_reserved
 from slacktide.streams.decisions.suppress.cpu_suppress import RAISE_SPACING_MS
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US, QUOTA_US_MIN
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US, QUOTA_US_MIN
 
 NONE: Final = -1
 """No quota in force, no minimum in the policy, or no raise since the agent's start."""

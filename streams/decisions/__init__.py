@@ -1,1 +1,1 @@
-"""Pure decision functions by family, one file each. They take values, and return one value with its terms."""
+"""Pure decision functions by family. They take values, and return one value with its terms."""

@@ -49,7 +49,7 @@ class Figured(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return cls(cpu_milli=amounts[0], mem_bytes=amounts[1], because=(cpu, mem))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WantedSetting:
     """The value to set for one knob of one group, and its reason."""
 

@@ -50,7 +50,12 @@ class Coverage:
         """
         beat, place = heartbeat_of(record.headers), (record.topic, record.partition)
         owners = self._owners.get(place)
-        if owners is None or _replaced(owners, beat.epoch, received_s):
+        # Another epoch proves that the owners changed if it is higher, or if theirs was silent.
+        if (
+            owners is None
+            or beat.epoch > owners.epoch
+            or (beat.epoch < owners.epoch and received_s >= owners.received_s + UNCOVERED_S)
+        ):
             owners = self._owners[place] = _Owners(beat.epoch, received_s)
         elif beat.epoch < owners.epoch:
             return ()
@@ -62,8 +67,3 @@ class Coverage:
         owners.last[beat.worker] = beat.ticked_ms, record.timestamp_ms
         late = record.timestamp_ms - appended_ms - passed_ms > LATE_MS
         return () if late else beat.nodes
-
-
-def _replaced(owners: _Owners, epoch: int, received_s: float) -> bool:
-    """Return whether a heartbeat of this epoch proves that the owners changed."""
-    return epoch > owners.epoch or (epoch < owners.epoch and received_s >= owners.received_s + UNCOVERED_S)

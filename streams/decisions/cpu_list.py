@@ -10,11 +10,18 @@ CPU_ID_MAX = 2**16
 
 def cpu_list(text: str) -> list[int] | None:
     """Return the distinct CPU ids of a list in ascending order; None if the list is invalid."""
-    ranges = [_range(part) for piece in text.split(",") if (part := piece.strip())]
+    ranges: list[tuple[int, int]] = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        first, dash, last = part.partition("-")
+        low = _cpu_id(first)
+        high = _cpu_id(last) if dash else low
+        if low is None or high is None or high < low:
+            return None
+        ranges.append((low, high))
     cpus: list[int] = []
-    for low, high in sorted(known for known in ranges if known is not None):
+    for low, high in sorted(ranges):
         cpus.extend(range(max(low, cpus[-1] + 1) if cpus else low, high + 1))
-    return None if None in ranges else cpus
+    return cpus
 
 
 def cpu_ranges(cpus: Iterable[int]) -> str:
@@ -26,13 +33,6 @@ def cpu_ranges(cpus: Iterable[int]) -> str:
         else:
             ranges.append([cpu, cpu])
     return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in ranges)
-
-
-def _range(part: str) -> tuple[int, int] | None:
-    first, dash, last = part.partition("-")
-    low = _cpu_id(first)
-    high = _cpu_id(last) if dash else low
-    return None if low is None or high is None or high < low else (low, high)
 
 
 def _cpu_id(digits: str) -> int | None:

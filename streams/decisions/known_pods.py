@@ -238,7 +238,12 @@ class KnownPods(Sequence[Pod]):
             hashes = array("q", map(hash, pods))
             known = [lately.get(its) or _known(_POD.decode(one), one) for its, one in zip(hashes, pods, strict=True)]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise BadMessageError("pods", _refusal(raw) or str(exc)) from exc
+            why = str(exc)
+            try:
+                _LISTS.decode(raw)  # names the path from the list's root
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as of_list:
+                why = str(of_list)
+            raise BadMessageError("pods", why) from exc
         return cls(_Written(known, hashes))
 
     def each(self) -> Sequence[KnownPod]:
@@ -302,28 +307,14 @@ def known(pods: Sequence[Pod]) -> KnownPods:
     return pods if isinstance(pods, KnownPods) else KnownPods(pods)
 
 
-def _refusal(raw: bytes) -> str:
-    """Return why a list is invalid, with the path from its root; "" if it is valid."""
-    try:
-        _LISTS.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        return str(exc)
-    return ""
-
-
 def _known(pod: Pod, raw: bytes = b"") -> KnownPod:
     uid, namespace, name = pod.uid, intern(pod.namespace), pod.name
-    written, ids = _without_ids(raw.removeprefix(_names(PodName(uid, namespace, name, "", ""))))
+    written, ids = raw.removeprefix(_names(PodName(uid, namespace, name, "", ""))), b""
+    if b'"id":"' in written and _HERE not in written:  # keep the container ids apart
+        ids = bytes.fromhex(b"".join(_IDS.findall(written)).decode())
+        written = _IDS.sub(_HERE, written)
     kind = (_kinds.get(written) if written else None) or _kind(pod, written)
     return KnownPod(PodName(uid, namespace, name, kind.priority_class, kind.qos), kind, ids)
-
-
-def _without_ids(written: bytes) -> tuple[bytes, bytes]:
-    """Separate the container ids from the JSON around them."""
-    if b'"id":"' not in written or _HERE in written:
-        return written, b""
-    ids = b"".join(_IDS.findall(written)).decode()
-    return _IDS.sub(_HERE, written), bytes.fromhex(ids)
 
 
 def _names(pod: PodName) -> bytes:

@@ -15,7 +15,7 @@ from slacktide.schemas.knob import KnobKey, pod_group
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.evict.node_evict import Eviction, evictions
-from slacktide.streams.decisions.knobs.node_knobs import WantedSetting, settings
+from slacktide.streams.decisions.knobs import WantedSetting, settings
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, Decision, decide
 
 

@@ -11,7 +11,7 @@ from slacktide.schemas.metric import UNCOVERED_MS, Use
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.units import count
-from slacktide.streams.decisions.resources.published_floor import published_floor
+from slacktide.streams.decisions.resources.publishing import published_floor
 from slacktide.streams.explain.evidence import Finding, Place
 from slacktide.streams.explain.manifest import Manifest
 from slacktide.streams.explain.node_log import NodeLog

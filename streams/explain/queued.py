@@ -11,9 +11,8 @@ from slacktide.schemas.queue import QueueDecision, QueueEviction, QueueState
 from slacktide.schemas.queue_objects import LocalQueueObject, WorkloadObject
 from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster
-from slacktide.streams.decisions.queue.missing import WINDOW_S, Wait, missing, wait
+from slacktide.streams.decisions.queue.missing import WINDOW_S, Wait, meaning, missing, wait
 from slacktide.streams.decisions.queue.queue_order import AT_ONCE, BAD_SHAPE, place
-from slacktide.streams.decisions.queue.reasons import meaning
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings, Workload
 from slacktide.streams.queue.ledger import decision_of, last_of_each, ledger_of
 from slacktide.streams.queue.projection import objects_of

@@ -21,7 +21,7 @@ from slacktide.schemas.job_status import (
     PodEnd,
     Progress,
 )
-from slacktide.streams.decisions.jobs.job_end import (
+from slacktide.streams.decisions.job_end import (
     FAILURE,
     SUCCESS,
     Counts,

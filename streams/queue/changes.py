@@ -16,7 +16,7 @@ from slacktide.schemas.queue import (
 )
 from slacktide.streams.decisions.queue.assign import Assignment
 from slacktide.streams.decisions.queue.cycle import Eviction, Party
-from slacktide.streams.decisions.queue.pods_ready import (
+from slacktide.streams.decisions.queue.job import (
     PodsReadyAction,
     PodsReadyConfig,
     Waiting,

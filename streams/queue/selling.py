@@ -13,7 +13,7 @@ from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.queue_objects import Metadata, NodeSize, QueueObject, ResourceFlavorObject, SoldObject, SoldSpec
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY
 from slacktide.streams.decisions.queue.cluster_objects import sold_flavors
-from slacktide.streams.decisions.queue.sold_quota import Damped, damped
+from slacktide.streams.decisions.queue.flavor_match import Damped, damped
 from slacktide.streams.records import Record, text_of
 
 WRITE_MS = 60_000

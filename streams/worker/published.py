@@ -27,7 +27,7 @@ from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.columns.publish import Figures, Packed
 from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.resources.node_load import degraded
-from slacktide.streams.decisions.resources.published_floor import published_floor
+from slacktide.streams.decisions.resources.publishing import published_floor
 from slacktide.streams.records import Record, text_of
 
 M = TypeVar("M", bound=Message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slacktide.schemas.policy import Policy
-from slacktide.streams.decisions.knobs.node_knobs import wanted
+from slacktide.streams.decisions.knobs import wanted
 from testbed.policies import policy_from
 from testbed.samples import FACTS, PODS
 

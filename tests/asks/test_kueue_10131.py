@@ -5,8 +5,7 @@ import itertools
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption, Preemptor
 from slacktide.streams.decisions.queue.preempt_fair import fair_targets
 from slacktide.streams.decisions.queue.queue_order import Queued
-from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, quota_tree
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, QuotaUsage, quota_tree
 
 CPU = FlavorResource("f", "cpu")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slacktide.streams.decisions.suppress.cpu_suppress_allowed import CpuUse, be_allowed_cpu
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import CpuUse, be_allowed_cpu
 
 NODE = {"capacity_milli": 10_000, "reserved_milli": 0}
 SERVICE = CpuUse(used_cores=6.0, best_effort=False)

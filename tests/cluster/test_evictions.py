@@ -16,7 +16,7 @@ from slacktide.agents import http
 from slacktide.agents.http import Access
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_api import EvictionRequest, body_of, path_of, reply_of
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import QUOTA_US_MIN
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.evicting import EvictingNode, agent_account, events_on
 from testbed.cluster.webhook import Webhook, agent_on

@@ -16,7 +16,7 @@ import pytest
 
 from slacktide.agents.cluster.scheduler import metrics, notices
 from slacktide.agents.cluster.scheduler.notices import ANNOTATION as WOKEN
-from slacktide.streams.decisions.load.own_thresholds import ANNOTATION
+from slacktide.streams.decisions.load.load_aware_estimator import ANNOTATION
 from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.api_server import Json
 from testbed.cluster.programs import Program

@@ -1,6 +1,6 @@
 """Mutation testing of the decision core: break each line in turn and see whether a test complains.
 
-``tests/mutation/run memory_evict evict_tasks`` breaks these modules, in a copy of the project, and runs the tests and
+``tests/mutation/run node_evict evict_tasks`` breaks these modules, in a copy of the project, and runs the tests and
 vectors of the same names. Each run is a fork of one process that has loaded all of them. It prints what survived and
 the share that was killed; 90% per module is the aim. What survives for good has its reason in
 tests/mutation/survivors/.
@@ -127,7 +127,7 @@ def _tests(names: list[str]) -> Tests:
 
 
 def _path_of(name: str) -> Path:
-    """A module of the decisions by its name, with or without its family: ``queue/assign``, ``cpu_evict``."""
+    """A module of the decisions by its name, with or without its family: ``queue/assign``, ``node_evict``."""
     [path] = [path for path in Path("streams/decisions").rglob("*.py") if path.match(f"{name}.py")]
     return path
 

@@ -14,8 +14,8 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, LsPressure, NodeSample, NodeUse, PodUse, PressureGate, PressureLook
 from slacktide.streams.decisions.resources.node_load import cpu_list, node_reserved
 from slacktide.streams.decisions.suppress.cpu_suppress import Decision, decide, looser, quota_rate, tighter
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
-from slacktide.streams.decisions.suppress.node_cpus import ANNOTATION_SYSTEM_QOS
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import ANNOTATION_SYSTEM_QOS
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import QUOTA_US_MIN
 from testbed import samples
 from testbed.stories import each_story, story
 

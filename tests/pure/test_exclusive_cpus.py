@@ -18,7 +18,7 @@ from slacktide.schemas.policy import DEFAULT, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold
 from slacktide.schemas.sample import ContainerBurst, Limits, NodeSample, NodeUse, PodUse
 from slacktide.streams.decisions.burst.node_burst import burst_settings
-from slacktide.streams.decisions.prediction.prod_reclaimable import NodePeaks, PredictedPod, prod_reclaimable
+from slacktide.streams.decisions.prediction.mid_forecast import NodePeaks, PredictedPod, prod_reclaimable
 from slacktide.streams.decisions.resources.batch_resource import batch_resource
 from slacktide.streams.decisions.resources.mid_resource import mid_resource
 from slacktide.streams.decisions.suppress.cpu_suppress import decide

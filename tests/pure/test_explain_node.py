@@ -28,7 +28,7 @@ from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
 from slacktide.schemas.sample_columns_codec import encoded, to_sample
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, TOPICS, Topic
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.resources.published_floor import published_floor
+from slacktide.streams.decisions.resources.publishing import published_floor
 from slacktide.streams.explain.carried_out import LATELY_MS
 from slacktide.streams.explain.facts import BRIEF
 from slacktide.streams.explain.figures import emptied_by, figures

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.job_pod import JobEvent, JobEviction, JobSpec
-from slacktide.streams.decisions.jobs.job_end import index_text, indexes_of
+from slacktide.streams.decisions.job_end import index_text, indexes_of
 from slacktide.streams.jobs.fold import JobFold
 from testbed.job_events import SLIDE, KilledWorker, event, pod, records
 from testbed.scenarios import run, scenarios

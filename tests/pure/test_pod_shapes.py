@@ -19,18 +19,15 @@ from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.knob import pod_group
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.streams.decisions.admission.admitted_pod import object_of, pod_of
-from slacktide.streams.decisions.admission.namespace_quota import exceeded
-from slacktide.streams.decisions.admission.pod_resource_translation import translated
-from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Measure
-from slacktide.streams.decisions.evict.evict_tasks import AllocatableThreshold, by_allocatable
-from slacktide.streams.decisions.knobs.be_isolation import isolation
+from slacktide.streams.decisions.admission.admitted_pod import object_of, pod_of, translated
+from slacktide.streams.decisions.admission.qos_priority_admit import exceeded
+from slacktide.streams.decisions.evict.evict_tasks import AllocatableThreshold, EvictPod, Measure, by_allocatable
+from slacktide.streams.decisions.knobs import isolation
 from slacktide.streams.decisions.known_pods import KnownPods
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwareArgs, LoadAwarePod, estimate
 from slacktide.streams.decisions.numa.topology import corrected_request
-from slacktide.streams.decisions.prediction.prod_reclaimable import NodePeaks, PredictedPod, prod_reclaimable
-from slacktide.streams.decisions.resources.batch_resource import batch_resource
-from slacktide.streams.decisions.resources.free_resource import free_resource
+from slacktide.streams.decisions.prediction.mid_forecast import NodePeaks, PredictedPod, prod_reclaimable
+from slacktide.streams.decisions.resources.batch_resource import batch_resource, free_resource
 from slacktide.streams.decisions.resources.mid_resource import mid_resource
 from testbed.node_loads import WHOLE, load, use
 

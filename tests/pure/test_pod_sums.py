@@ -15,7 +15,7 @@ from slacktide.schemas.kubernetes_fields import Reader
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.pod_resources import Container, Needs
 from slacktide.streams.decisions.numa.topology import corrected_request
-from slacktide.streams.decisions.pod_requests import pod_requests
+from slacktide.streams.decisions.resources.node_load import pod_requests
 
 amounts = st.fixed_dictionaries(
     {}, optional={"cpu": st.integers(1, 4_000).map(lambda milli: f"{milli}m"), "memory": st.integers(1, 64).map(str)}

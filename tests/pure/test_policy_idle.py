@@ -17,9 +17,8 @@ from slacktide.schemas.policy.idle import idle, lacking, not_taken, unused
 from slacktide.schemas.policy.names import NAMES, name_of
 from slacktide.schemas.policy.strategies import CpuBurst, ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
-from slacktide.streams.decisions.evict.cpu_evict import CpuEvictNode, cpu_evict
-from slacktide.streams.decisions.evict.evict_candidates import Order
-from slacktide.streams.decisions.evict.memory_evict import memory_evict
+from slacktide.streams.decisions.evict.evict_tasks import Order
+from slacktide.streams.decisions.evict.node_evict import CpuEvictNode, cpu_evict, memory_evict
 from testbed.policies import policy_from
 from testbed.snapshots import cases, situations
 

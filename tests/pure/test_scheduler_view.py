@@ -23,8 +23,13 @@ from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, SCORE
-from slacktide.streams.decisions.load.load_aware_estimator import Aggregation, Percents, Thresholds
-from slacktide.streams.decisions.load.own_thresholds import ANNOTATION, own_thresholds
+from slacktide.streams.decisions.load.load_aware_estimator import (
+    ANNOTATION,
+    Aggregation,
+    Percents,
+    Thresholds,
+    own_thresholds,
+)
 from slacktide.streams.decisions.load.pod_placement import Choice, PlacementArgs
 from slacktide.streams.records import Record
 from testbed.kube_scheduler import GIB, WALL_S, Still, figures, manifest

@@ -42,15 +42,15 @@ from slacktide.schemas.policy.keys import seconds_of
 from slacktide.schemas.policy.node_overlay import overlaid
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst
 from slacktide.schemas.units import decimal, quantity
-from slacktide.streams.decisions.admission import pod_resource_translation as translation
-from slacktide.streams.decisions.admission.namespace_quota import bounds_of
-from slacktide.streams.decisions.burst.cpu_burst_value import pod_burst_config
+from slacktide.streams.decisions.admission import admitted_pod
+from slacktide.streams.decisions.admission.qos_priority_admit import bounds_of
+from slacktide.streams.decisions.burst.node_burst import pod_burst_config
 from slacktide.streams.decisions.cpu_list import cpu_list
 from slacktide.streams.decisions.ignored_marks import ignored_marks
-from slacktide.streams.decisions.load import own_thresholds as thresholds
-from slacktide.streams.decisions.queue import sold_quota
+from slacktide.streams.decisions.load import load_aware_estimator as thresholds
+from slacktide.streams.decisions.queue import flavor_match
 from slacktide.streams.decisions.queue.job import min_count
-from slacktide.streams.decisions.suppress.node_cpus import node_cpus
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import node_cpus
 
 ROOT = Path(__file__).parents[2]
 DEEP, DIGITS, LONG = "[" * 1_000, "1" * 4_301, "9" * 20_000
@@ -117,9 +117,9 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "Job": of_job,
     "mark": lambda given: mark_of(dict.fromkeys(KEYS, given)),
     "partial admission": lambda given: min_count(dict.fromkeys(KEYS, given)),
-    "quota of nodes": lambda given: sold_quota.quota_percent(
+    "quota of nodes": lambda given: flavor_match.quota_percent(
         {"slacktide.io/quota-of": "batch", "slacktide.io/quota-percent": given}, "q"),
-    "extended resources": translation.read,
+    "extended resources": admitted_pod.read,
     "burst": lambda given: pod_burst_config(CpuBurst(), given),
     "ConfigMap": lambda given: parse({"kind": "ConfigMap", "data": {"colocation-config": given}}, "here"),
 }  # fmt: skip

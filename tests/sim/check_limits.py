@@ -26,7 +26,7 @@ from slacktide.streams.decisions.suppress.cpu_suppress import (
     looser,
     quota_rate,
 )
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import QUOTA_US_MIN
 from testbed.virtual.kernel import VirtualKernel
 
 if TYPE_CHECKING:

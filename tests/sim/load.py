@@ -10,7 +10,7 @@ from sim.policies import POOLS
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.qos import as_held
-from slacktide.streams.decisions.suppress.node_cpus import ANNOTATION_SYSTEM_QOS
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import ANNOTATION_SYSTEM_QOS
 
 if TYPE_CHECKING:
     from sim.world import World

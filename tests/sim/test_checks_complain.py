@@ -23,7 +23,7 @@ from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND
 from slacktide.streams.decisions.evict import node_evict
-from slacktide.streams.decisions.evict.evict_candidates import EvictPod
+from slacktide.streams.decisions.evict.evict_tasks import EvictPod
 from slacktide.streams.worker import Worker
 from testbed.virtual.best_effort import VirtualBestEffort
 from testbed.virtual.kernel import VirtualKernel
@@ -134,7 +134,7 @@ PATCHED = {
     ),
     # One of the two would be enough to spare them.
     "a rule and a door that let any pod go": (
-        {f"{EVICT}.evict.node_evict._Node._evictable": _anybody,
+        {f"{EVICT}.evict.node_evict._Pods._evictable": _anybody,
          (VirtualBestEffort, "_pod"): lambda self, uid: self._machine.pods.get(uid)},
         "touches a pod that is not best-effort",
     ),

@@ -13,8 +13,7 @@ from slacktide.streams.decisions.load.load_aware_classify import (
     SurveyPolicy,
     survey,
 )
-from slacktide.streams.decisions.load.load_aware_descheduling import Descheduled
-from slacktide.streams.decisions.load.load_aware_phase import DeschedulingPolicy
+from slacktide.streams.decisions.load.load_aware_descheduling import Descheduled, DeschedulingPolicy
 
 
 def pod(

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.qos import BANDS, QOS_CLASSES
-from slacktide.streams.decisions.evict.evict_candidates import EvictPod
-from slacktide.streams.decisions.evict.evict_tasks import Evictions
+from slacktide.streams.decisions.evict.evict_tasks import Evictions, EvictPod
 
 
 def be(name: str, **more: Any) -> EvictPod:

@@ -8,9 +8,9 @@ from slacktide.streams.decisions.queue.quota_tree import (
     NodeSpec,
     Quota,
     QuotaTree,
+    QuotaUsage,
     quota_tree,
 )
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
 
 CPU = FlavorResource("f0", "cpu")
 GPU = FlavorResource("f1", "example.com/gpu")

@@ -21,7 +21,7 @@ from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Use
 from slacktide.schemas.policy import Colocation
 from slacktide.schemas.units import cpu_text, mem_text, whole
-from slacktide.streams.decisions.resources.resource_sync_decision import Pair, resource_sync_decision
+from slacktide.streams.decisions.resources.publishing import Pair, resource_sync_decision
 
 TIERS = (
     {"batch_cpu_milli": "kubernetes.io/batch-cpu", "batch_mem_bytes": "kubernetes.io/batch-memory"},

@@ -13,7 +13,7 @@ from slacktide.agents.cluster.bridge.node_status import NAMES, Budget, share
 from slacktide.agents.kubernetes.resource import NODE_RESOURCE_TOPOLOGIES
 from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.schemas.zones import ZONES_STALE_S, NodeZones, Zone, ZoneResources
-from slacktide.streams.decisions.numa.batch_zones import ZoneBatch, batch_zones
+from slacktide.streams.decisions.resources.batch_resource import ZoneBatch, batch_zones
 
 Json = dict[str, object]
 MANAGED_BY = "app.kubernetes.io/managed-by"

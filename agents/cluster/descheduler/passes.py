@@ -27,8 +27,16 @@ from slacktide.streams.decisions.load.load_aware_classify import (
     survey,
     with_unit,
 )
-from slacktide.streams.decisions.load.load_aware_descheduling import Descheduled, PassState, Rows, deschedule
-from slacktide.streams.decisions.load.load_aware_phase import DeschedulingPolicy, Eviction, Kind, view_of
+from slacktide.streams.decisions.load.load_aware_descheduling import (
+    Descheduled,
+    DeschedulingPolicy,
+    Eviction,
+    Kind,
+    PassState,
+    Rows,
+    deschedule,
+    view_of,
+)
 
 MetricOf = Callable[[str], NodeMetric | None]
 """A node's latest metric; None: none."""

@@ -20,6 +20,7 @@ from slacktide.streams.decisions.queue.job import (
     Admission,
     Conflict,
     Flavor,
+    JobProgress,
     JobTemplate,
     Toleration,
     min_count,
@@ -27,7 +28,6 @@ from slacktide.streams.decisions.queue.job import (
     started,
     stopped,
 )
-from slacktide.streams.decisions.queue.pods_ready import JobProgress
 
 ORIGINAL = "slacktide.io/queue-original"
 """Annotation of a started object: JSON of the original values."""

@@ -20,7 +20,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, CaseError
 from slacktide.schemas.queue import QueueSpec
 from slacktide.schemas.queue_objects import Metadata, SoldObject, SoldSpec
-from slacktide.streams.decisions.queue.sold_quota import QUOTA_OF, effective_groups
+from slacktide.streams.decisions.queue.flavor_match import QUOTA_OF, effective_groups
 from slacktide.streams.records import Record, text_of
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from slacktide.agents.kubernetes.resource import ApiError, ApiRefusedError, Reso
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.queue import QueueState
 from slacktide.schemas.queue_objects import SoldObject
-from slacktide.streams.decisions.queue.reasons import meaning
+from slacktide.streams.decisions.queue.missing import meaning
 
 log = logging.getLogger(__name__)
 

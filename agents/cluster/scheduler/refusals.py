@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from slacktide.schemas.policy.placement import KEY
 from slacktide.schemas.zones import ZONES_STALE_S
-from slacktide.streams.decisions.load.load_aware_estimator import RESOURCES
+from slacktide.streams.decisions.load.load_aware_estimator import ANNOTATION, RESOURCES
 from slacktide.streams.decisions.load.load_aware_scheduling import Check
-from slacktide.streams.decisions.load.own_thresholds import ANNOTATION
 from slacktide.streams.decisions.load.pod_placement import Asking, Refusal
 from slacktide.streams.decisions.numa.filter import Lack
 from slacktide.streams.decisions.numa.placement import STALE, UNREAD, Reservation, ZonesGiven, ZonesRefusal

@@ -31,8 +31,7 @@ from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, PLACEMENT, 
 from slacktide.schemas.writer import LastWriter
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.decisions.coverage import Coverage
-from slacktide.streams.decisions.load.load_aware_estimator import Factors, Percents, Thresholds
-from slacktide.streams.decisions.load.own_thresholds import own_thresholds
+from slacktide.streams.decisions.load.load_aware_estimator import Factors, Percents, Thresholds, own_thresholds
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.kafka import Following, TailReader
 from slacktide.streams.records import Record, check_node, place_of

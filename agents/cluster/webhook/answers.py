@@ -19,7 +19,7 @@ from slacktide.agents.cluster.webhook.policy_warnings import policy_warnings
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import NOT_FOUND, PODS, ApiError, ApiRefusedError
 from slacktide.schemas.errors import BadMessageError, SlacktideError
-from slacktide.streams.decisions.admission.namespace_quota import bounded, bounds_of, refusal_text
+from slacktide.streams.decisions.admission.qos_priority_admit import bounded, bounds_of, refusal_text
 from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)

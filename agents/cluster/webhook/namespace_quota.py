@@ -18,7 +18,7 @@ from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.schemas.topics import REFUSED_POD
-from slacktide.streams.decisions.admission.namespace_quota import Exceeded, exceeded
+from slacktide.streams.decisions.admission.qos_priority_admit import Exceeded, exceeded
 from slacktide.streams.records import Out, event
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import TIERS, KnobKey, container_of, uid_of
 from slacktide.schemas.knob_table import KNOBS, QUOTA_US_MIN, SHARES_MIN, Knob
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US
 
 _TIER_OF = {TIERS["Guaranteed"]: GUARANTEED, TIERS["Burstable"]: BURSTABLE, TIERS["BestEffort"]: BEST_EFFORT}
 _ITSELF = BEST_EFFORT_ITSELF

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT
 from slacktide.schemas.inventory import Container, Pod
 from slacktide.schemas.knob_table import KNOBS, PAGE_BYTES, GroupKind, Knob
-from slacktide.streams.decisions.burst.cpu_burst_value import container_quota_us, may_burst, pod_quota_us
-from slacktide.streams.decisions.knobs.qos_class import runs_last
+from slacktide.streams.decisions.burst.node_burst import container_quota_us, may_burst, pod_quota_us
+from slacktide.streams.decisions.knobs import runs_last
 
 
 @dataclass(frozen=True, kw_only=True)

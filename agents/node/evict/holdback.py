@@ -21,7 +21,7 @@ from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome, Origin, Result
 from slacktide.streams.decisions.evict.node_evict import Eviction
 from slacktide.streams.decisions.suppress.cpu_suppress import TARGET
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import QUOTA_US_MIN
 
 FROZEN, THAWED = "frozen", "thawed"
 

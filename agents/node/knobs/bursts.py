@@ -16,8 +16,7 @@ from slacktide.schemas.policy.effective import cpu_burst_on
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import ContainerBurst, Missing
 from slacktide.streams.decisions.burst.cpu_burst_quota import Limiter, lends, limiter_capacity, start_tokens
-from slacktide.streams.decisions.burst.cpu_burst_value import may_burst, pod_burst_config
-from slacktide.streams.decisions.burst.node_burst import OFF, movable, next_limiter
+from slacktide.streams.decisions.burst.node_burst import OFF, may_burst, movable, next_limiter, pod_burst_config
 
 LOOK_NS_MIN = 900_000_000
 """Interval of readings: a second, less a timer's jitter."""

@@ -14,8 +14,8 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob import KnobKey, container_of, uid_of
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on, cpu_burst_on, resource_qos_on
-from slacktide.streams.decisions.burst import cpu_burst_value, node_burst
-from slacktide.streams.decisions.knobs import be_isolation
+from slacktide.streams.decisions.burst.node_burst import BURST_RULE, QUOTA_RULE
+from slacktide.streams.decisions.knobs import ISOLATION
 
 log = logging.getLogger(__name__)
 FILE = "knobs.json"
@@ -113,14 +113,14 @@ def _made_of(group: str, known: Mapping[str, Pod]) -> str:
 
 
 QOS = frozenset({"CPUQOS", "MemoryQOS"})
-BURSTS = frozenset({cpu_burst_value.RULE, node_burst.RULE})
+BURSTS = frozenset({BURST_RULE, QUOTA_RULE})
 
 
 def dry_run_families(facts: NodeFacts, policy: Policy) -> frozenset[str]:
     """Families of rules that only report on this node."""
     found: frozenset[str] = frozenset()
     if colocation_on(policy, facts).isolation_dry_run:
-        found |= {be_isolation.RULE}
+        found |= {ISOLATION}
     if resource_qos_on(policy, facts).dry_run:
         found |= QOS
     if cpu_burst_on(policy, facts).dry_run:

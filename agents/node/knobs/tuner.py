@@ -25,7 +25,7 @@ from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import KnobChange, NodeOutcome, Origin, PodName
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Drift
-from slacktide.streams.decisions.knobs.node_knobs import RELEASED, WantedSetting, drift_settings, released, wanted
+from slacktide.streams.decisions.knobs import RELEASED, WantedSetting, drift_settings, released, wanted
 
 DRIFT_MAX = 200
 """Most drifts in one sample. The others follow in later samples."""

@@ -22,12 +22,11 @@ from slacktide.schemas import pod_resources
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy.selector import Selector
-from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, Amounts, Container
+from slacktide.streams.decisions.admission.admitted_pod import ANNOTATION, AdmittedPod, Amounts, Container, read
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
-from slacktide.streams.decisions.admission.pod_resource_translation import ANNOTATION, read
 from slacktide.streams.decisions.admission.qos_priority_admit import Claims, CpuWish, qos_priority_admit
 from slacktide.streams.decisions.admission.webhook_colocation_profile import Cluster, PriorityClass, Profile, mutated
-from slacktide.streams.decisions.pod_requests import pod_requests
+from slacktide.streams.decisions.resources.node_load import pod_requests
 
 
 class GivenNeed(Given, frozen=True, kw_only=True):

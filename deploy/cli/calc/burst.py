@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from slacktide.deploy.cli.calc.case import Amount, Calculated, Cores, Given, Percent, Whole, figure, into, unique
 from slacktide.schemas.policy.strategies import CpuBurst
-from slacktide.streams.decisions.burst.cpu_burst_node_state import NodeState, SharePoolPod, share_pool
 from slacktide.streams.decisions.burst.cpu_burst_quota import (
     BurstContainer,
     ContainerQuota,
     Limiter,
+    NodeState,
+    SharePoolPod,
     limiter_capacity,
     next_quotas,
+    share_pool,
 )
-from slacktide.streams.decisions.burst.cpu_burst_value import burst_policy, cfs_burst
+from slacktide.streams.decisions.burst.node_burst import burst_policy, cfs_burst
 
 
 class ValueConfig(Given, frozen=True, kw_only=True):

@@ -10,13 +10,10 @@ import msgspec
 from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, Whole, unique, unique_ids
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.cores.allocate import Free, allocate
-from slacktide.streams.decisions.cores.ledger import Ledger, available
+from slacktide.streams.decisions.cores.allocate import Free, Ledger, allocate, available
 from slacktide.streams.decisions.cores.pools import STATIC
-from slacktide.streams.decisions.cores.schedule import NodePolicy, Scheduled, Spec, schedule
-from slacktide.streams.decisions.cores.take import TakeError, Wish
-from slacktide.streams.decisions.cores.topology import NO_CPUS, Cpus, Topology, readable, written
-from slacktide.streams.decisions.cores.zones import Amounts, divide, unheld
+from slacktide.streams.decisions.cores.schedule import Amounts, NodePolicy, Scheduled, Spec, divide, schedule, unheld
+from slacktide.streams.decisions.cores.take import NO_CPUS, Cpus, TakeError, Topology, Wish, readable, written
 
 Zones = Annotated[list["GivenZone"], msgspec.Meta(max_length=1_024)]
 CPU_MILLI = 1_000

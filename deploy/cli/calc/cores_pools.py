@@ -9,9 +9,19 @@ import msgspec
 
 from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, Whole
 from slacktide.deploy.cli.calc.cores import GivenSystemQos, GivenTopology
-from slacktide.streams.decisions.cores.pod_cpuset import CpusetPod, CpusetRule, cpuset_of, handled_as, unlimited
-from slacktide.streams.decisions.cores.pools import CoresPod, Kept, Kubelet, Pool, pools
-from slacktide.streams.decisions.cores.topology import written
+from slacktide.streams.decisions.cores.pools import (
+    CoresPod,
+    CpusetPod,
+    CpusetRule,
+    Kept,
+    Kubelet,
+    Pool,
+    cpuset_of,
+    handled_as,
+    pools,
+    unlimited,
+)
+from slacktide.streams.decisions.cores.take import written
 
 
 class GivenKubelet(Given, frozen=True, kw_only=True):

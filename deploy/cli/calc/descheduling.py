@@ -12,8 +12,12 @@ from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, Seconds, W
 from slacktide.schemas.inventory import Pod
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.load.load_aware_classify import Band, LoadedNode, PlacedPod, SurveyPolicy, survey
-from slacktide.streams.decisions.load.load_aware_descheduling import Descheduled, PassState, deschedule
-from slacktide.streams.decisions.load.load_aware_phase import DeschedulingPolicy
+from slacktide.streams.decisions.load.load_aware_descheduling import (
+    Descheduled,
+    DeschedulingPolicy,
+    PassState,
+    deschedule,
+)
 
 Threshold = Annotated[float, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
 Rounds = Annotated[int, msgspec.Meta(ge=0, le=1000)]

@@ -22,10 +22,8 @@ from slacktide.deploy.cli.calc.case import (
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
-from slacktide.streams.decisions.evict.cpu_evict import CpuEvictNode, cpu_evict
-from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Order
-from slacktide.streams.decisions.evict.evict_tasks import Evictions, EvictNode, EvictTask
-from slacktide.streams.decisions.evict.memory_evict import memory_evict
+from slacktide.streams.decisions.evict.evict_tasks import Evictions, EvictPod, EvictTask, Order
+from slacktide.streams.decisions.evict.node_evict import CpuEvictNode, EvictNode, cpu_evict, memory_evict
 
 
 class GivenEvictPod(GivenPod, frozen=True, kw_only=True, rename={"eviction_features": "allowed_eviction_features"}):

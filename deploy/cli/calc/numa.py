@@ -12,8 +12,7 @@ from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, Whole, int
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.numa.filter import Failure, Filtered, Lack, Node, lack_of, numa_filter
-from slacktide.streams.decisions.numa.policy_admit import policy_admit
+from slacktide.streams.decisions.numa.filter import Failure, Filtered, Lack, Node, lack_of, numa_filter, policy_admit
 from slacktide.streams.decisions.numa.score import Strategy, numa_score
 from slacktide.streams.decisions.numa.topology import (
     ID_MAX,

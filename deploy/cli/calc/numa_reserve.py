@@ -9,17 +9,20 @@ from slacktide.deploy.cli.calc.numa import GivenPod, GivenTopology, written
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.zones import Zone, ZoneId, ZoneResources
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.numa.batch_zones import ZoneBatch, batch_zones
-from slacktide.streams.decisions.numa.overreserve import Counted, Detect, OverReserve, Resync
-from slacktide.streams.decisions.numa.pod_fingerprint import pod_fingerprint
 from slacktide.streams.decisions.numa.reservations import (
+    Counted,
+    Detect,
     DiscardReserved,
+    OverReserve,
     Passthrough,
+    Resync,
     SeenPod,
     Topology,
     UntilSeen,
     View,
+    pod_fingerprint,
 )
+from slacktide.streams.decisions.resources.batch_resource import ZoneBatch, batch_zones
 
 FIELDS = (("cpu_milli", "batch_cpu_milli", "milli"), ("mem_bytes", "batch_memory_bytes", "bytes"))
 

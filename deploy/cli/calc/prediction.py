@@ -22,15 +22,18 @@ from slacktide.deploy.cli.calc.case import (
 from slacktide.schemas.forecast import PeakCheckpoint
 from slacktide.schemas.metric import Use
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.prediction.peak_histogram import (
+from slacktide.streams.decisions.prediction.mid_forecast import NodePeaks, PredictedPod, prod_reclaimable
+from slacktide.streams.decisions.prediction.peak_models import (
     CPU_BUCKETS,
     MEM_BUCKETS,
     PERCENTILES,
     Peak,
     PeakHistogram,
+    PeakModel,
+    PeakModels,
+    PeakUse,
+    SavedModel,
 )
-from slacktide.streams.decisions.prediction.peak_models import PeakModel, PeakModels, PeakUse, SavedModel
-from slacktide.streams.decisions.prediction.prod_reclaimable import NodePeaks, PredictedPod, prod_reclaimable
 
 HalfLife = Annotated[int, msgspec.Meta(ge=1, le=31_536_000)]
 Value = Annotated[float, msgspec.Meta(ge=0, le=AMOUNT_MAX)]

@@ -18,7 +18,7 @@ from slacktide.deploy.cli.calc.queue_quota import (
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.pods_ready import (
+from slacktide.streams.decisions.queue.job import (
     JobProgress,
     PodsReadyAction,
     PodsReadyConfig,

@@ -20,10 +20,13 @@ from slacktide.streams.decisions.queue.quota_tree import (
     Quota,
     QuotaNode,
     QuotaTree,
+    QuotaUsage,
+    Share,
     cohort_on_cycle,
+    node_share,
+    potential_available,
     quota_tree,
 )
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, Share, node_share, potential_available
 from slacktide.streams.decisions.queue.workload_objects import AdmittedPodSet, admitted_usage, pod_set_usage
 
 QueueAmount = Annotated[int, msgspec.Meta(ge=0, le=UNLIMITED)]

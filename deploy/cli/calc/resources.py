@@ -25,13 +25,22 @@ from slacktide.schemas.policy.node_overlay import overlaid
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.because import Because, Figured
 from slacktide.streams.decisions.known_pods import REQUEST_FIELDS
-from slacktide.streams.decisions.resources.batch_resource import Zone, batch_resource, batch_resource_zones
-from slacktide.streams.decisions.resources.batch_resource_publish import Allocation, batch_resource_publish
-from slacktide.streams.decisions.resources.free_resource import free_resource
+from slacktide.streams.decisions.resources.batch_resource import (
+    Zone,
+    batch_resource,
+    batch_resource_zones,
+    free_resource,
+)
 from slacktide.streams.decisions.resources.mid_resource import mid_resource
 from slacktide.streams.decisions.resources.node_load import NodeLoad, degraded
-from slacktide.streams.decisions.resources.published_floor import published_floor
-from slacktide.streams.decisions.resources.resource_sync_decision import DIFF_THRESHOLD, Pair, resource_sync_decision
+from slacktide.streams.decisions.resources.publishing import (
+    DIFF_THRESHOLD,
+    Allocation,
+    Pair,
+    batch_resource_publish,
+    published_floor,
+    resource_sync_decision,
+)
 
 
 class GivenReserved(Given, frozen=True, kw_only=True):

@@ -16,8 +16,6 @@ from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.cpu_list import CPU_ID_MAX, cpu_list
 from slacktide.streams.decisions.resources.node_load import node_reserved
 from slacktide.streams.decisions.suppress.cpu_pressure import fold
-from slacktide.streams.decisions.suppress.cpu_suppress_allowed import CpuUse, be_allowed_cpu
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import next_cfs_quota
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import (
     CPUS_MIN,
     NodeCpus,
@@ -25,6 +23,7 @@ from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import (
     next_be_cpuset,
     pick_cpus,
 )
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import CpuUse, be_allowed_cpu, next_cfs_quota
 
 
 def distinct(processors: Sequence[Processor]) -> Sequence[Processor]:

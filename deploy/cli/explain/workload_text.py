@@ -11,7 +11,7 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.schemas.topics import JOB_POD
 from slacktide.schemas.units import cpu_text, mem_text
-from slacktide.streams.decisions.queue.reasons import meaning
+from slacktide.streams.decisions.queue.missing import meaning
 from slacktide.streams.explain.evictions import Eviction
 from slacktide.streams.explain.evidence import Logged
 from slacktide.streams.explain.job import JobExplanation, condition

@@ -46,7 +46,11 @@ def selector_of(match_labels: Mapping[str, str], expressions: Iterable[Expressio
         operator = next((known for known in _OPERATORS if known == expression.operator), None)
         if operator is None:
             return InvalidSelector(why=f"operator {expression.operator!r} is none of {', '.join(_OPERATORS)}")
-        if flaw := _count_flaw(operator, expression) or _label_flaw(expression.key, expression.values):
+        if operator in ("In", "NotIn") and not expression.values:
+            return InvalidSelector(why=f"{operator} of {expression.key!r} needs values")
+        if operator not in ("In", "NotIn") and expression.values:
+            return InvalidSelector(why=f"{operator} of {expression.key!r} takes no values")
+        if flaw := _label_flaw(expression.key, expression.values):
             return InvalidSelector(why=flaw)
         requirements.append(Requirement(key=expression.key, operator=operator, values=expression.values))
     return Selector(match_labels=dict(match_labels), match_expressions=tuple(requirements))
@@ -55,12 +59,6 @@ def selector_of(match_labels: Mapping[str, str], expressions: Iterable[Expressio
 def is_empty(selector: Selector) -> bool:
     """Return whether the selector has no requirements and so matches everything."""
     return not selector.match_labels and not selector.match_expressions
-
-
-def _count_flaw(operator: Operator, expression: Expression) -> str:
-    if operator in ("In", "NotIn"):
-        return "" if expression.values else f"{operator} of {expression.key!r} needs values"
-    return f"{operator} of {expression.key!r} takes no values" if expression.values else ""
 
 
 def _label_flaw(key: str, values: Iterable[str]) -> str:

@@ -1,21 +1,24 @@
-"""Whether a pod's QoS class, priority class and resources go together, by labels, priority and requests.
+"""Whether a pod is admitted: its QoS class, priority class and resources, and its namespace's bounds.
 
 Reading: koordinator a7a1b76b, pkg/webhook/pod/validating/cluster_colocation_profile.go. ``strict`` is Slacktide's own:
 the table that Koordinator PR #2270 proposes, CPU limits that equal requests, as kubelet's exclusive CPUs need them, and
-no wish for CPUs that can never be bound.
+no wish for CPUs that can never be bound. So are bounds on batch, mid and free resources: a ResourceQuota of Kubernetes
+1.34 does not count resources such as ``kubernetes.io/batch-cpu``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from slacktide.schemas.errors import TextError
+from slacktide.schemas.allocatable import SOLD
+from slacktide.schemas.errors import BadMessageError, QuantityError, TextError
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.message import Terms
 from slacktide.schemas.qos import BANDS, LABEL_QOS, LABEL_SUB_PRIORITY, band_of, raw_qos
 from slacktide.schemas.text import json_of
+from slacktide.schemas.units import whole
 
 _QOS_FIELD = f"labels.{LABEL_QOS}"
 RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
@@ -114,7 +117,12 @@ def qos_priority_admit(
     pod: Claims, old: Claims | None, *, skip_validating_priority: bool = False, strict: bool = False
 ) -> QosAdmission:
     """Return all contradictions of a pod. ``old``: the pod before an update; None: it is new."""
-    errors = [] if old is None else list(_changed(pod, old, skip_validating_priority=skip_validating_priority))
+    errors = []
+    if old is not None:
+        fixed = [(_QOS_FIELD, pod.qos, old.qos), ("spec.priority", pod.priority_class, old.priority_class)]
+        if not skip_validating_priority:
+            fixed.append((_SUB_PRIORITY_FIELD, pod.sub_priority or "", old.sub_priority or ""))
+        errors += [_invalid(field, value, "field is immutable") for field, value, before in fixed if value != before]
     errors += _contradictions(pod, strict=strict)
     requests = pod.requests
     terms: Terms = {
@@ -126,18 +134,6 @@ def qos_priority_admit(
     return QosAdmission(errors=tuple(errors), bound=errors[0].field if errors else "admitted", terms=terms)
 
 
-def _changed(pod: Claims, old: Claims, *, skip_validating_priority: bool) -> Iterator[FieldError]:
-    fixed = [
-        (_QOS_FIELD, pod.qos, old.qos),
-        ("spec.priority", pod.priority_class, old.priority_class),
-    ]
-    if not skip_validating_priority:
-        fixed.append((_SUB_PRIORITY_FIELD, pod.sub_priority or "", old.sub_priority or ""))
-    for field, value, before in fixed:
-        if value != before:
-            yield _invalid(field, value, "field is immutable")
-
-
 def _contradictions(pod: Claims, *, strict: bool) -> Iterator[FieldError]:
     qos, requests = pod.qos, pod.requests
     if (requests.batch_cpu_milli or requests.batch_mem_bytes) and qos != "BE":
@@ -147,30 +143,83 @@ def _contradictions(pod: Claims, *, strict: bool) -> Iterator[FieldError]:
         detail = f"{LABEL_QOS}={qos} and priorityClass={pod.priority_class} cannot be used in combination"
         yield FieldError(type="FieldValueForbidden", field="Pod", detail=detail)
     if qos in _BOUND:
-        yield from _bound_cpus(requests.cpu_milli or 0, pod.limits.cpu_milli or 0, strict=strict)
-        yield from _never_bound(pod) if strict else ()
+        yield from _bound_cpus(pod, strict=strict)
 
 
-def _bound_cpus(request_milli: int, limit_milli: int, *, strict: bool) -> Iterator[FieldError]:
+def _bound_cpus(pod: Claims, *, strict: bool) -> Iterator[FieldError]:
     """Check the CPUs of LSE and LSR pods. The reference writes LSR for both."""
+    request_milli, limit_milli = pod.requests.cpu_milli or 0, pod.limits.cpu_milli or 0
     if not request_milli:
         detail = "LSR Pod must declare the requested CPUs"
         yield FieldError(type="FieldValueRequired", field=_REQUESTS_FIELD, detail=detail)
     elif request_milli % 1000:
         yield _invalid(_REQUESTS_FIELD, f"{request_milli}m", "the requested CPUs of LSR Pod must be integer")
-    if strict and limit_milli != request_milli:
+    if not strict:
+        return
+    if limit_milli != request_milli:
         yield _invalid(_LIMITS_FIELD, f"{limit_milli}m", f"the CPU limit must equal the request of {request_milli}m")
-
-
-def _never_bound(pod: Claims) -> Iterator[FieldError]:
-    """Refuse what no node can bind: the scheduler binds nothing by ConstrainedBurst, and an odd CPU is half a core."""
+    # No node can bind these: the scheduler binds nothing by ConstrainedBurst, and an odd CPU is half a core.
     required, policy = pod.cpu_wish.required, pod.cpu_wish.required or pod.cpu_wish.preferred
     if policy == "ConstrainedBurst":
         yield _invalid(_WISH_FIELD, policy, "no CPUs are ever bound by this policy; accepted: FullPCPUs, SpreadByPCPUs")
-    if required == "FullPCPUs" and (pod.requests.cpu_milli or 0) % 2000:
+    if required == "FullPCPUs" and request_milli % 2000:
         detail = "requiredCPUBindPolicy FullPCPUs binds whole cores of two CPUs each"
         yield _invalid(_REQUESTS_FIELD, f"{pod.requests.cpu_milli}m", detail)
 
 
 def _invalid(field: str, value: str, detail: str) -> FieldError:
     return FieldError(type="FieldValueInvalid", field=field, value=value, detail=detail)
+
+
+PREFIX = "quota.slacktide.io/"
+"""Prefix of Namespace annotations such as ``quota.slacktide.io/batch-cpu: "8000"``, in the resource's unit."""
+_NAMES = {field: field.replace("_cpu_milli", "-cpu").replace("_mem_bytes", "-memory") for field in SOLD}
+ANNOTATIONS = {f"{PREFIX}{name}": field for field, name in _NAMES.items()}
+
+
+class Exceeded(msgspec.Struct, frozen=True, kw_only=True):
+    """The resource whose bound the pod exceeds."""
+
+    resource: str
+    """A field of ``Resources``."""
+    asked: int
+    used: int
+    bound: int
+
+
+def bounds_of(annotations: Mapping[str, str]) -> dict[str, int]:
+    """Parse bounds by field of ``Resources``. Raise BadMessageError if an annotation is not an amount."""
+    found = {}
+    for name, field in ANNOTATIONS.items():
+        if name not in annotations:
+            continue
+        try:
+            found[field] = whole(annotations[name])
+        except QuantityError as exc:
+            raise BadMessageError(f"amount in the Namespace's annotation {name}", str(exc)) from None
+    return found
+
+
+def bounded(bounds: Mapping[str, int], asked: Resources) -> bool:
+    """Return whether the pod requests a bounded resource."""
+    return any(getattr(asked, field) for field in bounds)
+
+
+def exceeded(bounds: Mapping[str, int], there: Iterable[Resources], asked: Resources) -> Exceeded | None:
+    """Return the first resource whose bound the pod exceeds, if any; ``there``: requests of the other pods."""
+    others = list(there)
+    for field, bound in bounds.items():
+        wanted = getattr(asked, field) or 0
+        used = sum(getattr(one, field) or 0 for one in others)
+        if wanted and used + wanted > bound:
+            return Exceeded(resource=field, asked=wanted, used=used, bound=bound)
+    return None
+
+
+def refusal_text(namespace: str, found: Exceeded) -> str:
+    """Format the error message in Kubernetes' wording."""
+    name = _NAMES[found.resource]
+    return (
+        f"exceeded quota of namespace {namespace}: requested kubernetes.io/{name}={found.asked}, used {found.used}, "
+        f"limited to {found.bound} by its annotation {PREFIX}{name}"
+    )

@@ -66,7 +66,9 @@ def patched(pod: JsonObject, patch: object) -> dict[str, Any]:
 
 def _merged(original: JsonObject, patch: JsonObject, path: str) -> dict[str, Any]:
     if DIRECTIVE in patch:
-        return _directed(patch, path)
+        if patch[DIRECTIVE] not in ("delete", "replace"):
+            raise PatchError(f"{path or 'pod'}: {DIRECTIVE}: {patch[DIRECTIVE]!r} is neither delete nor replace")
+        return dict(_plain(patch)) if patch[DIRECTIVE] == "replace" else {}
     merged = _retained(original, patch, path)
     for name, value in patch.items():
         if not name.startswith(_DIRECTIVES):
@@ -83,16 +85,6 @@ def _merged(original: JsonObject, patch: JsonObject, path: str) -> dict[str, Any
 
 def _within(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
-
-
-def _directed(patch: JsonObject, path: str) -> dict[str, Any]:
-    match patch[DIRECTIVE]:
-        case "replace":
-            return dict(_plain(patch))
-        case "delete":
-            return {}
-        case unknown:
-            raise PatchError(f"{path or 'pod'}: {DIRECTIVE}: {unknown!r} is neither delete nor replace")
 
 
 def _retained(original: JsonObject, patch: JsonObject, path: str) -> dict[str, Any]:
@@ -142,7 +134,11 @@ def _merged_list(original: Sequence[Any], patch: Sequence[Any], path: str) -> li
         return list(_plain(patch))
     added = [item for item in patch if not _directs(item)]
     directives = [item for item in patch if _directs(item)]
-    if _replaces(directives, path):
+    kinds = [item[DIRECTIVE] for item in directives]  # else they delete items
+    for kind in kinds:
+        if kind not in ("delete", "replace"):
+            raise PatchError(f"{path}: {DIRECTIVE}: {kind!r} is neither delete nor replace")
+    if "replace" in kinds:
         return list(_plain(added))
     gone = [_key_of(item, key, path) for item in directives]
     kept = [item for item in original if _key_of(item, key, path) not in gone]
@@ -156,15 +152,6 @@ def _merged_list(original: Sequence[Any], patch: Sequence[Any], path: str) -> li
             at = keys.index(name)
             items[at] = _merged(items[at], item, path)
     return _ordered(items, added, kept, path)
-
-
-def _replaces(directives: Sequence[JsonObject], path: str) -> bool:
-    """Return whether the directives replace the list. Otherwise they delete items."""
-    kinds = [item[DIRECTIVE] for item in directives]
-    for kind in kinds:
-        if kind not in ("delete", "replace"):
-            raise PatchError(f"{path}: {DIRECTIVE}: {kind!r} is neither delete nor replace")
-    return "replace" in kinds
 
 
 def _key_of(item: object, key: str, path: str) -> object:

@@ -8,15 +8,20 @@ an unreadable namespace matches nothing, and ``probability: 30%`` means 30 of 10
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.qos import LABEL_QOS, LABEL_SUB_PRIORITY
-from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, object_of, pod_of
+from slacktide.streams.decisions.admission.admitted_pod import (
+    AdmittedPod,
+    object_of,
+    pod_of,
+    recorded,
+    translated,
+)
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector, is_empty
-from slacktide.streams.decisions.admission.pod_resource_translation import Recorded, recorded, translated
 from slacktide.streams.decisions.admission.strategic_merge_patch import PatchError, patched
 from slacktide.streams.decisions.because import Because
 
@@ -96,9 +101,13 @@ def mutated(pod: AdmittedPod, operation: str, profiles: Iterable[Profile], clust
     because: list[Because] = []
     try:
         changed = _profiled(pod, sorted(profiles, key=lambda profile: profile.name), cluster, because)
-        spec = _recorded(changed)
     except _RefusedError as exc:
         return Mutation(pod=None, refused=str(exc), because=(*because, exc.because))
+    try:
+        spec = recorded(changed)
+    except BadMessageError as exc:
+        because.append(Because(of="extended_resource_spec", bound="invalid_annotation", terms={}))
+        return Mutation(pod=None, refused=str(exc), because=tuple(because))
     return Mutation(pod=spec.pod, because=(*because, spec.because))
 
 
@@ -116,7 +125,14 @@ def _profiled(pod: AdmittedPod, profiles: Iterable[Profile], cluster: Cluster, b
         if drawn:
             changed = _applied(changed, profile, cluster.priority_classes)
         because.append(Because(of=of, bound="applied" if drawn else "probability", terms=dict(terms)))
-    return _translated(changed, matched, cluster, because)
+    skips = any(profile.skip_update_resources for profile in matched)
+    if skips or not matched:
+        bound = "skip_update_resources" if skips else "no_profile"
+        because.append(Because(of="resources", bound=bound, terms={}))
+        return changed
+    done = translated(changed, free_class_enable=cluster.free_class_enable)
+    because.extend(done.because)
+    return done.pod
 
 
 def _unmatched(profile: Profile, labels: Mapping[str, str], namespace_labels: Mapping[str, str] | None) -> str:
@@ -147,14 +163,28 @@ def _refused(profile: Profile, bound: str, why: str) -> _RefusedError:
 
 
 def _applied(pod: AdmittedPod, profile: Profile, classes: Mapping[str, PriorityClass]) -> AdmittedPod:
+    labels = _copied({**pod.labels, **profile.labels}, profile.label_keys_mapping)
+    for key, suffix in profile.label_suffixes.items():
+        if key in labels:
+            labels[key] += suffix
+    # QoS class and priority last.
+    if profile.qos_class:
+        labels[LABEL_QOS] = profile.qos_class
+    if profile.koordinator_priority is not None:
+        labels[LABEL_SUB_PRIORITY] = str(profile.koordinator_priority)
     changed = replace(
         pod,
-        labels=_labels(pod.labels, profile),
+        labels=labels,
         annotations=_copied({**pod.annotations, **profile.annotations}, profile.annotation_keys_mapping),
         scheduler_name=profile.scheduler_name or pod.scheduler_name,
     )
-    if profile.priority_class_name:
-        changed = _classed(changed, profile, classes)
+    if name := profile.priority_class_name:
+        found = classes.get(name)
+        if found is None:
+            raise _refused(profile, "unknown_priority_class", f"there is no PriorityClass {name}")
+        changed = replace(
+            changed, priority_class_name=name, priority=found.value, preemption_policy=found.preemption_policy
+        )
     if profile.patch is None:
         return changed
     try:
@@ -163,54 +193,8 @@ def _applied(pod: AdmittedPod, profile: Profile, classes: Mapping[str, PriorityC
         raise _refused(profile, "invalid_patch", str(exc)) from None
 
 
-def _labels(labels: Mapping[str, str], profile: Profile) -> dict[str, str]:
-    """Set, copy, then suffix labels. Set QoS class and priority last."""
-    changed = _copied({**labels, **profile.labels}, profile.label_keys_mapping)
-    for key, suffix in profile.label_suffixes.items():
-        if key in changed:
-            changed[key] += suffix
-    if profile.qos_class:
-        changed[LABEL_QOS] = profile.qos_class
-    if profile.koordinator_priority is not None:
-        changed[LABEL_SUB_PRIORITY] = str(profile.koordinator_priority)
-    return changed
-
-
 def _copied(texts: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
     """Copy values to other keys, in order of source key. A missing source copies an empty value."""
     for source, target in sorted(mapping.items()):
         texts[target] = texts.get(source, "")
     return texts
-
-
-def _classed(pod: AdmittedPod, profile: Profile, classes: Mapping[str, PriorityClass]) -> AdmittedPod:
-    found = classes.get(profile.priority_class_name)
-    if found is None:
-        why = f"there is no PriorityClass {profile.priority_class_name}"
-        raise _refused(profile, "unknown_priority_class", why)
-    return replace(
-        pod,
-        priority_class_name=profile.priority_class_name,
-        priority=found.value,
-        preemption_policy=found.preemption_policy,
-    )
-
-
-def _translated(pod: AdmittedPod, matched: Sequence[Profile], cluster: Cluster, because: list[Because]) -> AdmittedPod:
-    if not matched:
-        because.append(Because(of="resources", bound="no_profile", terms={}))
-        return pod
-    if any(profile.skip_update_resources for profile in matched):
-        because.append(Because(of="resources", bound="skip_update_resources", terms={}))
-        return pod
-    done = translated(pod, free_class_enable=cluster.free_class_enable)
-    because.extend(done.because)
-    return done.pod
-
-
-def _recorded(pod: AdmittedPod) -> Recorded:
-    try:
-        return recorded(pod)
-    except BadMessageError as exc:
-        because = Because(of="extended_resource_spec", bound="invalid_annotation", terms={})
-        raise _RefusedError(because, str(exc)) from None

@@ -1,22 +1,88 @@
-"""Computes the next CFS quotas of a pod and its containers. Throttled ones may exceed their limit for a while.
+"""Computes the next CFS quotas of a pod and its containers, if its node has CPU to lend to throttled ones.
 
-A token bucket limits how long. A token is a percent of the limit for a second. Usage above the limit spends tokens;
-usage below 60% saves them. While tokens are left, the quota may be raised. Reading: koordinator a7a1b76b,
-pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, burstLimiter, cfsBurstAllowedByLimiter, applyCFSQuotaBurst,
-genOperationByContainer, changeOperationByNode.
+A throttled container may exceed its limit. A token bucket limits how long. A token is a percent of the limit for a
+second. Usage above the limit spends tokens; usage below 60% saves them. While tokens are left, the quota may be raised.
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, getNodeStateForBurst,
+burstLimiter, cfsBurstAllowedByLimiter, applyCFSQuotaBurst, genOperationByContainer, changeOperationByNode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import fsum
 from typing import Literal
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import CpuBurst
+from slacktide.schemas.qos import raw_qos
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.burst.cpu_burst_node_state import NodeState
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US
+
+NodeState = Literal["idle", "cooling", "overload", "unknown"]
+COOLING = 0.9
+"""Share of the threshold from which quotas are no longer raised, but not yet cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharePoolPod:
+    """A pod's input to the share pool."""
+
+    qos_label: str | None
+    """The label's text; an unknown class counts as none."""
+    request_milli: int
+    used_cores: float | None
+    """None: no metric."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharePool:
+    """The node's state by its share pool: the CPUs that no pod has exclusively."""
+
+    state: NodeState
+    bound: str
+    """``formula``, ``no_metric``, or ``no_share_pool`` (no CPU is left, which counts as fully used)."""
+    terms: Terms
+
+
+def share_pool(
+    *, node_cpus: int, node_used_cores: float | None, pods: Iterable[SharePoolPod], threshold_pct: int
+) -> SharePool:
+    """Compare the usage of the share pool with ``threshold_pct``, from which the node is overloaded.
+
+    Pool = CPUs - requests of LSE and LSR pods. Used = usage of the node - usage of LSE, LSR and BE pods. The pool's
+    usage includes the system's. Without a metric of the node, the state is unknown.
+    """
+    if node_used_cores is None:
+        return SharePool(state="unknown", bound="no_metric", terms={})
+    owned_milli, apart = 0, []
+    for pod in pods:
+        qos = raw_qos(pod.qos_label)
+        owned_milli += pod.request_milli if qos in {"LSE", "LSR"} else 0
+        if qos in {"LSE", "LSR", "BE"} and pod.used_cores is not None:
+            apart.append(pod.used_cores)
+    pool_cores = node_cpus - owned_milli / 1000
+    pool_used_cores = node_used_cores - fsum(apart)
+    used_ratio = pool_used_cores / pool_cores if pool_cores > 0 else 1.0
+    threshold_ratio = threshold_pct / 100
+    cooling_ratio = threshold_ratio * COOLING
+    terms: Terms = {
+        "node_cores": node_cpus,
+        "owned_milli": owned_milli,
+        "pool_cores": pool_cores,
+        "node_used_cores": node_used_cores,
+        "pool_used_cores": pool_used_cores,
+        "cooling_ratio": cooling_ratio,
+        "threshold_ratio": threshold_ratio,
+        "used_ratio": used_ratio,
+    }
+    state: NodeState = "cooling" if used_ratio >= cooling_ratio else "idle"
+    return SharePool(
+        state="overload" if used_ratio >= threshold_ratio else state,
+        bound="formula" if pool_cores > 0 else "no_share_pool",
+        terms=terms,
+    )
+
 
 SPEND_FROM_PCT = 100
 SAVE_BELOW_PCT = 60
@@ -68,7 +134,8 @@ def limit(config: CpuBurst, before: Limiter | None, *, start: int, used_pct: int
     if before is None or before.capacity_tokens != capacity:
         before = Limiter(capacity_tokens=capacity, tokens=start)
         elapsed_s = 0
-    change = _saved_in_a_second(used_pct) * elapsed_s
+    saves = 100 - used_pct if used_pct >= SPEND_FROM_PCT or used_pct < SAVE_BELOW_PCT else 0
+    change = saves * elapsed_s
     tokens = max(-capacity, min(capacity, before.tokens + change))
     terms: Terms = {
         "used_pct": used_pct,
@@ -81,13 +148,7 @@ def limit(config: CpuBurst, before: Limiter | None, *, start: int, used_pct: int
     return Limited(allowed=tokens > 0, limiter=Limiter(capacity_tokens=capacity, tokens=tokens), terms=terms)
 
 
-def _saved_in_a_second(used_pct: int) -> int:
-    """Return the tokens saved per second; negative if spent."""
-    return 100 - used_pct if used_pct >= SPEND_FROM_PCT or used_pct < SAVE_BELOW_PCT else 0
-
-
-RAISE_FACTOR = 1.2
-CUT_FACTOR = 0.8
+FACTORS = {"scale_up": 1.2, "scale_down": 0.8}
 Operation = Literal["scale_up", "scale_down", "remain", "reset"]
 
 
@@ -108,7 +169,7 @@ class BurstContainer:
     limiter: Limiter | None = None
     """The limiter after the last decision; None: no decision yet."""
     start_tokens: int = 0
-    """The tokens of a new limiter, see ``start_tokens`` in cpu_burst_limiter."""
+    """The tokens of a new limiter, see ``start_tokens``."""
     elapsed_s: int = 0
     """Whole seconds since the limiter's last decision."""
 
@@ -174,7 +235,10 @@ def _container(container: BurstContainer, config: CpuBurst, node_state: NodeStat
     if not container.limit_milli:
         return _stays(container, "no_limit")
     base_us = container.limit_milli * PERIOD_US // 1000
-    ceiling_us = _ceiling_us(base_us, config.cfs_quota_burst_pct)
+    ceiling_pct = config.cfs_quota_burst_pct
+    ceiling_us = (
+        base_us if ceiling_pct is None or ceiling_pct <= 100 else int(float(base_us) * float(ceiling_pct) / 100)
+    )
     limited = limit(
         config,
         container.limiter,
@@ -182,9 +246,10 @@ def _container(container: BurstContainer, config: CpuBurst, node_state: NodeStat
         used_pct=used_pct(container.used_cores, container.limit_milli),
         elapsed_s=container.elapsed_s,
     )
-    wanted = _operation(config, allowed=limited.allowed, throttled_ratio=container.throttled_ratio)
-    operation = _on_node(wanted, node_state)
-    scaled_us = _scaled(operation, container.quota_us, base_us)
+    operation = _operation(config, node_state, allowed=limited.allowed, throttled=(container.throttled_ratio or 0) > 0)
+    scaled_us = base_us if operation == "reset" else container.quota_us
+    if operation in FACTORS:
+        scaled_us = int(container.quota_us * FACTORS[operation])
     quota_us = max(base_us, min(scaled_us, ceiling_us))
     terms: Terms = {
         "limit_milli": container.limit_milli,
@@ -201,34 +266,13 @@ def _container(container: BurstContainer, config: CpuBurst, node_state: NodeStat
     )
 
 
-def _ceiling_us(base_us: int, ceiling_pct: int | None) -> int:
-    if ceiling_pct is None or ceiling_pct <= 100:
-        return base_us
-    return int(float(base_us) * float(ceiling_pct) / 100)
-
-
-def _operation(config: CpuBurst, *, allowed: bool, throttled_ratio: float | None) -> Operation:
-    """Return the operation that the container requires, regardless of the node."""
+def _operation(config: CpuBurst, node_state: NodeState, *, allowed: bool, throttled: bool) -> Operation:
+    """Return the operation that the container requires and its node permits."""
     if not lends(config):
         return "reset"
-    if not allowed:
+    if not allowed or node_state == "overload":
         return "scale_down"
-    return "scale_up" if throttled_ratio is not None and throttled_ratio > 0 else "remain"
-
-
-def _on_node(operation: Operation, node_state: NodeState) -> Operation:
-    """Return the operation that the node's state permits."""
-    if node_state == "overload" and operation in {"scale_up", "remain"}:
-        return "scale_down"
-    return "remain" if operation == "scale_up" and node_state in {"cooling", "unknown"} else operation
-
-
-def _scaled(operation: Operation, current_us: int, base_us: int) -> int:
-    if operation == "reset":
-        return base_us
-    if operation == "remain":
-        return current_us
-    return int(current_us * (RAISE_FACTOR if operation == "scale_up" else CUT_FACTOR))
+    return "scale_up" if throttled and node_state == "idle" else "remain"
 
 
 def _stays(container: BurstContainer, why: str) -> ContainerQuota:

@@ -1,13 +1,91 @@
-"""Allocates the CPUs of one pod on one node."""
+"""Records which pods hold which CPUs of a node, and allocates the CPUs of one more pod."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slacktide.streams.decisions.cores.ledger import Allocated, available
-from slacktide.streams.decisions.cores.take import FULL, NOT_ENOUGH, SPREAD, TakeError, Taking, Wish
-from slacktide.streams.decisions.cores.topology import NO_CPUS, Cpus, Topology
+from slacktide.streams.decisions.cores.take import (
+    FULL,
+    NO_CPUS,
+    NOT_ENOUGH,
+    SPREAD,
+    Allocated,
+    Cpus,
+    TakeError,
+    Taking,
+    Topology,
+    Wish,
+    read_cpus,
+)
+
+ENDED = frozenset({"Succeeded", "Failed"})
+
+
+class Ledger:
+    """The CPUs that pods of one node hold."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Cpus] = {}
+        self.taken: dict[int, Allocated] = {}
+        self._bound: set[str] = set()
+
+    def put(self, uid: str, cpus: Cpus, exclusive: str) -> None:
+        """Give a pod these CPUs in place of those that it held."""
+        self.drop(uid)
+        self.held[uid] = cpus
+        for cpu in cpus:
+            before = self.taken.get(cpu)
+            self.taken[cpu] = Allocated(1 if before is None else before.references + 1, exclusive)
+
+    def drop(self, uid: str) -> None:
+        """Take a pod's CPUs back. The policy of a CPU stays, even if its pod is the one that left."""
+        self.taken = without(self.taken, self.held.pop(uid, NO_CPUS))
+
+    def pod_seen(self, uid: str, *, bound: bool, phase: str, cpuset: str | None, exclusive: str) -> None:
+        """Follow a pod's state; its own annotation names its CPUs."""
+        if not bound:
+            if uid in self._bound:
+                self.drop(uid)
+            self._bound.discard(uid)
+            return
+        self._bound.add(uid)
+        if phase in ENDED:
+            self.drop(uid)
+        elif cpus := read_cpus(cpuset or ""):
+            self.put(uid, cpus, exclusive)
+
+    def pod_gone(self, uid: str) -> None:
+        """Follow a pod's deletion."""
+        if uid in self._bound:
+            self.drop(uid)
+        self._bound.discard(uid)
+
+
+def without(taken: Mapping[int, Allocated], cpus: Iterable[int]) -> dict[int, Allocated]:
+    """Return what is taken with one reference less on each of these CPUs."""
+    left = dict(taken)
+    for cpu in cpus:
+        if cpu in left:
+            references, exclusive = left.pop(cpu)
+            if references > 1:
+                left[cpu] = Allocated(references - 1, exclusive)
+    return left
+
+
+def available(
+    topology: Topology,
+    taken: Mapping[int, Allocated],
+    reserved: Cpus,
+    returned: Iterable[Cpus] = (),
+    *,
+    max_ref: int = 1,
+) -> tuple[Cpus, Mapping[int, Allocated]]:
+    """Return the CPUs that a pod may get, and what is taken once ``returned`` is given back."""
+    for cpus in returned:
+        taken = without(taken, cpus)
+    full = {cpu for cpu, one in taken.items() if one.references >= max_ref}
+    return topology.cpus - full - reserved, taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +116,9 @@ class Free:
 
 
 def allocate(free: Free, wish: Wish, wanted: int, zones: Sequence[tuple[int, int]] | None = None) -> Cpus:
-    """Return the CPUs of a pod.
+    """Return the CPUs of a pod, ``wanted`` in number. Raises TakeError with the reason why it cannot have them.
 
-    Args:
-        free: what the node has.
-        wish: how the pod wants them.
-        wanted: number of CPUs.
-        zones: NUMA zones with the millicores that the pod gets there; None: not aligned.
-
-    Raises:
-        TakeError: the reason why it cannot have them.
+    ``zones``: NUMA zones with the millicores that the pod gets there; None: not aligned.
     """
     of = free.topology
     cpus, taken = free.cpus(wish)
@@ -70,13 +141,8 @@ def allocate(free: Free, wish: Wish, wanted: int, zones: Sequence[tuple[int, int
         raise TakeError(NOT_ENOUGH)
     if wanted > 0:
         result |= take(cpus - result, wanted)
-    _check(of, wish, result)
+    if wish.required:
+        cores = of.core_count(result)
+        if (wish.bind == FULL and cores * of.per_core != len(result)) or (wish.bind == SPREAD and cores != len(result)):
+            raise TakeError(f"insufficient CPUs to satisfy required cpu bind policy {wish.bind}")
     return result
-
-
-def _check(of: Topology, wish: Wish, result: Cpus) -> None:
-    if not wish.required:
-        return
-    cores = of.core_count(result)
-    if (wish.bind == FULL and cores * of.per_core != len(result)) or (wish.bind == SPREAD and cores != len(result)):
-        raise TakeError(f"insufficient CPUs to satisfy required cpu bind policy {wish.bind}")

@@ -1,4 +1,7 @@
-"""The CPUs of a node that pods without CPUs of their own share. Reading: states_noderesourcetopology.go."""
+"""The CPUs that pods without CPUs of their own share, and those that a pod's containers may use.
+
+Reading: states_noderesourcetopology.go, runtimehooks/hooks/cpuset.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from slacktide.schemas.qos import raw_qos
-from slacktide.streams.decisions.cores.topology import NO_CPUS, Cpus, Topology, readable, written
+from slacktide.streams.decisions.cores.take import NO_CPUS, Cpus, Topology, read_cpus, readable, written
 
 STATIC = "static"
 
@@ -73,19 +76,18 @@ def pools(
 ) -> Pools:
     """Return the pools of a node.
 
-    Args:
-        topology: its CPUs.
-        pods: of the kubelet's list, in any phase.
-        kubelet: None: its configuration is not read.
-        pinned: CPU lists of the containers that the kubelet has pinned, by uid.
-        kept: off the pools.
+    ``pods``: of the kubelet's list, in any phase. ``kubelet`` None: its configuration is not read. ``pinned``: CPU
+    lists of the containers that the kubelet has pinned, by uid. ``kept``: off the pools.
     """
     ls = set(topology.cpus)
     theirs: dict[str, Cpus] = {}
     reserved = NO_CPUS
     if kubelet is not None and kubelet.policy == STATIC:
         reserved = readable(kubelet.reserved_system_cpus) or packed(topology, -(-kubelet.reserved_milli // 1_000))
-        theirs = _pinned(pods, pinned)
+        ours = {pod.uid for pod in pods if raw_qos(pod.qos_label) in {"LS", "BE"} or readable(pod.cpuset)}
+        for uid in sorted(pinned.keys() - ours):
+            if cpus := NO_CPUS.union(*map(readable, pinned[uid])):
+                theirs[uid] = cpus
         ls.difference_update(*theirs.values())
     be = set(ls)
     for pod in pods:
@@ -103,12 +105,6 @@ def pools(
         pinned=theirs,
         node_reserved=node_reserved,
     )
-
-
-def _pinned(pods: Sequence[CoresPod], pinned: Mapping[str, Sequence[str]]) -> dict[str, Cpus]:
-    ours = {pod.uid for pod in pods if raw_qos(pod.qos_label) in {"LS", "BE"} or readable(pod.cpuset)}
-    found = {uid: NO_CPUS.union(*map(readable, lists)) for uid, lists in sorted(pinned.items()) if uid not in ours}
-    return {uid: cpus for uid, cpus in found.items() if cpus}
 
 
 def _by_zone(topology: Topology, cpus: set[int], off: Cpus) -> list[Pool]:
@@ -131,20 +127,16 @@ def packed(topology: Topology, wanted: int) -> Cpus:
     )
     for place, is_whole in stages:
         sizes = Counter(map(place, topology.cpus))
-        for its in _in_order(topology, left, place):
+        groups: defaultdict[object, list[int]] = defaultdict(list)
+        for cpu in _row(topology, left):
+            groups[place(cpu)].append(cpu)
+        for its in groups.values():
             if is_whole(its, sizes[place(its[0])]) and wanted >= len(its):
                 result.update(its)
                 left.difference_update(its)
                 wanted -= len(its)
     result.update(_row(topology, left)[:wanted])
     return frozenset(result)
-
-
-def _in_order(topology: Topology, left: set[int], place: Callable[[int], object]) -> list[list[int]]:
-    found: dict[object, list[int]] = {}
-    for cpu in _row(topology, left):
-        found.setdefault(place(cpu), []).append(cpu)
-    return list(found.values())
 
 
 def _row(topology: Topology, left: set[int]) -> list[int]:
@@ -157,3 +149,66 @@ def _row(topology: Topology, left: set[int]) -> list[int]:
         return sockets[socket], socket, zones[zone], zone, cores[core], core, cpu
 
     return sorted(left, key=order)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpusetRule:
+    """The pools of a node, and its settings for CPU lists."""
+
+    ls: Sequence[Pool]
+    be: Sequence[Pool]
+    kubelet_policy: str = ""
+    system: str | None = None
+    """The CPU list of SYSTEM pods."""
+    be_cpu_manager: bool = False
+    topology_known: bool = True
+
+    @property
+    def in_force(self) -> bool:
+        """Return whether the rule exists."""
+        return self.topology_known and read_cpus(self.system or "") is not None
+
+    @property
+    def all_ls(self) -> str:
+        """Return the LS pools, also those without CPUs."""
+        return ",".join(pool.cpuset for pool in self.ls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpusetPod:
+    """What decides a pod's CPUs."""
+
+    qos_label: str | None
+    kube_qos: str
+    cpuset: str = ""
+    """Of its annotation resource-status,"""
+    zones: Sequence[tuple[int, int]] = ()
+    """and its NUMA zones, with the CPU or batch-cpu that it has there."""
+
+
+def cpuset_of(pod: CpusetPod, rule: CpusetRule) -> str | None:
+    """Return the CPU list of a pod's containers; "": clear the list of the runtime; None: leave it as it is."""
+    if pod.cpuset:
+        return pod.cpuset
+    if not rule.in_force:
+        return None
+    qos = raw_qos(pod.qos_label)
+    if any(cpu_milli for _, cpu_milli in pod.zones) and (qos != "BE" or rule.be_cpu_manager):
+        by_zone = {pool.zone: pool.cpuset for pool in (rule.be if qos == "BE" else rule.ls)}
+        return ",".join(by_zone[zone] for zone, _ in pod.zones if zone in by_zone)
+    if qos == "SYSTEM" and rule.system:
+        return rule.system
+    if qos != "LS" and pod.kube_qos == "BestEffort":
+        return ""
+    return rule.all_ls if qos == "LS" or rule.kubelet_policy != STATIC else None
+
+
+def handled_as(pod: CpusetPod) -> str:
+    """Return the class as which the agent handles a pod: with a CPU list of its own it counts as LSR."""
+    qos = raw_qos(pod.qos_label)
+    return "LSR" if pod.cpuset and not qos else qos
+
+
+def unlimited(pod: CpusetPod) -> bool:
+    """Return whether a pod's CFS quota is lifted, because it has CPUs of its own."""
+    return bool(pod.cpuset) and handled_as(pod) in {"LSE", "LSR"}

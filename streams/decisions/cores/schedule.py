@@ -1,15 +1,85 @@
-"""Which CPUs a pod gets on a node without NUMA alignment, and what is written to it. Reading: plugin.go, util.go."""
+"""Which CPUs a pod gets on a node, and what is written to it; how its request divides among NUMA zones.
+
+Reading: plugin.go, util.go, resource_manager.go.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.qos import effective_priority_class, raw_qos
 from slacktide.streams.decisions.cores.allocate import Free, allocate
-from slacktide.streams.decisions.cores.take import FULL, SPREAD, TakeError, Wish
-from slacktide.streams.decisions.cores.topology import Cpus
+from slacktide.streams.decisions.cores.take import FULL, NO_CPUS, SPREAD, Cpus, TakeError, Wish
+
+CPU, MEMORY = "cpu", "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """Of one zone, or of a pod."""
+
+    cpu_milli: int = 0
+    mem_bytes: int = 0
+
+
+def unheld(allocatable: Mapping[int, Amounts], held: Mapping[int, Amounts]) -> dict[int, Amounts]:
+    """Return what each zone has beside what pods hold there."""
+    return {
+        zone: Amounts(
+            cpu_milli=max(0, its.cpu_milli - held.get(zone, Amounts()).cpu_milli),
+            mem_bytes=max(0, its.mem_bytes - held.get(zone, Amounts()).mem_bytes),
+        )
+        for zone, its in allocatable.items()
+    }
+
+
+def divide(
+    request: Amounts, zones: Mapping[int, Amounts], affinity: Sequence[int], free: Free, wish: Wish | None
+) -> tuple[Mapping[int, Amounts], Sequence[str]]:
+    """Return what a pod gets of each zone, and why it does not fit.
+
+    ``zones``: what each zone has. ``affinity``: the pod's zones, ascending. ``wish`` None: the pod binds no CPUs.
+    """
+    cpu = {zone: its.cpu_milli for zone, its in zones.items()}
+    unit_milli = 1
+    if wish is not None:
+        unit_milli = 1_000 * (free.topology.per_core if wish.required and wish.bind == FULL else 1)
+        if wish.required:
+            kept, _ = free.cpus(wish)
+            cpu = {
+                zone: min(milli, 1_000 * len(kept & free.topology.of_zone.get(zone, NO_CPUS)))
+                for zone, milli in cpu.items()
+            }
+    cpus, cpu_rest = _walk(request.cpu_milli, cpu, affinity, unit_milli)
+    mems, mem_rest = _walk(request.mem_bytes, {zone: its.mem_bytes for zone, its in zones.items()}, affinity, 1)
+    reasons = [f"Insufficient NUMA {name}" for name, rest in ((CPU, cpu_rest), (MEMORY, mem_rest)) if rest > 0]
+    parts = {
+        zone: Amounts(cpu_milli=cpus.get(zone, 0), mem_bytes=mems.get(zone, 0))
+        for zone in sorted(affinity)
+        if cpus.get(zone, 0) or mems.get(zone, 0)
+    }
+    return parts, reasons
+
+
+def _walk(amount: int, free: Mapping[int, int], affinity: Sequence[int], unit: int) -> tuple[dict[int, int], int]:
+    """Take equal shares of the zones in their order; return the parts, and the rest."""
+    row = list(affinity)
+    for begin in range(1, len(row)):  # sort the zones as the reference does, which takes their places for their ids
+        at = begin
+        while at > 0 and free.get(at, 0) < free.get(at - 1, 0):
+            row[at], row[at - 1] = row[at - 1], row[at]
+            at -= 1
+    parts = {}
+    for at, zone in enumerate(row):
+        left = len(row) - at
+        share = amount // left if unit == 1 else -(-amount // 1_000) // (unit // 1_000) // left * unit
+        parts[zone] = min(free.get(zone, 0), share)
+        amount -= parts[zone]
+    return parts, amount
+
 
 DEFAULT = "Default"
 WHOLE_ONLY = "the requested CPUs must be integer"
@@ -78,15 +148,7 @@ class _Asked:
 
 
 def schedule(pod: Pod, request_milli: int, spec: Spec, free: Free, node: NodePolicy) -> Scheduled:
-    """Decide whether a pod binds CPUs, and which.
-
-    Args:
-        pod: its labels and priority.
-        request_milli: its CPU request.
-        spec: its annotation.
-        free: what the node has.
-        node: how the node binds pods.
-    """
+    """Decide whether a pod binds CPUs, and which. ``request_milli``: its CPU request; ``spec``: its annotation."""
     asked = _Asked()
     try:
         asked = _asked(pod, request_milli, spec, node.default)
@@ -103,7 +165,13 @@ def schedule(pod: Pod, request_milli: int, spec: Spec, free: Free, node: NodePol
             raise _StageError("reserve", str(exc)) from exc
     except _StageError as exc:
         return Scheduled(stage=exc.stage, reason=exc.reason, binds=exc.stage == "reserve", spec=spec)
-    return Scheduled(stage="ok", binds=True, cpus=cpus, spec=_recorded(spec, wish))
+    required, preferred = spec.required, spec.preferred
+    if wish.required and required in {"", DEFAULT}:
+        required = wish.bind
+    if preferred == DEFAULT or not (required or preferred):
+        preferred = wish.bind
+    recorded = Spec(required=required, preferred=preferred, exclusive=spec.exclusive)
+    return Scheduled(stage="ok", binds=True, cpus=cpus, spec=recorded)
 
 
 def _asked(pod: Pod, request_milli: int, spec: Spec, default: str) -> _Asked:
@@ -143,12 +211,3 @@ def _wish(asked: _Asked, node: NodePolicy) -> Wish:
     return Wish(
         bind=enforced or asked.policy, required=bool(enforced), exclusive=asked.exclusive, strategy=node.strategy
     )
-
-
-def _recorded(spec: Spec, wish: Wish) -> Spec:
-    required, preferred = spec.required, spec.preferred
-    if wish.required and required in {"", DEFAULT}:
-        required = wish.bind
-    if preferred == DEFAULT or not (required or preferred):
-        preferred = wish.bind
-    return Spec(required=required, preferred=preferred, exclusive=spec.exclusive)

@@ -1,13 +1,105 @@
-"""Takes CPUs by bind policy, exclusive policy and strategy. Reading: cpu_accumulator.go."""
+"""The CPUs of a node by core, socket and NUMA zone, and how they are taken: by bind policy, exclusive policy, strategy.
+
+CPU lists are read as the reference reads them. Reading: cpu_accumulator.go.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
-from slacktide.streams.decisions.cores.ledger import Allocated
-from slacktide.streams.decisions.cores.topology import NO_CPUS, Core, Cpus, Topology
+from slacktide.schemas.inventory import Processor
+from slacktide.streams.decisions.cpu_list import cpu_ranges
+
+CPU_LIST_MAX = 4096
+"""The end of a range above this makes a list unreadable."""
+ID_CHARS_MAX = 9
+Cpus: TypeAlias = frozenset[int]
+Core: TypeAlias = tuple[int, int]
+"""Socket and core: a core's id may occur in another socket, too."""
+NO_CPUS: Cpus = frozenset()
+
+
+def read_cpus(text: str) -> Cpus | None:
+    """Return the CPUs of a list such as ``0-3,6``; None: it is unreadable. A range that falls has none."""
+    ranges = set()
+    for part in text.split(",") if text else ():
+        first, dash, last = part.partition("-")
+        if not (_is_id(first) and (_is_id(last) or not dash)) or (dash and int(last) > CPU_LIST_MAX):
+            return None
+        ranges.add((int(first), int(last or first)))
+    found: set[int] = set()
+    for first_cpu, last_cpu in ranges:
+        found.update(range(first_cpu, last_cpu + 1))
+    return frozenset(found)
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= ID_CHARS_MAX
+
+
+def readable(text: str | None) -> Cpus:
+    """Return the CPUs of a list; none if it is absent or unreadable."""
+    return read_cpus(text or "") or NO_CPUS
+
+
+written = cpu_ranges
+
+
+class Topology:
+    """A node's CPUs. A CPU that the node lacks counts as core (0, 0) and zone 0."""
+
+    def __init__(self, processors: Sequence[Processor]) -> None:
+        self.cores: dict[int, Core] = {one.cpu: (one.socket, one.core) for one in processors}
+        self.sockets: dict[int, int] = {one.cpu: one.socket for one in processors}
+        self.zones: dict[int, int] = {one.cpu: one.numa_node for one in processors}
+        self.cpus: Cpus = frozenset(self.cores)
+        self.per_core = len(self.cpus) // max(1, len(set(self.cores.values())))
+        self.per_socket = len(self.cpus) // max(1, len(set(self.sockets.values())))
+        self.places = {(one.socket, one.numa_node) for one in processors}
+        self.per_node = len(self.cpus) // max(1, len(self.places))
+
+    def core(self, cpu: int) -> Core:
+        """Return a CPU's core."""
+        return self.cores.get(cpu, (0, 0))
+
+    def zone(self, cpu: int) -> int:
+        """Return a CPU's NUMA zone."""
+        return self.zones.get(cpu, 0)
+
+    def by_core(self, cpus: Iterable[int]) -> Mapping[Core, list[int]]:
+        """Return CPUs by core, each ascending."""
+        found: defaultdict[Core, list[int]] = defaultdict(list)
+        for cpu in sorted(cpus):
+            found[self.core(cpu)].append(cpu)
+        return found
+
+    def core_count(self, cpus: Iterable[int]) -> int:
+        """Return the number of cores of some CPUs."""
+        return len({self.core(cpu) for cpu in cpus})
+
+    def spread(self, cpus: Sequence[int]) -> list[int]:
+        """Order CPUs in rounds: the first one of each core, then the second one of each."""
+        if len(cpus) <= self.per_core:
+            return list(cpus)
+        seen: Counter[Core] = Counter()
+        rounds: list[tuple[int, int]] = []
+        for cpu in cpus:
+            rounds.append((seen[self.core(cpu)], cpu))
+            seen[self.core(cpu)] += 1
+        return [cpu for _, cpu in sorted(rounds, key=lambda one: one[0])]
+
+    @cached_property
+    def of_zone(self) -> Mapping[int, Cpus]:
+        """Return the CPUs of each zone."""
+        found: defaultdict[int, set[int]] = defaultdict(set)
+        for cpu, zone in self.zones.items():
+            found[zone].add(cpu)
+        return {zone: frozenset(cpus) for zone, cpus in found.items()}
+
 
 FULL, SPREAD = "FullPCPUs", "SpreadByPCPUs"
 CORE_LEVEL, ZONE_LEVEL = "PCPULevel", "NUMANodeLevel"
@@ -23,6 +115,13 @@ class Wish:
     required: bool = False
     exclusive: str = ""
     strategy: str = ""
+
+
+class Allocated(NamedTuple):
+    """How many pods hold a CPU, and the exclusive policy of the last pod that was added on it."""
+
+    references: int
+    exclusive: str
 
 
 class TakeError(Exception):
@@ -56,8 +155,9 @@ class Taking:
         if self._wanted > len(self._left):
             raise TakeError(NOT_ENOUGH)
         full = self._wish.bind == FULL or self._topology.per_core == 1
-        done = full and self._full()
-        done = done or (self._wish.bind != FULL and self._spread())
+        # Of one zone, else of one socket. Whole cores also of several sockets; else of each core one CPU first.
+        done = full and (self._full_of_zone() or self._full_of_sockets())
+        done = done or (self._wish.bind != FULL and (self._spread_in_zone() or self._spread_on_socket()))
         if not done:
             self._rest()
         if self._wanted > 0:
@@ -87,10 +187,6 @@ class Taking:
         blocked_zones = self._zones if zones and self._wish.exclusive == ZONE_LEVEL else ()
         of = self._topology
         return {cpu for cpu in self._left if of.core(cpu) not in blocked_cores and of.zone(cpu) not in blocked_zones}
-
-    def _full(self) -> bool:
-        """Take whole cores of one zone, then of one socket, then of several sockets."""
-        return self._full_of_zone() or self._full_of_sockets()
 
     def _full_of_zone(self) -> bool:
         of = self._topology
@@ -151,10 +247,6 @@ class Taking:
         for core in sorted(cores, key=lambda one: (references[one], one)):
             found[place(cores[core][0])] += cores[core]
         return found
-
-    def _spread(self) -> bool:
-        """Take CPUs of one zone, then of one socket; of each core one first."""
-        return self._spread_in_zone() or self._spread_on_socket()
 
     def _spread_in_zone(self) -> bool:
         of = self._topology

@@ -128,26 +128,18 @@ def figures(reading: Measured, facts: NodeFacts, pods: Sequence[Pod]) -> Figures
     node_milli, limits = reading.use.cpu_milli, reading.limits
     if node_milli is None or limits is None:
         return None
+    used_milli = sum(use.cpu_milli or 0 for use in reading.pod_use if use.best_effort_group)
     there = {use.uid for use in reading.pod_use}
-    return (
-        sum(use.cpu_milli or 0 for use in reading.pod_use if use.best_effort_group),
-        sum(_requested_milli(pod) for pod in pods if pod.uid in there or pod.phase == "Pending"),
-        _limit_milli(limits, facts),
-        node_milli,
+    request_milli = sum(
+        max(0, pod.requests.batch_cpu_milli or 0)
+        for pod in pods
+        if (pod.uid in there or pod.phase == "Pending") and raw_qos(pod.qos_label) == "BE" and pod.phase in LIVE_PHASES
     )
-
-
-def _requested_milli(pod: Pod) -> int:
-    counts = raw_qos(pod.qos_label) == "BE" and pod.phase in LIVE_PHASES
-    return max(0, pod.requests.batch_cpu_milli or 0) if counts else 0
-
-
-def _limit_milli(limits: Limits, facts: NodeFacts) -> int:
-    """Return the smaller of the quota and the CPU set. An unknown CPU set counts as all CPUs."""
-    cpus_milli = (facts.capacity.cpu_milli or 0) if limits.be_cpuset is None else len(limits.be_cpuset) * 1000
-    if limits.be_cfs_quota_us is None:
-        return cpus_milli
-    return min(cpus_milli, limits.be_cfs_quota_us * 1000 // limits.be_cfs_period_us)
+    # The smaller of the quota and the CPU set. An unknown CPU set counts as all CPUs.
+    limit_milli = (facts.capacity.cpu_milli or 0) if limits.be_cpuset is None else len(limits.be_cpuset) * 1000
+    if limits.be_cfs_quota_us is not None:
+        limit_milli = min(limit_milli, limits.be_cfs_quota_us * 1000 // limits.be_cfs_period_us)
+    return used_milli, request_milli, limit_milli, node_milli
 
 
 def _be_cpu(usage: float, request: float, limit: float) -> BeCpu:

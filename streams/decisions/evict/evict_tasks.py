@@ -1,9 +1,11 @@
-"""Computes what CPU and memory eviction release, by node usage and by requests, and selects victims for it.
+"""Computes what CPU and memory eviction release, and selects victims for it in the order of their priority.
 
-Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins: memoryevict/memory_evict.go and cpuevict/cpu_evict.go,
-the releases by used and by allocatable threshold percent, buildEvictTask; util/evict_utils.go, KillAndEvictPods. Unlike
-the reference, victims and native CPU count in true units, and used memory counts once, not 1000-fold. A pod that frees
-nothing of what is still missing is not evicted.
+Reading: koordinator a7a1b76b, apis/extension/priority_utils.go, GetPodPriorityValueWithDefault;
+pkg/koordlet/qosmanager/plugins: util/evict_utils.go, GetRequestTypeAndValueFromPod, KillAndEvictPods;
+memoryevict/memory_evict.go and cpuevict/cpu_evict.go, getSortedBEPodInfos, getBEPodEvictInfoAndSort,
+getPodEvictInfoAndSortByPriority, buildEvictTask, and the releases by used and by allocatable threshold percent. Unlike
+the reference, only Running and Pending pods are victims, also for best-effort features. Victims and native CPU count in
+true units, and used memory counts once, not 1000-fold. A pod that frees nothing that is still missing is not evicted.
 """
 
 from __future__ import annotations
@@ -13,22 +15,147 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slacktide.schemas.inventory import Resources
+from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
 from slacktide.schemas.message import Terms
-from slacktide.schemas.qos import BANDS
+from slacktide.schemas.qos import BANDS, CLASS_RANK, effective_priority_class, raw_qos
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.evict.evict_candidates import (
-    Amounts,
-    Candidates,
-    EvictPod,
-    Measure,
-    Order,
-    amount_of,
-    by_priority,
-    own_resource,
-    own_resources,
-    priority_with_default,
-)
+
+Amounts = dict[str, int]
+"""Millicores and bytes, by the names of the fields of ``Resources``."""
+Measure = Literal["cpu_milli", "mem_bytes"]
+"""What a decision is about; also the native resource of that name."""
+
+_DEFAULT_PRIORITY = {name: low + 500 for name, (low, _) in BANDS.items()}
+_OWN_PREFIX = {"koord-batch": "batch_", "koord-mid": "mid_"}
+_FREE_PREFIX = "free_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvictPod:
+    """A candidate for eviction. Candidates compare by identity, not by name."""
+
+    pod: Pod
+    used: int | None = None
+    """Millicores or bytes of the decision's measure, as last measured; None: no metric."""
+    already_evicted: bool = False
+    """Evicted in an earlier run, but still present."""
+    kept: bool = False
+    """A recent eviction failed."""
+    spared: bool = False
+    """Its requests count, but it is never evicted."""
+
+
+def priority_with_default(pod: Pod) -> int:
+    """Return the pod's priority. Without one, or for 0, return the middle of its class's band."""
+    return pod.priority or _DEFAULT_PRIORITY[effective_priority_class(pod)]
+
+
+def own_resource(pod: Pod, measure: Measure) -> str:
+    """Return the resource of the pod's class: native for prod, and for free pods that request no free resources."""
+    band = effective_priority_class(pod)
+    sold_to_free = _FREE_PREFIX + measure
+    if band == "koord-free" and getattr(pod.requests, sold_to_free) is not None:
+        return sold_to_free
+    return _OWN_PREFIX.get(band, "") + measure
+
+
+def own_resources(measure: Measure) -> tuple[str, ...]:
+    """Return all results of ``own_resource``, in a fixed order."""
+    return tuple(prefix + measure for prefix in ("", *_OWN_PREFIX.values(), _FREE_PREFIX))
+
+
+def amount_of(resources: Resources, name: str) -> int:
+    """Return an amount by its name; 0 if it is not declared."""
+    amount: int | None = getattr(resources, name)
+    return amount or 0
+
+
+Candidates = tuple[EvictPod, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Slacktide's own orders, each applied before the reference's."""
+
+    dying_first: bool = False
+    """Pods already evicted sort first, so that their resources count before any new eviction."""
+    free_first: bool = False
+    """koord-free pods are evicted first."""
+    classes_first: bool = False
+    """Evict free pods first, then batch, then mid, regardless of priority."""
+    sub_priority: bool = False
+    """The label koordinator.sh/priority orders best-effort pods of one numeric priority."""
+
+    def before_all(self, candidate: EvictPod) -> tuple[bool, bool, int]:
+        """Return the sort key; False sorts before True."""
+        dying = self.dying_first and candidate.already_evicted
+        rank = CLASS_RANK[effective_priority_class(candidate.pod)]
+        if not self.classes_first:
+            rank = min(rank, 1) if self.free_first else 0
+        return not dying, candidate.kept, rank
+
+    def best_effort_rank(self, candidate: EvictPod) -> tuple[bool, bool, int, int, int]:
+        """Return the sort key with the pod's own priority; a missing one is 0."""
+        sub = _sub_priority(candidate) if self.sub_priority else 0
+        return *self.before_all(candidate), candidate.pod.priority or 0, sub
+
+
+def best_effort_by_memory(pods: Iterable[EvictPod], *, feature: str, order: Order) -> Candidates:
+    """Sort by priority, then by memory descending. Pods of unknown usage are last, by name descending."""
+    # Two stable sorts: the first orders only those of unknown use.
+    by_name = sorted(_best_effort_pods(pods, feature), key=lambda one: "" if one.used else one.pod.name, reverse=True)
+    return tuple(sorted(by_name, key=lambda one: (*order.best_effort_rank(one), -(one.used or 0))))
+
+
+def best_effort_by_ratio(pods: Iterable[EvictPod], *, feature: str, order: Order) -> Candidates:
+    """Sort by priority, then by used share of requested batch CPU, descending. Ties keep the pods' order."""
+
+    def used_ratio(candidate: EvictPod) -> float:
+        requested = amount_of(candidate.pod.requests, "batch_cpu_milli")
+        return (candidate.used or 0) / requested if requested else 0.0
+
+    candidates = _best_effort_pods(pods, feature)
+    return tuple(sorted(candidates, key=lambda one: (*order.best_effort_rank(one), -used_ratio(one))))
+
+
+def by_priority(
+    pods: Iterable[EvictPod], *, feature: str, priority_max: int, amount: Callable[[EvictPod], int], order: Order
+) -> Candidates:
+    """Select evictable pods of any QoS with a metric and a priority of at most ``priority_max``.
+
+    Sort by ``order``, eviction priority, priority and sub-priority, ascending; then by freed ``amount``, descending.
+    """
+    eligible = (
+        one
+        for one in pods
+        if _may_go(one, feature)
+        and one.pod.eviction_enabled
+        and one.used is not None
+        and priority_with_default(one.pod) <= priority_max
+    )
+
+    def rank(one: EvictPod) -> tuple[tuple[bool, bool, int], int, int, int, int]:
+        priority = priority_with_default(one.pod)
+        return order.before_all(one), one.pod.eviction_priority, priority, _sub_priority(one), -amount(one)
+
+    return tuple(sorted(eligible, key=rank))
+
+
+def _best_effort_pods(pods: Iterable[EvictPod], feature: str) -> Iterable[EvictPod]:
+    """Select best-effort pods by label, not by Kubernetes QoS class."""
+    return (pod for pod in pods if raw_qos(pod.pod.qos_label) == "BE" and _may_go(pod, feature))
+
+
+def _may_go(pod: EvictPod, feature: str) -> bool:
+    allowed = pod.pod.eviction_features is None or feature in pod.pod.eviction_features
+    return allowed and not pod.spared and pod.pod.phase in LIVE_PHASES
+
+
+def _sub_priority(candidate: EvictPod) -> int:
+    """Return the sub-priority label, or the pod's priority without one."""
+    label = candidate.pod.sub_priority
+    return priority_with_default(candidate.pod) if label is None else label
+
 
 Status = Literal["invalid_config", "nothing_to_release", "release"]
 
@@ -45,7 +172,9 @@ class Release:
 
 def invalid(feature: str, **config: int | None) -> Release:
     """Return a release for incomplete or contradictory thresholds."""
-    because = Because(of=feature, bound="invalid_config", terms=given(**config))
+    because = Because(
+        of=feature, bound="invalid_config", terms={name: value for name, value in config.items() if value is not None}
+    )
     return Release(status="invalid_config", amounts={}, because=(because,))
 
 
@@ -55,17 +184,12 @@ def nothing(of: str, bound: str, terms: Terms) -> Release:
     return Release(status="nothing_to_release", amounts={}, because=(because,))
 
 
-def given(**terms: float | None) -> Terms:
-    """Return the terms that have a value."""
-    return {name: value for name, value in terms.items() if value is not None}
-
-
 Kind = Literal["used", "request"]
 """What a victim's amount measures. Both kinds are released side by side."""
 Tally = Counter[tuple[Kind, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EvictTask:
     """The release of one feature, its candidates, and what each of them frees."""
 
@@ -117,22 +241,12 @@ def evict(tasks: Sequence[EvictTask]) -> Evictions:
             handled.add(pod)
             if not pod.already_evicted:
                 victims.append(Victim(pod=pod, feature=task.feature))
-            released.update(_freed(pod, counting))
+            # If tasks differ on a resource, the largest amount counts, here and of the targets.
+            freed: Tally = Counter()
+            for one in counting:
+                freed |= _tally(one, one.frees(pod))
+            released.update(freed)
             missing = task.missing(released)
-    because = (*(one for task in tasks for one in task.release.because), _outcome(counting, released, len(victims)))
-    return Evictions(tasks=tuple(tasks), victims=tuple(victims), because=because)
-
-
-def _freed(pod: EvictPod, counting: Sequence[EvictTask]) -> Tally:
-    """Return what a victim frees. If tasks differ on a resource, the largest amount counts."""
-    freed: Tally = Counter()
-    for task in counting:
-        freed |= _tally(task, task.frees(pod))
-    return freed
-
-
-def _outcome(counting: Sequence[EvictTask], released: Tally, victims: int) -> Because:
-    """Compare released amounts with targets. If tasks differ on a resource, the largest target counts."""
     targets: Tally = Counter()
     for task in counting:
         targets |= _tally(task, task.release.amounts)
@@ -143,7 +257,9 @@ def _outcome(counting: Sequence[EvictTask], released: Tally, victims: int) -> Be
         terms[f"{kind}_{of}_released_{unit}"] = released[kind, resource]
     short = any(released[key] < target for key, target in targets.items())
     bound = ("too_few_candidates" if short else "released") if targets else "no_shortage"
-    return Because(of="evicted_pods", bound=bound, terms=terms | {"evicted_pods": victims})
+    outcome = Because(of="evicted_pods", bound=bound, terms=terms | {"evicted_pods": len(victims)})
+    because = (*(one for task in tasks for one in task.release.because), outcome)
+    return Evictions(tasks=tuple(tasks), victims=tuple(victims), because=because)
 
 
 def _tally(task: EvictTask, amounts: Amounts) -> Tally:
@@ -178,43 +294,35 @@ def by_allocatable(
         or priority_max > PRIORITY_MAX
     ):
         return invalid(feature, threshold_pct=threshold_pct, lower_pct=lower_pct, priority_max=priority_max)
-    requested = _requested(pods, measure, priority_max)
+    sums: Amounts = {}
+    for one in pods:
+        if priority_with_default(one.pod) <= priority_max:
+            resource = own_resource(one.pod, measure)
+            sums[resource] = sums.get(resource, 0) + amount_of(one.pod.requests, resource)
     amounts: Amounts = {}
     because = []
-    for resource, sum_requested in requested.items():
+    unit = measure.rpartition("_")[2]
+    for resource in own_resources(measure):
+        if resource not in sums:
+            continue
         terms: Terms = {"threshold_pct": threshold_pct, "lower_pct": lower_pct}
         sold = amount_of(allocatable, resource)
-        bound, amount = _over(measure, sum_requested, sold, threshold_pct / 100, lower_pct / 100)
-        unit = measure.rpartition("_")[2]
-        terms |= {f"allocatable_{unit}": sold, f"requested_{unit}": sum_requested}
-        if amount is not None:
-            amounts[resource] = amount
-            terms[f"release_{unit}"] = amount
+        requested, bound = sums[resource], "formula"
+        terms |= {f"allocatable_{unit}": sold, f"requested_{unit}": requested}
+        if not sold:
+            bound, amounts[resource] = "not_sold", requested
+        elif requested / sold <= threshold_pct / 100:
+            bound = "below_threshold"
+        else:  # each measure keeps the reference's order of floating-point arithmetic
+            lower = lower_pct / 100
+            over = (requested / sold - lower) * sold if measure == "mem_bytes" else requested - lower * sold
+            amounts[resource] = int(over)
+        if resource in amounts:
+            terms[f"release_{unit}"] = amounts[resource]
         because.append(Because(of=f"{feature}/{resource}", bound=bound, terms=terms))
     if not because:
         return nothing(feature, "no_pods", {"priority_max": priority_max})
     return Release(status="release" if amounts else "nothing_to_release", amounts=amounts, because=tuple(because))
-
-
-def _requested(pods: Iterable[EvictPod], measure: Measure, priority_max: int) -> Amounts:
-    """Sum the requests by resource in a fixed order. Omit resources that no pod counts for."""
-    sums: Amounts = {}
-    for evictable in pods:
-        pod = evictable.pod
-        if priority_with_default(pod) <= priority_max:
-            resource = own_resource(pod, measure)
-            sums[resource] = sums.get(resource, 0) + amount_of(pod.requests, resource)
-    return {resource: sums[resource] for resource in own_resources(measure) if resource in sums}
-
-
-def _over(measure: Measure, requested: int, sold: int, threshold: float, lower: float) -> tuple[str, int | None]:
-    """Return bound and amount. Each measure keeps the reference's order of floating-point arithmetic."""
-    if not sold:
-        return "not_sold", requested
-    share = requested / sold
-    if share <= threshold:
-        return "below_threshold", None
-    return "formula", int((share - lower) * sold if measure == "mem_bytes" else requested - lower * sold)
 
 
 LOWER_BELOW_THRESHOLD_PCT = 2
@@ -248,70 +356,3 @@ def by_usage(feature: str, measure: Measure, *, capacity: int, used: int | None,
     amount = capacity * (used_pct - lower_pct) // 100
     because = Because(of=of, bound="formula", terms=terms | {f"release_{unit}": amount})
     return Release(status="release", amounts={measure: amount}, because=(because,))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictNode:
-    """A node in the unit of the measure: millicores for CPU, bytes for memory."""
-
-    capacity: int
-    used: int | None
-    """None: no metric."""
-    allocatable: Resources
-    pods: Sequence[EvictPod]
-    """All pods of the node, in any phase."""
-
-
-def used_task(
-    *,
-    feature: str,
-    measure: Measure,
-    node: EvictNode,
-    at: UsageThreshold,
-    priority_max: int | None,
-    order: Order,
-    helps: Callable[[EvictPod], object] = lambda _: True,
-) -> EvictTask:
-    """Build a task that releases usage by pods that pass ``helps``. Without ``priority_max`` it is invalid."""
-    candidates: Candidates = ()
-    if priority_max is None:
-        release = invalid(feature, threshold_pct=at.threshold_pct, lower_pct=at.lower_pct)
-    else:
-        release = by_usage(feature, measure, capacity=node.capacity, used=node.used, at=at)
-        if release.amounts:
-            helping = filter(helps, node.pods)
-            candidates = by_priority(helping, feature=feature, priority_max=priority_max, amount=used, order=order)
-    return EvictTask(
-        feature=feature, kind="used", release=release, candidates=candidates, frees=lambda pod: {measure: used(pod)}
-    )
-
-
-def allocatable_task(
-    *, feature: str, measure: Measure, node: EvictNode, at: AllocatableThreshold, order: Order
-) -> EvictTask:
-    """Build a task that releases requests above allocatable, for each class's own resource."""
-    release = by_allocatable(feature, measure, allocatable=node.allocatable, pods=node.pods, at=at)
-
-    def frees(pod: EvictPod) -> Amounts:
-        resource = own_resource(pod.pod, measure)
-        return {resource: amount_of(pod.pod.requests, resource)} if release.amounts.get(resource) else {}
-
-    def freed(pod: EvictPod) -> int:
-        return sum(frees(pod).values())
-
-    candidates: Candidates = ()
-    if at.priority_max is not None:
-        helping = filter(freed, node.pods)
-        candidates = by_priority(helping, feature=feature, priority_max=at.priority_max, amount=freed, order=order)
-    return EvictTask(feature=feature, kind="request", release=release, candidates=candidates, frees=frees)
-
-
-def used(pod: EvictPod) -> int:
-    """Return the pod's usage; 0 if unknown."""
-    return pod.used or 0
-
-
-def no_capacity() -> Evictions:
-    """Return no victims, because a node without capacity is not known well enough."""
-    because = Because(of="evicted_pods", bound="no_capacity", terms={"evicted_pods": 0})
-    return Evictions(tasks=(), victims=(), because=(because,))

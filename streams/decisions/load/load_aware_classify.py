@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import ENDED_PHASES, Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.qos import effective_priority_class
 from slacktide.streams.decisions.because import Because
@@ -51,32 +51,19 @@ def watched_resources(*bands: Band) -> tuple[str, ...]:
     return tuple(sorted({"memory"}.union(*(percents for band in bands for percents in (band.low, band.high)))))
 
 
-def complete_band(band: Band, resources: Sequence[str], *, deviation: bool) -> Band:
-    """Return percentages for every watched resource. A missing high threshold is 0.
-
-    A resource without a low threshold is not limited, even if it has a high one: both thresholds are the whole
-    capacity. That is 100 percent, or 0 if percentages are deviations.
-    """
-    nothing = 0.0 if deviation else 100.0
-    return Band(
-        low={name: band.low.get(name, nothing) for name in resources},
-        high={name: band.high.get(name, 0.0) if name in band.low else nothing for name in resources},
-    )
-
-
 def average_used(resources: Sequence[str], loads: Sequence[tuple[Amounts, Amounts]]) -> Percents:
     """Compute the nodes' mean usage in percent of capacity, from (used, capacity); no capacity: 0 percent.
 
     The sum is exact, so the order of the nodes does not change the last digit.
     """
+
+    def percent(used: int, capacity: int) -> float:
+        return float(used) / float(capacity) * 100.0 if capacity else 0.0
+
     return {
-        name: fsum(_percent(used.get(name, 0), capacity.get(name, 0)) for used, capacity in loads) / max(len(loads), 1)
+        name: fsum(percent(used.get(name, 0), capacity.get(name, 0)) for used, capacity in loads) / max(len(loads), 1)
         for name in resources
     }
-
-
-def _percent(used: int, capacity: int) -> float:
-    return float(used) / float(capacity) * 100.0 if capacity else 0.0
 
 
 def node_limits(of: str, band: Band, capacity: Amounts, average: Percents | None) -> Limits:
@@ -88,23 +75,19 @@ def node_limits(of: str, band: Band, capacity: Amounts, average: Percents | None
     low, high, because = {}, {}, []
     for name in band.low:
         whole, unit = capacity.get(name, 0), with_unit(name)
-        bound, low_pct, high_pct, distances = _percents(band, name, average)
+        bound, low_pct, high_pct = "percent", band.low[name], band.high[name]
+        distances: Terms = {}
+        if average is not None and low_pct == 0:
+            bound, low_pct, high_pct = "unlimited", 100.0, 100.0
+        elif average is not None:
+            mean = average[name]
+            distances = {"average_pct": mean, "below_pct": low_pct, "above_pct": high_pct}
+            bound, low_pct, high_pct = "deviation", _clamp(mean - low_pct), _clamp(mean + high_pct)
         low[name], high[name] = _share(whole, low_pct), _share(whole, high_pct)
         terms: Terms = {f"capacity_{unit}": whole} | distances | {"low_pct": low_pct, "high_pct": high_pct}
         terms |= {f"low_{unit}": low[name], f"high_{unit}": high[name]}
         because.append(Because(of=f"{of}/{name}", bound=bound, terms=terms))
     return Limits(low=low, high=high, because=tuple(because))
-
-
-def _percents(band: Band, name: str, average: Percents | None) -> tuple[str, float, float, Terms]:
-    below, above = band.low[name], band.high[name]
-    if average is None:
-        return "percent", below, above, {}
-    if below == 0:
-        return "unlimited", 100.0, 100.0, {}
-    mean = average[name]
-    distances: Terms = {"average_pct": mean, "below_pct": below, "above_pct": above}
-    return "deviation", _clamp(mean - below), _clamp(mean + above), distances
 
 
 def _clamp(percent: float) -> float:
@@ -134,11 +117,6 @@ class PlacedPod:
     eviction_cost: int = 0
 
     @property
-    def is_live(self) -> bool:
-        """Return whether the pod still holds its requests."""
-        return self.pod.phase not in {"Succeeded", "Failed"}
-
-    @property
     def is_prod(self) -> bool:
         """Return whether the pod counts in the production view."""
         return effective_priority_class(self.pod) == "koord-prod"
@@ -163,7 +141,7 @@ class LoadedNode:
     @property
     def live_pods(self) -> list[PlacedPod]:
         """Return the pods that hold their requests."""
-        return [pod for pod in self.pods if pod.is_live]
+        return [pod for pod in self.pods if pod.pod.phase not in ENDED_PHASES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,32 +202,28 @@ class Survey:
 def survey(nodes: Iterable[LoadedNode], policy: SurveyPolicy) -> Survey:
     """Classify all nodes in both views. The order of nodes and pods does not matter."""
     ordered = sorted(nodes, key=lambda node: node.name)
-    left_out = [_left_out(node, policy) for node in ordered if not _is_usable(node, policy)]
-    measured = [node for node in ordered if _is_usable(node, policy)]
+    expiration_s, measured, left_out = policy.metric_expiration_s, list[LoadedNode](), []
+    for node in ordered:
+        age_s = node.metric_age_s
+        if age_s is not None and (expiration_s <= 0 or age_s < expiration_s):
+            measured.append(node)
+            continue
+        terms: Terms = {"expiration_s": expiration_s} | ({} if age_s is None else {"age_s": age_s})
+        bound = "no_metric" if age_s is None else "metric_expired"
+        left_out.append(Because(of=f"nodes/{node.name}/class", bound=bound, terms=terms))
     resources = watched_resources(policy.whole, policy.prod)
-    whole = _views("whole", measured, [_whole_usage(node, resources) for node in measured], policy.whole, policy)
-    prod = _views("prod", measured, [_prod_usage(node, resources) for node in measured], policy.prod, policy)
+    # Of the system and all measured pods, including ended and removed pods.
+    everything = [_sum([*node.used_besides, *(pod.used for pod in node.pods)], resources) for node in measured]
+    of_prod = [_sum([pod.used for pod in node.live_pods if pod.is_prod], resources) for node in measured]
+    whole = _views("whole", measured, everything, policy.whole, policy)
+    prod = _views("prod", measured, of_prod, policy.prod, policy)
     classes: dict[str, list[ViewedNode]] = {name: [] for name in CLASSES}
     for views in zip(measured, whole, prod, strict=True):
-        node = ViewedNode(node=views[0], whole=views[1], prod=views[2])
-        classes[_load_class(node)].append(node)
+        viewed = ViewedNode(node=views[0], whole=views[1], prod=views[2])
+        classes[_load_class(viewed)].append(viewed)
     limits = [one for pair in zip(whole, prod, strict=True) for view in pair for one in view.limits.because]
     standings = [_why(name, node) for name, members in classes.items() for node in members]
     return Survey(resources=resources, classes=classes, because=(*limits, *standings, *left_out))
-
-
-def _is_usable(node: LoadedNode, policy: SurveyPolicy) -> bool:
-    expiration_s = policy.metric_expiration_s
-    return node.metric_age_s is not None and (expiration_s <= 0 or node.metric_age_s < expiration_s)
-
-
-def _whole_usage(node: LoadedNode, resources: Sequence[str]) -> Amounts:
-    """Sum the usage of the system and all measured pods, including ended and removed pods."""
-    return _sum([*node.used_besides, *(pod.used for pod in node.pods)], resources)
-
-
-def _prod_usage(node: LoadedNode, resources: Sequence[str]) -> Amounts:
-    return _sum([pod.used for pod in node.live_pods if pod.is_prod], resources)
 
 
 def _sum(amounts: Iterable[Amounts | None], resources: Sequence[str]) -> Amounts:
@@ -261,7 +235,13 @@ def _views(
     kind: str, nodes: Sequence[LoadedNode], usages: Sequence[Amounts], band: Band, policy: SurveyPolicy
 ) -> list[View]:
     resources = watched_resources(policy.whole, policy.prod)
-    complete = complete_band(band, resources, deviation=policy.use_deviation)
+    # A missing high threshold is 0. A resource without a low threshold is not limited, even if it has a high one: both
+    # thresholds are the whole capacity. That is 100 percent, or 0 if percentages are deviations.
+    nothing = 0.0 if policy.use_deviation else 100.0
+    complete = Band(
+        low={name: band.low.get(name, nothing) for name in resources},
+        high={name: band.high.get(name, 0.0) if name in band.low else nothing for name in resources},
+    )
     loads = [(used, node.capacity) for used, node in zip(usages, nodes, strict=True)]
     average = average_used(resources, loads) if policy.use_deviation else None
     return [
@@ -288,10 +268,3 @@ def _why(load_class: str, node: ViewedNode) -> Because:
             terms[f"{kind}_high_{unit}"] = view.limits.high[resource]
             terms[f"{kind}_used_{unit}"] = used
     return Because(of=f"nodes/{node.node.name}/class", bound=load_class, terms=terms)
-
-
-def _left_out(node: LoadedNode, policy: SurveyPolicy) -> Because:
-    terms: Terms = {"expiration_s": policy.metric_expiration_s}
-    if node.metric_age_s is None:
-        return Because(of=f"nodes/{node.name}/class", bound="no_metric", terms=terms)
-    return Because(of=f"nodes/{node.name}/class", bound="metric_expired", terms=terms | {"age_s": node.metric_age_s})

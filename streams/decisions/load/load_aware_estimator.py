@@ -1,18 +1,24 @@
-"""Estimates a pod's usage before it is measured; the settings of load-aware scheduling, and its resource pairs.
+"""Estimates a pod's usage before it is measured; the settings of load-aware scheduling, and a node's own thresholds.
 
 Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/estimator/default_estimator.go, EstimatePod;
-pkg/scheduler/apis/config/types.go, LoadAwareSchedulingArgs. The products are doubles in the reference's order, which
-determines the last digit.
+pkg/scheduler/apis/config/types.go, LoadAwareSchedulingArgs; apis/extension/load_aware.go, CustomUsageThresholds. The
+products are doubles in the reference's order, which determines the last digit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from slacktide.schemas.inventory import Pod, Resources
+import msgspec
+
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.message import Terms
+from slacktide.schemas.policy.keys import seconds_of
 from slacktide.schemas.qos import effective_priority_class
+from slacktide.schemas.text import json_of
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.numa.placement import ZonedPod
 
@@ -162,33 +168,22 @@ def round_half_away(value: float) -> int:
 def estimate(asked: LoadAwarePod, args: LoadAwareArgs) -> Estimate:
     """Compute factor x the larger of request and limit, at most the limit, per resource of the pod's class."""
     of_class = effective_priority_class(asked.pod)
-    requests, limits = _of_class(asked, of_class, args)
+    requests = limits = NOTHING  # as those of free pods in the reference
+    if of_class != "koord-free" or args.free_class_enable:
+        requests, limits = (
+            Amounts(*(getattr(given, name) or 0 for name in _FIELDS[of_class]))
+            for given in (asked.pod.requests, asked.pod.limits)
+        )
     defaults = DEFAULT_AMOUNTS if of_class in _WITH_DEFAULT else NOTHING
-    factors = _factors(asked, args)
+    given = (asked.custom_factors if args.allow_customize else UNSET, args.factors, DEFAULT_FACTORS)
+    factors = Percents(
+        cpu_pct=next(each.cpu_pct for each in given if each.cpu_pct is not None),
+        mem_pct=next(each.mem_pct for each in given if each.mem_pct is not None),
+    )
     cpu, mem = RESOURCES
     cpu_milli, cpu_because = _estimated(cpu, requests.cpu_milli, limits.cpu_milli, factors.cpu_pct, defaults.cpu_milli)
     mem_bytes, mem_because = _estimated(mem, requests.mem_bytes, limits.mem_bytes, factors.mem_pct, defaults.mem_bytes)
     return Estimate(amounts=Amounts(cpu_milli, mem_bytes), because=(cpu_because, mem_because))
-
-
-def _factors(asked: LoadAwarePod, args: LoadAwareArgs) -> Percents:
-    given = (asked.custom_factors if args.allow_customize else UNSET, args.factors, DEFAULT_FACTORS)
-    return Percents(
-        cpu_pct=next(factors.cpu_pct for factors in given if factors.cpu_pct is not None),
-        mem_pct=next(factors.mem_pct for factors in given if factors.mem_pct is not None),
-    )
-
-
-def _of_class(asked: LoadAwarePod, of_class: str, args: LoadAwareArgs) -> tuple[Amounts, Amounts]:
-    """Return requests and limits of the class's resources. The reference has none for free pods."""
-    if of_class == "koord-free" and not args.free_class_enable:
-        return NOTHING, NOTHING
-    cpu, mem = _FIELDS[of_class]
-
-    def amounts(resources: Resources) -> Amounts:
-        return Amounts(getattr(resources, cpu) or 0, getattr(resources, mem) or 0)
-
-    return amounts(asked.pod.requests), amounts(asked.pod.limits)
 
 
 def _estimated(resource: Resource, request: int, limit: int, factor_pct: int, default: int) -> tuple[int, Because]:
@@ -204,3 +199,45 @@ def _estimated(resource: Resource, request: int, limit: int, factor_pct: int, de
     amount = limit if capped else scaled
     terms |= {"factor_pct": factor_pct, f"scaled_{unit}": scaled, f"estimate_{unit}": amount}
     return amount, Because(of=of, bound="capped" if capped else "scaled", terms=terms)
+
+
+ANNOTATION = "scheduling.koordinator.sh/usage-thresholds"
+STATISTICS = ("avg", "p50", "p90", "p95", "p99")
+_PerResource = dict[str, Annotated[int, msgspec.Meta(ge=0)]]
+
+
+class _Aggregated(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    usage_thresholds: _PerResource | None = None
+    usage_aggregation_type: str = ""
+    usage_aggregated_duration: str = "0s"
+
+
+class _Custom(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    usage_thresholds: _PerResource | None = None
+    prod_usage_thresholds: _PerResource | None = None
+    aggregated_usage: _Aggregated | None = None
+
+
+def own_thresholds(annotations: Mapping[str, str]) -> Thresholds:
+    """Parse the node's annotation; empty without it. Raises BadMessageError if the annotation is invalid."""
+    text = annotations.get(ANNOTATION)
+    if not text:
+        return Thresholds()
+    try:
+        custom: _Custom = json_of(text, _Custom, where=ANNOTATION)
+        aggregated = custom.aggregated_usage or _Aggregated()
+        kind, duration = aggregated.usage_aggregation_type, aggregated.usage_aggregated_duration
+        if kind and kind not in STATISTICS:
+            raise ValueError(f"usageAggregationType is {kind!r}; accepted: {', '.join(STATISTICS)}")  # noqa: TRY301
+        return Thresholds(
+            usage=_given_percents(custom.usage_thresholds),
+            prod=_given_percents(custom.prod_usage_thresholds),
+            aggregated=_given_percents(aggregated.usage_thresholds),
+            aggregation=Aggregation(kind, 0 if duration == "0s" else seconds_of(duration)) if kind else None,
+        )
+    except ValueError as exc:
+        raise BadMessageError(ANNOTATION, str(exc)) from exc
+
+
+def _given_percents(given: _PerResource | None) -> Percents | None:
+    return Percents(given.get("cpu", 0), given.get("memory", 0)) if given else None

@@ -93,7 +93,23 @@ class ExistingLoad(NamedTuple):
     @property
     def because(self) -> tuple[Because, ...]:
         """Return the arithmetic of both sums."""
-        return (*_because_everyone(self), *_because_prod(self))
+        everyone, prod = [], []
+        system, used, delta = self.prod_parts
+        for index, (name, unit) in enumerate(RESOURCES):
+            terms: Terms = {f"estimates_{unit}": self.node_full[index]}
+            if self.report.node is not None:
+                terms = {f"used_{unit}": self.report.node.use[index], f"expected_more_{unit}": self.node_delta[index]}
+            terms[f"existing_{unit}"] = self.everyone[index]
+            bound = "estimates" if self.report.node is None else "usage"
+            everyone.append(Because(of=f"existing_estimated_all/{name}_{unit}", bound=bound, terms=terms))
+            terms = {
+                f"system_{unit}": system[index],
+                f"used_{unit}": used[index],
+                f"expected_more_{unit}": delta[index],
+                f"existing_{unit}": self.prod[index],
+            }
+            prod.append(Because(of=f"existing_estimated_prod/{name}_{unit}", bound="usage", terms=terms))
+        return (*everyone, *prod)
 
     def seen(self, view: View) -> Amounts:
         """Return the load in a view. A missing statistic is replaced by the sum of estimates."""
@@ -112,13 +128,22 @@ def expired(report: NodeReport, now_s: float, expiration_s: int) -> bool:
 
 def assigned_pod(asked: LoadAwarePod, *, now_s: float, args: LoadAwareArgs) -> AssignedPod:
     """Estimate a pod that is assigned to a node. Without a time of its own it was scheduled now."""
+
+    def seconds(custom: int | None, configured: int) -> int:
+        return custom if args.allow_customize and custom is not None and custom >= 0 else configured
+
     scheduled_s = now_s if asked.scheduled_s is None else asked.scheduled_s
+    after_initialized_s = seconds(asked.custom_after_initialized_s, args.after_initialized_s)
+    after_scheduled_s = seconds(asked.custom_after_scheduled_s, args.after_scheduled_s)
+    deadline_s = scheduled_s + after_scheduled_s if after_scheduled_s > 0 else -inf
+    if after_initialized_s > 0 and asked.initialized_s is not None:
+        deadline_s = asked.initialized_s + after_initialized_s
     return AssignedPod(
         asked=asked,
         prod=is_prod(asked),
         estimate=estimate(asked, args).amounts,
         scheduled_s=scheduled_s,
-        deadline_s=_deadline(asked, scheduled_s, args),
+        deadline_s=deadline_s,
     )
 
 
@@ -141,7 +166,12 @@ def existing_load(report: NodeReport, pods: Iterable[AssignedPod], *, prod_inclu
         fulls.append(one.estimate)
         delta = NOTHING
         if measured is None or one.scheduled_s > updated_s - report.interval_s or one.deadline_s > updated_s:
-            delta = one.estimate if measured is None else _above(one.estimate, measured.use)
+            delta = expected = one.estimate
+            if measured is not None:
+                used = measured.use
+                delta = Amounts(
+                    max(0, expected.cpu_milli - used.cpu_milli), max(0, expected.mem_bytes - used.mem_bytes)
+                )
             deltas.append(delta)
         if one.prod and measured is not None and measured.prod:
             of_prod.append(measured.use)
@@ -160,17 +190,6 @@ def existing_load(report: NodeReport, pods: Iterable[AssignedPod], *, prod_inclu
     )
 
 
-def _deadline(asked: LoadAwarePod, scheduled_s: float, args: LoadAwareArgs) -> float:
-    def seconds(custom: int | None, configured: int) -> int:
-        return custom if args.allow_customize and custom is not None and custom >= 0 else configured
-
-    after_initialized_s = seconds(asked.custom_after_initialized_s, args.after_initialized_s)
-    if after_initialized_s > 0 and asked.initialized_s is not None:
-        return asked.initialized_s + after_initialized_s
-    after_scheduled_s = seconds(asked.custom_after_scheduled_s, args.after_scheduled_s)
-    return scheduled_s + after_scheduled_s if after_scheduled_s > 0 else -inf
-
-
 def _plus(one: Amounts, other: Amounts) -> Amounts:
     if other is NOTHING:
         return one
@@ -181,33 +200,6 @@ def _sum(amounts: list[Amounts]) -> Amounts:
     if not amounts:
         return NOTHING
     return Amounts(sum([one.cpu_milli for one in amounts]), sum([one.mem_bytes for one in amounts]))
-
-
-def _above(expected: Amounts, used: Amounts) -> Amounts:
-    return Amounts(max(0, expected.cpu_milli - used.cpu_milli), max(0, expected.mem_bytes - used.mem_bytes))
-
-
-def _because_everyone(load: ExistingLoad) -> Iterable[Because]:
-    for index, (name, unit) in enumerate(RESOURCES):
-        of = f"existing_estimated_all/{name}_{unit}"
-        existing = {f"existing_{unit}": load.everyone[index]}
-        if load.report.node is None:
-            yield Because(of=of, bound="estimates", terms={f"estimates_{unit}": load.node_full[index], **existing})
-        else:
-            parts = {f"used_{unit}": load.report.node.use[index], f"expected_more_{unit}": load.node_delta[index]}
-            yield Because(of=of, bound="usage", terms={**parts, **existing})
-
-
-def _because_prod(load: ExistingLoad) -> Iterable[Because]:
-    system, used, delta = load.prod_parts
-    for index, (name, unit) in enumerate(RESOURCES):
-        terms: Terms = {
-            f"system_{unit}": system[index],
-            f"used_{unit}": used[index],
-            f"expected_more_{unit}": delta[index],
-            f"existing_{unit}": load.prod[index],
-        }
-        yield Because(of=f"existing_estimated_prod/{name}_{unit}", bound="usage", terms=terms)
 
 
 @dataclass(slots=True, kw_only=True)

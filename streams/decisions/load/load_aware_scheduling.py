@@ -72,20 +72,6 @@ class Scored(NamedTuple):
         return (_of_score(self, 0), _of_score(self, 1), Because(of="score", bound=self.bound, terms=terms))
 
 
-def scale_for(*, prod: bool, load: ExistingLoad | None, allocatable: Amounts, args: LoadAwareArgs) -> Scale:
-    """Return a node's values that score production pods, or all others."""
-    dominant_weight = args.dominant_weight
-    weights = args.weights
-    if weights is None:
-        weights = Weights() if dominant_weight else Weights(cpu=1, mem=1)
-    if load is None:
-        return Scale(weights=weights, dominant_weight=dominant_weight, unknown="no_metric")
-    if load.report.node is None:
-        return Scale(weights=weights, dominant_weight=dominant_weight, unknown="no_node_usage")
-    view: View = "prod" if prod and args.score_prod else args.score_aggregation or "node"
-    return Scale(weights=weights, dominant_weight=dominant_weight, existing=load.seen(view), allocatable=allocatable)
-
-
 def score_pod(estimate: Amounts, scale: Scale, *, stale: bool) -> Scored:
     """Compute the weighted mean of the resources' scores. The lowest counts again as the dominant one."""
     cpu_weight, mem_weight = scale.weights
@@ -183,27 +169,20 @@ class Filtered(NamedTuple):
         if not self.checks:
             return (Because(of="schedulable", bound=self.bound, terms={}),)
         bounds = ["pass"] * (len(self.checks) - 1) + [self.bound]
-        return tuple(_of_check(check, bound) for check, bound in zip(self.checks, bounds, strict=True))
-
-
-def gate_for(
-    *, prod: bool, load: ExistingLoad | None, allocatable: Amounts, custom: Thresholds, args: LoadAwareArgs
-) -> Gate:
-    """Return a node's limits for production or other pods. ``custom`` holds the node's own thresholds."""
-    thresholds, view, own = _chosen(custom, args.thresholds, prod=prod)
-    off = not any(thresholds)
-    if load is None:
-        return Gate(off=off, unknown="no_metric")
-    if load.report.node is None:
-        return Gate(off=off, unknown="no_node_usage")
-    existing = load.seen(view)
-    limits = tuple(
-        Limit(resource, existing[resource], allocatable[resource], threshold_pct)
-        for resource, threshold_pct in enumerate(thresholds)
-        if threshold_pct and allocatable[resource]
-    )
-    reason = "aggregated_usage_exceeds_threshold" if isinstance(view, Aggregation) else "usage_exceeds_threshold"
-    return Gate(off=off, limits=limits, reason=reason, key=_key(view), own=own)
+        found = []
+        for check, bound in zip(self.checks, bounds, strict=True):
+            limit = check.limit
+            name, unit = RESOURCES[limit.resource]
+            terms: Terms = {
+                f"existing_{unit}": limit.existing,
+                f"pod_{unit}": check.pod,
+                f"estimated_{unit}": check.estimated,
+                f"allocatable_{unit}": limit.allocatable,
+                "threshold_pct": limit.threshold_pct,
+                "used_pct": check.used_pct,
+            }
+            found.append(Because(of=f"schedulable/{name}", bound=bound, terms=terms))
+        return tuple(found)
 
 
 def filter_pod(estimate: Amounts, gate: Gate, args: LoadAwareArgs, *, daemonset: bool, stale: bool) -> Filtered:
@@ -231,12 +210,6 @@ def filter_pod(estimate: Amounts, gate: Gate, args: LoadAwareArgs, *, daemonset:
     return Filtered(None, "pass", checks)
 
 
-def _key(view: View) -> str:
-    if isinstance(view, Aggregation):
-        return "aggregatedUsage.usageThresholds"
-    return "prodUsageThresholds" if view == "prod" else "usageThresholds"
-
-
 def _chosen(custom: Thresholds, configured: Thresholds, *, prod: bool) -> tuple[Percents, View, bool]:
     """Return thresholds, their view, and whether they are the node's own, which override the cluster's by kind.
 
@@ -252,22 +225,6 @@ def _chosen(custom: Thresholds, configured: Thresholds, *, prod: bool) -> tuple[
         if given.usage is not None:
             return given.usage, "node", given is custom
     return DEFAULT_THRESHOLDS, "node", False
-
-
-def _of_check(check: Check, bound: str) -> Because:
-    name, unit = RESOURCES[check.limit.resource]
-    return Because(
-        of=f"schedulable/{name}",
-        bound=bound,
-        terms={
-            f"existing_{unit}": check.limit.existing,
-            f"pod_{unit}": check.pod,
-            f"estimated_{unit}": check.estimated,
-            f"allocatable_{unit}": check.limit.allocatable,
-            "threshold_pct": check.limit.threshold_pct,
-            "used_pct": check.used_pct,
-        },
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,12 +249,42 @@ class NodeState:
 
     def met_by(self, pod: Candidate) -> tuple[Gate, Scale]:
         """Return the pod's gate and scale, cached for production pods and for all others."""
-        prod = pod.prod
-        if prod not in self._met:
-            load, allocatable, args = self.load, self.allocatable, self.args
-            gate = gate_for(prod=prod, load=load, allocatable=allocatable, custom=self.custom, args=args)
-            self._met[prod] = gate, scale_for(prod=prod, load=load, allocatable=allocatable, args=args)
-        return self._met[prod]
+        met = self._met.get(pod.prod)
+        if met is None:
+            met = self._met[pod.prod] = self._gate(prod=pod.prod), self._scale(prod=pod.prod)
+        return met
+
+    @property
+    def _unknown(self) -> str:
+        if self.load is None:
+            return "no_metric"
+        return "no_node_usage" if self.load.report.node is None else ""
+
+    def _gate(self, *, prod: bool) -> Gate:
+        thresholds, view, own = _chosen(self.custom, self.args.thresholds, prod=prod)
+        off = not any(thresholds)
+        if self.load is None or self._unknown:
+            return Gate(off=off, unknown=self._unknown)
+        existing, allocatable = self.load.seen(view), self.allocatable
+        limits = tuple(
+            Limit(resource, existing[resource], allocatable[resource], threshold_pct)
+            for resource, threshold_pct in enumerate(thresholds)
+            if threshold_pct and allocatable[resource]
+        )
+        reason, key = "usage_exceeds_threshold", "prodUsageThresholds" if view == "prod" else "usageThresholds"
+        if isinstance(view, Aggregation):
+            reason, key = "aggregated_usage_exceeds_threshold", "aggregatedUsage.usageThresholds"
+        return Gate(off=off, limits=limits, reason=reason, key=key, own=own)
+
+    def _scale(self, *, prod: bool) -> Scale:
+        args = self.args
+        weights = args.weights or Weights()
+        if args.weights is None and not args.dominant_weight:
+            weights = Weights(cpu=1, mem=1)
+        if self.load is None or self._unknown:
+            return Scale(weights, args.dominant_weight, unknown=self._unknown)
+        view: View = "prod" if prod and args.score_prod else args.score_aggregation or "node"
+        return Scale(weights, args.dominant_weight, existing=self.load.seen(view), allocatable=self.allocatable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

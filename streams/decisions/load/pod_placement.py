@@ -1,8 +1,6 @@
-"""Filters and ranks nodes for a pod, by load and by the remaining batch, mid or free resources.
+"""Converts scores to the range that a kube-scheduler accepts from an extender: 0 to 10.
 
-``load_aware_filter`` and ``load_aware_score`` are the core's rules. Slacktide's own: a node that is silent or evicts
-best-effort pods accepts no new ones. Pods placed since the last publication reduce the remaining resources. The node
-with the most left is preferred (Koordinator v0.1: to machines with more resources remaining in co-location).
+Slacktide's own; reading: kubernetes v1.34, staging/src/k8s.io/kube-scheduler/extender/v1/types.go.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from typing import Literal, NamedTuple
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.qos import effective_priority_class, is_best_effort
-from slacktide.streams.decisions.load.extender_levels import levels
 from slacktide.streams.decisions.load.load_aware_estimator import (
     NOTHING,
     RESOURCES,
@@ -42,6 +39,27 @@ from slacktide.streams.decisions.numa.placement import (
     zones_terms,
 )
 from slacktide.streams.decisions.numa.score import Strategy
+
+BEST_LEVEL = 10
+
+
+def levels(scores: Sequence[int], first: int | None = None) -> list[int]:
+    """Convert each score of at least 0 to a level: the best is 10, and only a score of 0 is 0.
+
+    A level is the score's share of the best in tenths, rounded up, but below the next better level, and at least 1.
+    With ``first``, only that one of equal best scores is 10, because a scheduler picks any of equal nodes.
+    """
+    level_of = {0: 0}
+    best = max(scores, default=0)
+    before = BEST_LEVEL if first is not None and scores.count(best) > 1 else BEST_LEVEL + 1
+    for score in sorted(set(scores) - {0}, reverse=True)[:BEST_LEVEL]:
+        before = max(1, min(before - 1, -(-BEST_LEVEL * score // best)))
+        level_of[score] = before
+    found = [level_of.get(score, 1) for score in scores]
+    if first is not None and best > 0:
+        found[first] = BEST_LEVEL
+    return found
+
 
 Tier = Literal["", "batch", "mid", "free"]
 LEAVES = ("mem_over_line", "evicting")
@@ -189,14 +207,11 @@ class Ranked(NamedTuple):
             "balance_permille": self.balance_permille,
             "balance_weight": self.args.balance_weight,
         }
-        return terms | self._numa_terms | {"score_permille": self.score_permille}
-
-    @property
-    def _numa_terms(self) -> Terms:
-        terms = {} if self.zones is None else zones_terms(self.zones)
+        if self.zones is not None:
+            terms |= zones_terms(self.zones)
         if self.willing.numa_score is not None:
             terms |= {"numa_score": self.willing.numa_score, "numa_weight": self.args.numa_weight}
-        return terms
+        return terms | {"score_permille": self.score_permille}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,20 +239,13 @@ class Choice:
         least = min(nlargest(count, self.scores), default=0)
         among = [index for index, score in enumerate(self.scores) if score >= least]
         among.sort(key=lambda index: (-self.scores[index], self.names[index]))
-        return tuple(map(self._ranked, among[:count]))
-
-    def _ranked(self, index: int) -> Ranked:
-        willing, pod = self.willing[index], self.pod.zoned
-        zones = willing.node.zones
-        return Ranked(
-            willing,
-            self.most,
-            self.args,
-            self.balances[index],
-            self.scores[index],
-            self.levels[index],
-            None if zones is None or pod is None else zones_given(pod, zones, self.args.numa_strategy),
-        )
+        args, pod, ranked = self.args, self.pod.zoned, []
+        for index in among[:count]:
+            willing, zones = self.willing[index], self.willing[index].node.zones
+            given = None if zones is None or pod is None else zones_given(pod, zones, args.numa_strategy)
+            rest = self.balances[index], self.scores[index], self.levels[index], given
+            ranked.append(Ranked(willing, self.most, args, *rest))
+        return tuple(ranked)
 
 
 def asking(asked: LoadAwarePod, args: PlacementArgs) -> Asking:
@@ -276,7 +284,11 @@ def judge(pod: Asking, node: NodeView, args: PlacementArgs) -> Judged:
     if not bound and pod.best_effort and HELD_BACK in node.pressure:
         bound = HELD_BACK
     scored = score_pod(pod.candidate.estimate.amounts, scale, stale=False)
-    left_cpu_milli, left_mem_bytes = _left_with(pod, node)
+    left_cpu_milli = left_mem_bytes = 0
+    if pod.tier:  # a DaemonSet's pod may request more than is left
+        left, wanted = node.left(pod.tier), pod.wanted
+        left_cpu_milli = max(0, left.cpu_milli - wanted.cpu_milli) if wanted.cpu_milli else 0
+        left_mem_bytes = max(0, left.mem_bytes - wanted.mem_bytes) if wanted.mem_bytes else 0
     numa = None
     if pod.zoned is not None and node.zones is not None:
         numa = zones_score(pod.zoned, node.zones, args.numa_strategy)
@@ -291,6 +303,9 @@ def compare(pod: Asking, refused: Mapping[str, Refusal], willing: Sequence[Willi
     scores = _scores(pod, zip(loads, balances, bounds, strict=True), args)
     if pod.zoned is not None and any(numa is not None for numa in numas):
         scores = _with_zones(pod, scores, zip(numas, bounds, strict=True), args)
+    best = max(scores, default=0)
+    # The best node, ties by name. The pod counts there until it is bound.
+    first = min((index for index, score in enumerate(scores) if score == best), key=names.__getitem__, default=None)
     return Choice(
         pod=pod,
         refused=refused,
@@ -299,15 +314,9 @@ def compare(pod: Asking, refused: Mapping[str, Refusal], willing: Sequence[Willi
         most=most,
         balances=balances,
         scores=scores,
-        levels=levels(scores, _first(names, scores)),
+        levels=levels(scores, first),
         args=args,
     )
-
-
-def _first(names: Sequence[str], scores: Sequence[int]) -> int | None:
-    """Return the index of the best node, ties by name. The pod counts there until it is bound."""
-    best = max(scores, default=0)
-    return min((index for index, score in enumerate(scores) if score == best), key=names.__getitem__, default=None)
 
 
 def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:
@@ -324,20 +333,16 @@ def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | No
     if filtered.reject_reason is not None:
         check = filtered.checks[-1] if filtered.checks else None
         return Refusal(filtered.reject_reason, check=check, key=gate.key, own=gate.own)
-    return _short_of(pod, node) or _zones_of(pod, node, args)
+    return _short_of(pod, node, args)
 
 
-def _short_of(pod: Asking, node: NodeView) -> Refusal | None:
-    if not pod.tier:
-        return None
-    for resource, (wanted, left) in enumerate(zip(pod.wanted, node.left(pod.tier), strict=True)):
-        if wanted > left:
-            reason = f"{pod.tier}_short:{RESOURCES[resource].name}"
-            return Refusal(reason, short=Short(resource, wanted, left))
-    return None
-
-
-def _zones_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:
+def _short_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:
+    """Return why the node's remaining resources or its zones are too small, if they are."""
+    if pod.tier:
+        for resource, (wanted, left) in enumerate(zip(pod.wanted, node.left(pod.tier), strict=True)):
+            if wanted > left:
+                reason = f"{pod.tier}_short:{RESOURCES[resource].name}"
+                return Refusal(reason, short=Short(resource, wanted, left))
     if pod.zoned is None or node.zones is None:
         return None
     zones = zones_refusal(pod.zoned, node.zones, args.numa_strategy)
@@ -367,22 +372,10 @@ def _with_zones(
 
 def _balances(lefts: Iterable[Sequence[int]], most: Amounts) -> list[int]:
     """Divide the remaining by the largest amount, of the scarcer resource, in permille; 0 without requests."""
-    cpus, mems = (_permilles(left, top) for left, top in zip(lefts, most, strict=True))
+    cpus, mems = (
+        [left * WHOLE_PERMILLE // top for left in of_nodes] if top else [WHOLE_PERMILLE] * len(of_nodes)
+        for of_nodes, top in zip(lefts, most, strict=True)
+    )
     if not any(most):
         return [0] * len(cpus)
     return [cpu if cpu < mem else mem for cpu, mem in zip(cpus, mems, strict=True)]  # noqa: FURB136 - faster
-
-
-def _permilles(lefts: Sequence[int], top: int) -> list[int]:
-    return [left * WHOLE_PERMILLE // top for left in lefts] if top else [WHOLE_PERMILLE] * len(lefts)
-
-
-def _left_with(pod: Asking, node: NodeView) -> Amounts:
-    """Return the remaining amounts after the pod. A DaemonSet's pod may request more than is left."""
-    if not pod.tier:
-        return NOTHING
-    left, wanted = node.left(pod.tier), pod.wanted
-    return Amounts(
-        max(0, left.cpu_milli - wanted.cpu_milli) if wanted.cpu_milli else 0,
-        max(0, left.mem_bytes - wanted.mem_bytes) if wanted.mem_bytes else 0,
-    )

@@ -1,17 +1,19 @@
-"""Decides whether a node's zones can hold a pod, and which zones each container gets.
+"""Decides whether a node's zones can hold a pod, and which zones each container gets, as the kubelet would.
 
-Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/filter.go, also resourcesAvailableInAnyNUMANodes. The
-reference iterates a map in random order. Here resources are sorted by name, so the reason is deterministic.
+Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/filter.go, also resourcesAvailableInAnyNUMANodes;
+kubernetes v1.35.4, pkg/kubelet/cm/topologymanager (policy.go, bitmask). The reference iterates a map in random order.
+Here resources are sorted by name, so the reason is deterministic. Hints of cpumanager, memorymanager and devicemanager
+are computed from amounts. Not included: CPUs reused from init containers, zones that the memory manager has grouped
+already, full-pcpus-only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, combinations
 from typing import Final, Literal, NamedTuple
 
-from slacktide.streams.decisions.numa.policy_admit import policy_admit
 from slacktide.streams.decisions.numa.topology import (
     ALWAYS_ON_NODE,
     BATCH,
@@ -30,7 +32,86 @@ from slacktide.streams.decisions.numa.topology import (
     is_native,
     places_of,
     steps,
+    whole_cpus,
 )
+
+DISTANCE_UNKNOWN = 255
+ZoneSet = tuple[Zone, ...]
+
+
+class Admission(NamedTuple):
+    """The topology manager's result."""
+
+    admit: bool
+    preferred: bool
+    zones: tuple[int, ...]
+    """Ids, ascending; empty if not preferred."""
+    groups: Sequence[Amounts] = ()
+    """Amounts by the manager that provides them."""
+
+
+def policy_admit(
+    request: Amounts, zones: Sequence[Zone], kubelet: Kubelet, *, guaranteed: bool, corrected: bool = False
+) -> Admission:
+    """Predict the answer for one container's request, or for the pod's in pod scope; at most 16 zones.
+
+    An unknown manager policy counts as static. Corrected: include batch resources that zones list, and reject memory
+    that no set of zones can hold here, not later at allocation.
+    """
+    everywhere = tuple(sorted(zone.id for zone in zones))
+    groups = _groups(request, zones, kubelet, guaranteed=guaranteed, corrected=corrected)
+    if kubelet.policy == "none" or not groups:
+        return Admission(admit=True, preferred=True, zones=everywhere, groups=groups)
+    alone = kubelet.policy == "single-numa-node"
+    wishes = [[one for one in _wishes(group, zones) if len(one) == 1 or not alone] for group in groups]
+    common = set.intersection(*({tuple(sorted(zone.id for zone in wish)) for wish in of} for of in wishes))
+    if not common:
+        return Admission(admit=kubelet.policy == "best-effort", preferred=False, zones=(), groups=groups)
+    by_id = {zone.id: zone for zone in zones}
+    closest = kubelet.prefer_closest and not alone
+    # Highest id first: the order of the sum of 2 ** id.
+    best = min(common, key=lambda ids: (closest and distance(by_id[one] for one in ids), ids[::-1]))
+    return Admission(admit=True, preferred=True, zones=best, groups=groups)
+
+
+def covered(request: Amounts, zones: Iterable[Mapping[str, int]]) -> bool:
+    """Return whether the sum of these zones covers the request."""
+    amounts = list(zones)
+    return all(sum(of.get(name, 0) for of in amounts) >= amount for name, amount in request.items())
+
+
+def distance(zones: Iterable[Zone]) -> int:
+    """Return the sum of distances over all ordered pairs, including each zone with itself."""
+    chosen = list(zones)
+    return sum(one.costs.get(other.id, DISTANCE_UNKNOWN) for one in chosen for other in chosen)
+
+
+def _groups(
+    request: Amounts, zones: Sequence[Zone], kubelet: Kubelet, *, guaranteed: bool, corrected: bool
+) -> list[Amounts]:
+    """Return the amounts by manager. Fractional cores use the shared pool and are excluded."""
+    groups: list[Amounts] = []
+    if guaranteed and kubelet.cpu_static is not False and CPU in request and whole_cpus(request[CPU]):
+        groups.append({CPU: request[CPU]})
+    memory = {name: amount for name, amount in request.items() if is_memory(name) and amount}
+    # The memory manager gives no hint if all zones together have too little.
+    hinted = corrected or covered(memory, [zone.available for zone in zones])
+    if guaranteed and kubelet.memory_static is not False and memory and hinted:
+        groups.append(memory)
+    listed = {name for zone in zones for name in zone.capacity}
+    devices = (name for name in sorted(request) if not is_native(name) or (corrected and name in BATCH))
+    groups += [{name: request[name]} for name in devices if request[name] and name in listed]
+    return groups
+
+
+def _wishes(group: Amounts, zones: Sequence[Zone]) -> list[ZoneSet]:
+    """Return the sets that fit now, of the minimum size on an empty node."""
+    for size in range(1, len(zones) + 1):
+        able = [one for one in combinations(zones, size) if covered(group, [zone.capacity for zone in one])]
+        if able:
+            return [one for one in able if covered(group, [zone.available for zone in one])]
+    return []
+
 
 Why = Literal["not_on_node", "no_zone", "not_aligned"]
 
@@ -175,25 +256,19 @@ def numa_filter(pod: Pod, node: Node, *, corrected: bool = False) -> Filtered:
     """
     zones = node.zones or ()
     listed = {name for zone in zones for name in zone.available} if corrected else set()
-    if pod.qos == "BestEffort" and not _needs_zones(pod, BATCH & listed):
-        return FITS
+    if pod.qos == "BestEffort":
+        # It needs zones if it names a device or a zoned batch resource, even with amount 0.
+        requests = chain((one.requests for one in chain(pod.inits, pod.containers)), [pod.pod_level or {}])
+        if all(is_native(name) and name not in BATCH & listed for request in requests for name in request):
+            return FITS
     if not node.fresh:
         return Filtered(fits=False, failure=Failure(NOT_FRESH))
     policy = node.kubelet.policy
     if node.zones is None or policy == "none" or (not corrected and policy != "single-numa-node"):
         return FITS
-    return _corrected(pod, node) if corrected else _as_reference(pod, node)
-
-
-def _needs_zones(pod: Pod, batch: frozenset[str]) -> bool:
-    """Return whether a container names a device or a zoned batch resource, even with amount 0."""
-    requests = chain((one.requests for one in chain(pod.inits, pod.containers)), [pod.pod_level or {}])
-    return any(not is_native(name) or name in batch for request in requests for name in request)
-
-
-def _as_reference(pod: Pod, node: Node) -> Filtered:
-    """Place greedily, without backtracking. Init containers and sidecars take nothing from their zones."""
-    zones = node.zones or ()
+    if corrected:
+        return _corrected(pod, node)
+    # Greedily, without backtracking. Init containers and sidecars take nothing from their zones.
     placed: list[Placed] = []
     for step in steps(pod, node.kubelet.scope):
         answer = _in_one_zone(step.request, zones, pod, node)

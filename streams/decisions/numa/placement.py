@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.zones import NodeZones, ZoneResources
-from slacktide.streams.decisions.numa.filter import Filtered, Lack, Node, numa_filter
-from slacktide.streams.decisions.numa.policy_admit import distance
+from slacktide.streams.decisions.numa.filter import Filtered, Lack, Node, distance, numa_filter
 from slacktide.streams.decisions.numa.reservations import reserved_request
 from slacktide.streams.decisions.numa.score import Strategy, numa_score
 from slacktide.streams.decisions.numa.topology import (
@@ -72,11 +71,18 @@ class NodeZonesView:
         held = tuple(reservations)
         if not held and not stale:
             return self
+        zones = []
+        for zone in self.recorded:
+            left = dict(zone.available)
+            for name, amount in (each for one in held for each in one.reserved.items()):
+                if name in left:
+                    left[name] = max(0, left[name] - amount)
+            zones.append(zone._replace(available=left))
         return NodeZonesView(
             key=(self.key, tuple(_items(one.reserved) for one in held)) if held else self.key,
             kubelet=self.kubelet,
             recorded=self.recorded,
-            zones=tuple(zone._replace(available=_less(zone.available, held)) for zone in self.recorded),
+            zones=tuple(zones),
             reservations=held,
             stale=stale,
         )
@@ -137,7 +143,12 @@ def view_of_zones(record: NodeZones) -> NodeZonesView | None:
         for zone in record.zones
     )
     return NodeZonesView(
-        key=(kubelet, tuple(map(_key, recorded))),
+        key=(
+            kubelet,
+            tuple(
+                (zone.id, _items(zone.available), tuple(zone.costs.items()), _items(zone.capacity)) for zone in recorded
+            ),
+        ),
         kubelet=kubelet,
         recorded=recorded,
         zones=recorded,
@@ -173,11 +184,6 @@ def zones_score(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> int |
     return 0 if view.stale or not view.recorded else _answer(pod, view, strategy).score
 
 
-def filtered(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> Filtered:
-    """Return the zones of each container, or why the kubelet does not align the pod."""
-    return _answer(pod, view, strategy).filtered
-
-
 @lru_cache(maxsize=ANSWERS_MAX)
 def _answer(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> _Answer:
     """Cache answers: most nodes, and most pending pods, are equal."""
@@ -203,19 +209,6 @@ def _amounts(resources: ZoneResources) -> dict[str, int]:
     }
     pages = {f"hugepages-{size}": amount for size, amount in resources.hugepages_bytes.items()}
     return {name: amount for name, amount in native.items() if amount is not None} | pages | resources.devices
-
-
-def _less(available: Amounts, reservations: Iterable[Reservation]) -> dict[str, int]:
-    left = dict(available)
-    for one in reservations:
-        for name, amount in one.reserved.items():
-            if name in left:
-                left[name] = max(0, left[name] - amount)
-    return left
-
-
-def _key(zone: Zone) -> Hashable:
-    return zone.id, _items(zone.available), tuple(zone.costs.items()), _items(zone.capacity)
 
 
 def _items(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
@@ -252,12 +245,16 @@ def zones_given(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> Zones
     """Return the zones with available amounts before and after; None if they are unknown."""
     if view.stale or not view.recorded:
         return None
-    answer = filtered(pod, view, strategy)
+    answer = _answer(pod, view, strategy).filtered
     asked = {step.container: step.request for step in steps(pod.pod, view.kubelet.scope, corrected=True)}
     requests = tuple(ZonedRequest(one.container, asked[one.container], one.zones) for one in answer.placed)
     zones: Sequence[Zone] = view.zones
     for one in requests:
-        zones = charged(_held(pod, one, view.kubelet), zones, places_of(one.zones, zones))
+        alone = Pod(qos=pod.pod.qos, containers=[Container(name="", requests=one.request)])
+        reserved = pod.reserved if one.container is None else reserved_request(alone)
+        static = {name: view.kubelet.cpu_static if name == CPU else view.kubelet.memory_static for name in reserved}
+        held = {name: of for name, of in reserved.items() if not is_affine(name) or static[name] is not False}
+        zones = charged(held, zones, places_of(one.zones, zones))
     ids, names = {zone for one in requests for zone in one.zones}, {name for one in requests for name in one.request}
     given = [zone for zone in view.zones if zone.id in ids]
     return ZonesGiven(
@@ -279,13 +276,6 @@ def zones_terms(given: ZonesGiven) -> Terms:
         if CPU in free:
             terms |= {f"zone_{zone}_free_milli": free[CPU], f"zone_{zone}_left_milli": given.after[zone][CPU]}
     return terms | {"reserved_pods": len(given.reservations)}
-
-
-def _held(pod: ZonedPod, one: ZonedRequest, kubelet: Kubelet) -> Amounts:
-    alone = Pod(qos=pod.pod.qos, containers=[Container(name="", requests=one.request)])
-    request = pod.reserved if one.container is None else reserved_request(alone)
-    static = {name: kubelet.cpu_static if name == CPU else kubelet.memory_static for name in request}
-    return {name: of for name, of in request.items() if not is_affine(name) or static[name] is not False}
 
 
 def _of(names: Iterable[str], zone: Zone) -> Amounts:

@@ -13,16 +13,8 @@ from itertools import combinations
 from typing import Literal, NamedTuple, get_args
 
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.numa.policy_admit import DISTANCE_UNKNOWN, ZoneSet, covered, distance
+from slacktide.streams.decisions.numa.filter import DISTANCE_UNKNOWN, ZoneSet, covered, distance
 from slacktide.streams.decisions.numa.topology import CPU, Amounts, Kubelet, Pod, Step, Zone, charged, places_of, steps
-
-
-class Chosen(NamedTuple):
-    """The zones for one request."""
-
-    zones: ZoneSet
-    nearest: bool
-    """Whether no set of this size has a smaller distance, fitting or not."""
 
 
 class Needed(NamedTuple):
@@ -46,15 +38,20 @@ def least_numa(steps: Iterable[Step], zones: Sequence[Zone], kubelet: Kubelet, *
         chosen = _smallest_set(step.request, zones, corrected=corrected)
         if chosen is None:
             return Needed(score=0)
-        count = max(count, len(chosen.zones))
-        all_nearest = all_nearest and chosen.nearest
-        zones = charged(step.request, zones, _places(chosen.zones, zones, corrected=corrected))
+        chosen_zones, nearest = chosen
+        count = max(count, len(chosen_zones))
+        all_nearest = all_nearest and nearest
+        ids = sorted(zone.id for zone in chosen_zones)
+        # The reference uses ids as positions.
+        places = places_of(ids, zones) if corrected or ids[-1] >= len(zones) else ids
+        zones = charged(step.request, zones, places)
     unit = SCORE_MAX // kubelet.max_zones
     score = SCORE_MAX - count * unit + (unit // 2 if count and all_nearest else 0)
     return Needed(min(max(score, 0), SCORE_MAX) if corrected else score, count, all_nearest)
 
 
-def _smallest_set(request: Amounts, zones: Sequence[Zone], *, corrected: bool) -> Chosen | None:
+def _smallest_set(request: Amounts, zones: Sequence[Zone], *, corrected: bool) -> tuple[ZoneSet, bool] | None:
+    """Return the zones, and whether no set of this size has a smaller distance, fitting or not."""
     listed = {name for zone in zones for name in zone.available}
     wanted = {name: amount for name, amount in request.items() if name in listed or not corrected}
     for size in range(1, len(zones) + 1):
@@ -62,25 +59,18 @@ def _smallest_set(request: Amounts, zones: Sequence[Zone], *, corrected: bool) -
         far = [distance(one) for one in sets]
         unknown = DISTANCE_UNKNOWN * size * size
         nearest = min(far) if corrected else min(unknown, *far)
-        fitting = [at for at, one in enumerate(sets) if _fits(wanted, one, corrected=corrected)]
+        fitting = [
+            at
+            for at, one in enumerate(sets)
+            if (corrected or all(name in zone.available for zone in one for name in wanted))
+            and covered(wanted, [zone.available for zone in one])
+        ]
         # The reference ignores sets whose distance exceeds the firmware maximum.
         fitting = [at for at in fitting if corrected or far[at] < unknown + size * size]
         if fitting:
             best = min(fitting, key=lambda at: far[at])
-            return Chosen(sets[best], far[best] == nearest)
+            return sets[best], far[best] == nearest
     return None
-
-
-def _fits(request: Amounts, zones: ZoneSet, *, corrected: bool) -> bool:
-    if not corrected and not all(name in zone.available for zone in zones for name in request):
-        return False
-    return covered(request, [zone.available for zone in zones])
-
-
-def _places(chosen: ZoneSet, zones: Sequence[Zone], *, corrected: bool) -> list[int]:
-    """Return the positions of the chosen zones. The reference uses ids as positions."""
-    ids = [zone.id for zone in chosen]
-    return places_of(ids, zones) if corrected or max(ids) >= len(zones) else sorted(ids)
 
 
 SCORE_MAX = 100
@@ -108,25 +98,18 @@ def request_score(
 def _zone_score(
     request: Amounts, available: Amounts, strategy: Allocation, weights: Mapping[str, int], per_cpu: int
 ) -> int:
+    asked = {name: _whole(name, amount, per_cpu) for name, amount in request.items()}
+    capacity = {name: _whole(name, available.get(name, 0), per_cpu) for name in request}
     if strategy == "BalancedAllocation":
-        return _balance([_fraction(request, available, name, per_cpu) for name in sorted(request)])
-    scores = {name: _share(request, available, name, strategy, per_cpu) for name in request}
+        return _balance([asked[name] / capacity[name] if capacity[name] else 1.0 for name in sorted(request)])
+    scores = dict.fromkeys(request, 0)
+    for name, amount in request.items():
+        if available.get(name, 0) > 0 and amount <= available[name]:
+            given = capacity[name] - asked[name] if strategy == "LeastAllocated" else asked[name]
+            scores[name] = given * SCORE_MAX // capacity[name]
     weight_of = {name: max(weights.get(name, 1), 1) for name in request}
     total = sum(weight_of.values())
     return sum(weight_of[name] * score for name, score in scores.items()) // total if total else 0
-
-
-def _share(request: Amounts, available: Amounts, name: str, strategy: Allocation, per_cpu: int) -> int:
-    free = available.get(name, 0)
-    if not free or request[name] > free:
-        return 0
-    asked, capacity = (_whole(name, amount, per_cpu) for amount in (request[name], free))
-    return (capacity - asked if strategy == "LeastAllocated" else asked) * SCORE_MAX // capacity
-
-
-def _fraction(request: Amounts, available: Amounts, name: str, per_cpu: int) -> float:
-    capacity = _whole(name, available.get(name, 0), per_cpu)
-    return _whole(name, request[name], per_cpu) / capacity if capacity else 1.0
 
 
 def _balance(fractions: Sequence[float]) -> int:

@@ -121,34 +121,27 @@ def kubelet_of(deprecated: Sequence[str], attributes: Iterable[tuple[str, str]])
         elif name == "topologyManagerScope":
             kubelet = replace(kubelet, scope=SCOPES.get(value, kubelet.scope))
         elif name == "topologyManagerMaxNUMANodes":
-            kubelet = replace(kubelet, max_zones=_max_zones(value, kubelet.max_zones))
+            number = _integer(value)
+            if number is not None and number > 1:
+                kubelet = replace(kubelet, max_zones=min(number, MAX_ZONES_LIMIT))
     return kubelet
 
 
 def zones_of(named: Iterable[NamedZone], id_max: int = ID_MAX) -> list[Zone]:
     """Return zones of type ``Node`` with an id in the name, in the given order."""
-    ids = ((zone_id(zone.name), zone) for zone in named if zone.type == "Node")
-    return [
-        Zone(found, zone.available, _costs(zone.costs), zone.allocatable)
-        for found, zone in ids
-        if found is not None and found <= id_max
-    ]
+    zones = []
+    for zone in named:
+        found = zone_id(zone.name)
+        if zone.type == "Node" and found is not None and found <= id_max:
+            costs = {to: value for name, value in zone.costs if (to := zone_id(name)) is not None}
+            zones.append(Zone(found, zone.available, costs, zone.allocatable))
+    return zones
 
 
 def zone_id(name: str) -> int | None:
     """Parse the id of ``node-<id>``; return None for other names."""
     head, dash, number = name.partition("-")
     return _integer(number) if (head, dash) == ("node", "-") else None
-
-
-def _costs(costs: Iterable[tuple[str, int]]) -> dict[int, int]:
-    ids = ((zone_id(name), value) for name, value in costs)
-    return {found: value for found, value in ids if found is not None}
-
-
-def _max_zones(text: str, before: int) -> int:
-    number = _integer(text)
-    return before if number is None or number <= 1 else min(number, MAX_ZONES_LIMIT)
 
 
 def _integer(text: str) -> int | None:

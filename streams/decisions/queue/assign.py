@@ -22,8 +22,13 @@ from slacktide.streams.decisions.queue.preempt import (
 )
 from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy, fair_targets
 from slacktide.streams.decisions.queue.queue_order import Queued, RequeuingTimestamp
-from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode, plus
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, potential_available
+from slacktide.streams.decisions.queue.quota_tree import (
+    FlavorResource,
+    QuotaNode,
+    QuotaUsage,
+    plus,
+    potential_available,
+)
 
 NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = range(5)
 Mode = Literal["NoFit", "Preempt", "Fit"]
@@ -203,30 +208,21 @@ def _victims(
     chosen_before = cluster.chosen_before if cluster.corrected else {}
     key = (frozenset(some.items()), needed, cluster.policies, cluster.corrected, bool(chosen_before))
     known = cluster.searched.get(key) if cluster.searched is not None else None
-    if known is None:
-        known = _searched(workload, some, needed, cluster, chosen_before)
-        if cluster.searched is not None:
-            cluster.searched[key] = known
-    return known
-
-
-def _searched(
-    workload: Queued,
-    request: Mapping[FlavorResource, int],
-    needed: frozenset[FlavorResource],
-    cluster: Cluster,
-    chosen_before: Mapping[str, str],
-) -> list[Target]:
-    queue, most = cluster.queue, {}
-    if cluster.policies.no_more_borrowing:
-        most = {of: max(queue.quota(of).nominal, cluster.usage.usage(queue, of)) for of in needed}
+    if known is not None:
+        return known
+    queue, policies, usage, most = cluster.queue, cluster.policies, cluster.usage, {}
+    if policies.no_more_borrowing:
+        most = {of: max(queue.quota(of).nominal, usage.usage(queue, of)) for of in needed}
     preemptor = Preemptor(
-        workload, queue, request, needed, cluster.now_s, cluster.requeuing, cluster.corrected, chosen_before, most
+        workload, queue, some, needed, cluster.now_s, cluster.requeuing, cluster.corrected, chosen_before, most
     )
     if cluster.fair_sharing:
-        return fair_targets(preemptor, cluster.policies, cluster.holders, cluster.usage, cluster.strategies)
-    tried = candidates(preemptor, cluster.policies, cluster.holders, cluster.usage)
-    return targets(preemptor, cluster.policies, tried, cluster.usage)
+        found = fair_targets(preemptor, policies, cluster.holders, usage, cluster.strategies)
+    else:
+        found = targets(preemptor, policies, candidates(preemptor, policies, cluster.holders, usage), usage)
+    if cluster.searched is not None:
+        cluster.searched[key] = found
+    return found
 
 
 def _flavors(workload: Queued, pod_sets: Sequence[PodSet], counts: Sequence[int], cluster: Cluster) -> Assignment:
@@ -279,18 +275,22 @@ def _find(
 ) -> tuple[dict[str, Assigned], bool] | None:
     """Find a flavor for all resources of a group; return also whether the request fits."""
     best: tuple[str, dict[str, Rated], Rated] | None = None
+    fungibility = cluster.fungibility
     index = start = max(pod_set.last_tried.get(resource, -1) for resource in part) + 1
     for index in range(start, len(group.flavors)):
         flavor = group.flavors[index]
         if not matches(pod_set.nodes, cluster.flavors.get(flavor, NodeFlavor())):
             continue
         rated = {key: _rate(workload, FlavorResource(flavor, key), used, part[key], cluster) for key in part}
-        worst = _worst(list(rated.values()), cluster)
-        if not _goes_on(worst, cluster.fungibility):
+        if cluster.corrected:
+            worst = Rated(min(one.mode for one in rated.values()), max(one.height for one in rated.values()))
+        else:
+            worst = min(rated.values(), key=lambda one: _preference(one, fungibility))
+        if not _goes_on(worst, fungibility):
             best = (flavor, rated, worst)
             break
         if worst.mode != NO_FIT and (
-            best is None or _preference(worst, cluster.fungibility) > _preference(best[2], cluster.fungibility)
+            best is None or _preference(worst, fungibility) > _preference(best[2], fungibility)
         ):
             best = (flavor, rated, worst)
     if best is None:
@@ -299,17 +299,8 @@ def _find(
     return {key: Assigned(best[0], each, tried) for key, each in best[1].items()}, best[2].mode == FIT
 
 
-def _worst(rated: Sequence[Rated], cluster: Cluster) -> Rated:
-    """Return the worst rating of a flavor's resources. Corrected: combine the worst mode with the greatest height."""
-    if cluster.corrected:
-        return Rated(min(one.mode for one in rated), max(one.height for one in rated))
-    return min(rated, key=lambda one: _preference(one, cluster.fungibility))
-
-
 def _goes_on(one: Rated, fungibility: Fungibility) -> bool:
-    if one.mode in {NO_FIT, NO_CANDIDATES}:
-        return True
-    if one.mode != FIT and fungibility.next_when_preempting:
+    if one.mode in {NO_FIT, NO_CANDIDATES} or (one.mode != FIT and fungibility.next_when_preempting):
         return True
     return bool(one.height) and fungibility.next_when_borrowing
 

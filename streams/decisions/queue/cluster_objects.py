@@ -17,14 +17,12 @@ from slacktide.schemas.queue_objects import (
     ClusterQueueObject,
     CohortObject,
     JobObject,
-    LabelSelector,
     LocalQueueObject,
     Metadata,
     NamespaceObject,
     PriorityClassObject,
     QueueObject,
     ResourceFlavorObject,
-    ResourceGroup,
     ResourceQuota,
     SoldObject,
     SoldSpec,
@@ -35,15 +33,15 @@ from slacktide.schemas.queue_objects import (
 )
 from slacktide.streams.decisions.admission import label_selector
 from slacktide.streams.decisions.queue.assign import Fungibility, Group
-from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, Taint
+from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, Taint, quota_percent, sold_nominal
 from slacktide.streams.decisions.queue.job import (
     PRIORITY_CLASS,
     QUEUE_NAME,
+    JobProgress,
     PriorityClass,
     job_priority,
     min_count,
 )
-from slacktide.streams.decisions.queue.pods_ready import JobProgress
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption
 from slacktide.streams.decisions.queue.queue_order import Queued
 from slacktide.streams.decisions.queue.quota_tree import (
@@ -56,7 +54,6 @@ from slacktide.streams.decisions.queue.quota_tree import (
 )
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Workload
 from slacktide.streams.decisions.queue.simulation import Arrival
-from slacktide.streams.decisions.queue.sold_quota import quota_percent, sold_nominal
 from slacktide.streams.decisions.queue.workload_objects import (
     Wanted,
     admitted_sets,
@@ -139,7 +136,11 @@ class QueueObjects:
         self._local = {(namespace_of(one), one.metadata.name): one for one in self._all(LocalQueueObject)}
         self._namespaces = {one.metadata.name: one.metadata.labels or {} for one in self._all(NamespaceObject)}
         self._specs = {one.metadata.name: one for one in self._all(ClusterQueueObject)}
-        self._tree = self._quotas()
+        sold = {one.metadata.name: one.spec for one in self._all(SoldObject)}
+        cohorts = [_node(one, sold) for one in self._all(CohortObject)]
+        if (name := cohort_on_cycle(cohorts)) is not None:
+            raise CaseError(f"Cohort {name}", "it is its own ancestor; accepted: a parent that is not below it")
+        self._tree = quota_tree([_node(one, sold) for one in self._specs.values()], cohorts)
         self._names: dict[str, str] = {}
         self._run_s: dict[str, int] = {}
         self._times = [0]
@@ -154,9 +155,22 @@ class QueueObjects:
         waits = [each for each in workloads if each.status.admission is None]
         used = sold_flavors(self._objects)
         jobs = [one for one in self._all(JobObject) if uid_of(one) not in owned]
+        drained = {}
+        for each in workloads:
+            if (admission := each.status.admission) is not None:
+                stopped = self.stopped(admission.cluster_queue, namespace_of(each), each.spec.queue_name)
+                if stopped.drains:
+                    drained[uid_of(each)] = stopped.reason
         return QueueCluster(
             queues=[_cluster_queue(one, self._tree) for one in self._specs.values()],
-            flavors={one.metadata.name: _flavor(one) for one in self._all(ResourceFlavorObject)},
+            flavors={
+                one.metadata.name: NodeFlavor(
+                    one.spec.node_labels or {},
+                    tuple(Taint(each.key, each.value, each.effect) for each in one.spec.node_taints or ()),
+                    tolerations_of(one.spec.tolerations),
+                )
+                for one in self._all(ResourceFlavorObject)
+            },
             holders=holders,
             admitted=[one for each in admitted if (one := self._waiting(each)) is not None],
             waiting=[one for each in waits if (one := self._waiting(each)) is not None],
@@ -165,7 +179,7 @@ class QueueObjects:
             names=self._names,
             latest_s=max(self._times),
             notes=self._notes,
-            drained={uid_of(each): stopped.reason for each in workloads if (stopped := self._drains(each)).drains},
+            drained=drained,
             sizes={
                 one.metadata.name: [(each.cpu_milli, each.memory_bytes) for each in one.spec.nodes]
                 for one in self._all(SoldObject)
@@ -175,20 +189,6 @@ class QueueObjects:
 
     def _all(self, kind: type[T]) -> Iterator[T]:
         return (one for one in self._objects if isinstance(one, kind))
-
-    def _quotas(self) -> QuotaTree:
-        sold = {one.metadata.name: one.spec for one in self._all(SoldObject)}
-        cohorts = [
-            _node(one, one.spec.parent_name or one.spec.parent, one.spec.resource_groups, sold)
-            for one in self._all(CohortObject)
-        ]
-        if (name := cohort_on_cycle(cohorts)) is not None:
-            raise CaseError(f"Cohort {name}", "it is its own ancestor; accepted: a parent that is not below it")
-        queues = self._specs.values()
-        return quota_tree(
-            [_node(one, one.spec.cohort_name or one.spec.cohort, one.spec.resource_groups, sold) for one in queues],
-            cohorts,
-        )
 
     def _holder(self, one: WorkloadObject) -> Holder | None:
         admission, name = one.status.admission, self._named(one)
@@ -217,12 +217,6 @@ class QueueObjects:
     def _placed(self, one: Wanted, queue: str) -> Workload:
         stopped = self.stopped(queue, one.namespace, one.local)
         return one.placed(queue, matches=self._matches(queue, one.namespace), stopped=stopped.reason)
-
-    def _drains(self, one: WorkloadObject) -> Stopped:
-        admission = one.status.admission
-        if admission is None:
-            return NOT_STOPPED
-        return self.stopped(admission.cluster_queue, namespace_of(one), one.spec.queue_name)
 
     def _arrival(self, one: JobObject) -> Arrival | None:
         made = self.workload_of(one)
@@ -311,27 +305,22 @@ class QueueObjects:
         """Return whether the ClusterQueue accepts the namespace; without a selector it accepts none."""
         selector = self._specs[queue].spec.namespace_selector if queue is not None else None
         labels = {NAMESPACE_NAME: namespace} | self._namespaces.get(namespace, {})
-        return selector is not None and _selects(selector, labels, f"ClusterQueue {queue}")
-
-
-def _selects(selector: LabelSelector, labels: Mapping[str, str], of: str) -> bool:
-    expressions = [
-        label_selector.Expression(key=one.key, operator=one.operator, values=tuple(one.values or ()))
-        for one in selector.match_expressions or ()
-    ]
-    read = label_selector.selector_of(selector.match_labels or {}, expressions)
-    if isinstance(read, label_selector.InvalidSelector):
-        raise CaseError(f"{of}: spec.namespaceSelector", read.why)
-    return matches(read, labels)
+        if selector is None:
+            return False
+        expressions = [
+            label_selector.Expression(key=one.key, operator=one.operator, values=tuple(one.values or ()))
+            for one in selector.match_expressions or ()
+        ]
+        read = label_selector.selector_of(selector.match_labels or {}, expressions)
+        if isinstance(read, label_selector.InvalidSelector):
+            raise CaseError(f"ClusterQueue {queue}: spec.namespaceSelector", read.why)
+        return matches(read, labels)
 
 
 def sharing_queues(objects: Iterable[QueueObject]) -> frozenset[str]:
     """Return ClusterQueues whose quotas are a share of batch allocatable."""
     return frozenset(
-        one.metadata.name
-        for one in objects
-        if isinstance(one, ClusterQueueObject)
-        and quota_percent(one.metadata.annotations or {}, one.metadata.name) is not None
+        one.metadata.name for one in objects if isinstance(one, ClusterQueueObject) and _share_percent(one) is not None
     )
 
 
@@ -340,18 +329,21 @@ def sold_flavors(objects: Iterable[QueueObject]) -> set[str]:
     return {
         flavor.name
         for one in objects
-        if isinstance(one, ClusterQueueObject | CohortObject)
-        and quota_percent(one.metadata.annotations or {}, one.metadata.name) is not None
+        if isinstance(one, ClusterQueueObject | CohortObject) and _share_percent(one) is not None
         for group in one.spec.resource_groups
         for flavor in group.flavors
     }
 
 
-def _node(
-    one: ClusterQueueObject | CohortObject, parent: str, groups: Iterable[ResourceGroup], sold: Mapping[str, SoldSpec]
-) -> NodeSpec:
-    kind = "ClusterQueue" if isinstance(one, ClusterQueueObject) else "Cohort"
-    of = f"{kind} {one.metadata.name}"
+def _share_percent(one: ClusterQueueObject | CohortObject) -> int | None:
+    return quota_percent(one.metadata.annotations or {}, one.metadata.name)
+
+
+def _node(one: ClusterQueueObject | CohortObject, sold: Mapping[str, SoldSpec]) -> NodeSpec:
+    if isinstance(one, ClusterQueueObject):
+        of, parent = f"ClusterQueue {one.metadata.name}", one.spec.cohort_name or one.spec.cohort
+    else:
+        of, parent = f"Cohort {one.metadata.name}", one.spec.parent_name or one.spec.parent
     percent = quota_percent(one.metadata.annotations or {}, of)
 
     def nominal(flavor: str, each: ResourceQuota) -> int:
@@ -365,7 +357,7 @@ def _node(
             borrowing_limit=limit_of(each.name, each.borrowing_limit, of),
             lending_limit=limit_of(each.name, each.lending_limit, of),
         )
-        for group in groups
+        for group in one.spec.resource_groups
         for flavor in group.flavors
         for each in flavor.resources
     }
@@ -401,8 +393,3 @@ def _cluster_queue(one: ClusterQueueObject, tree: QuotaTree) -> ClusterQueue:
         ),
         strategy=spec.queueing_strategy,
     )
-
-
-def _flavor(one: ResourceFlavorObject) -> NodeFlavor:
-    taints = tuple(Taint(each.key, each.value, each.effect) for each in one.spec.node_taints or ())
-    return NodeFlavor(one.spec.node_labels or {}, taints, tolerations_of(one.spec.tolerations))

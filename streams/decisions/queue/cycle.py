@@ -20,8 +20,15 @@ from slacktide.streams.decisions.queue.queue_order import (
     RequeuingTimestamp,
     place,
 )
-from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode, minus, plus
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, Share, node_share
+from slacktide.streams.decisions.queue.quota_tree import (
+    FlavorResource,
+    QuotaNode,
+    QuotaUsage,
+    Share,
+    minus,
+    node_share,
+    plus,
+)
 
 Status = Literal["", "skipped", "assumed", "inadmissible"]
 FairPlace = tuple[bool, tuple[bool, float], Place]
@@ -86,28 +93,17 @@ def cycle(
     """
     heads = list(heads)
     tried = [one for one in heads if not one.barred]
-    nominated = [_nominated(one) for one in tried]
+    nominated = []
+    for one in tried:
+        done = assign(one.queued, one.pod_sets, one.cluster)
+        nominated.append(_Nominated(one, done, done.usage()))
     run = _Cycle(usage.copy(), most)
     fair = any(one.cluster.fair_sharing for one in tried)
-    ordered = _by_share(nominated, run.usage, requeuing) if fair else _by_height(nominated, requeuing)
+    by_height = sorted(nominated, key=lambda one: (one.assignment.height, place(one.head.queued, requeuing)))
+    ordered = _by_share(nominated, run.usage, requeuing) if fair else by_height
     entries = [run.decided(one) for one in ordered]
     barred = sorted((one for one in heads if one.barred), key=lambda one: one.cluster.queue.name)
     return [*entries, *(Entry(one, None, "inadmissible", one.barred, "Misconfigured") for one in barred)]
-
-
-def _nominated(head: Head) -> _Nominated:
-    done = assign(head.queued, head.pod_sets, head.cluster)
-    return _Nominated(head, done, done.usage())
-
-
-def _no_fit(head: Head) -> str:
-    """Return why it does not fit; the reference retries it for both reasons."""
-    never = head.cluster.corrected and exceeds_max_quota(head.queued, head.pod_sets, head.cluster)
-    return EXCEEDS_MAX_QUOTA if never else "NoFit"
-
-
-def _by_height(nominated: Iterable[_Nominated], requeuing: RequeuingTimestamp) -> Iterator[_Nominated]:
-    return iter(sorted(nominated, key=lambda one: (one.assignment.height, place(one.head.queued, requeuing))))
 
 
 def _by_share(
@@ -120,16 +116,14 @@ def _by_share(
     for root in sorted(trees, key=lambda node: (node.name, node.is_queue)):
         left = trees[root]
         while left:
-            shares = {queue: _shares(one, usage) for queue, one in left.items()}
+            shares: dict[QuotaNode, dict[QuotaNode, Share]] = {}
+            for queue, one in left.items():
+                # Of its ClusterQueue and of each cohort below the root, after its admission.
+                usage.book_all(queue, one.usage)
+                path = (node for node in (queue, *queue.ancestors()) if node.parent is not None)
+                shares[queue] = {node: node_share(node, usage) for node in path}
+                usage.book_all(queue, one.usage, -1)
             yield left.pop(_winner(root, left, shares, requeuing))
-
-
-def _shares(one: _Nominated, usage: QuotaUsage) -> dict[QuotaNode, Share]:
-    """Return the shares of its ClusterQueue and of each cohort below the root after its admission."""
-    usage.book_all(one.queue, one.usage)
-    shares = {node: node_share(node, usage) for node in (one.queue, *one.queue.ancestors()) if node.parent is not None}
-    usage.book_all(one.queue, one.usage, -1)
-    return shares
 
 
 def _winner(
@@ -170,11 +164,13 @@ class _Cycle:
         if self._ended:
             return Entry(one.head, None, requeue_reason=WAITING_FOR_PODS_READY)
         if one.assignment.mode == "NoFit":
-            return Entry(one.head, one.assignment, requeue_reason=_no_fit(one.head))
-        return self._booked(one) if one.assignment.works else self._reserved(one)
-
-    def _reserved(self, one: _Nominated) -> Entry:
-        """Book a reservation for a workload without candidates, unless it could reclaim the quota."""
+            # The reference retries it for both reasons.
+            head = one.head
+            never = head.cluster.corrected and exceeds_max_quota(head.queued, head.pod_sets, head.cluster)
+            return Entry(head, one.assignment, requeue_reason=EXCEEDS_MAX_QUOTA if never else "NoFit")
+        if one.assignment.works:
+            return self._booked(one)
+        # Without candidates, book a reservation, unless it could reclaim the quota.
         if one.head.cluster.policies.reclaim_within_cohort != "Any":
             self._book(one.queue, self._reservation(one))
         return Entry(one.head, one.assignment, "", "PreemptionNoCandidates", "WaitingForQuota")
@@ -183,7 +179,16 @@ class _Cycle:
         """Admit the workload or evict its targets, unless earlier entries left too little."""
         mode, targets = one.assignment.mode, one.assignment.targets
         uids = {each.holder.queued.uid for each in targets}
-        if uids & self._victims or not self._fits(one) or not self._fits_before_they_stop(one):
+        without = self._without_victims
+        if targets:
+            without = without.copy()
+            for each in targets:
+                remove(without, each.holder)
+        looked_at = [without]
+        if mode == "Fit" and one.head.cluster.corrected:
+            looked_at.append(self._held)  # victims still hold quota, which the reference ignores
+        fits = all(usage.fits(one.queue, of, amount) for usage in looked_at for of, amount in one.usage.items())
+        if uids & self._victims or not fits:
             return Entry(one.head, one.assignment, "skipped", "FailedAfterNomination", "WaitingForQuota")
         if one.head.repeated(targets):
             return Entry(one.head, one.assignment, "", PREEMPTION_REPEATS, "WaitingForQuota")
@@ -205,20 +210,6 @@ class _Cycle:
         self._left = None if self._left is None else self._left - 1
         self._held.book_all(one.queue, one.usage)
         return Entry(one.head, one.assignment, "assumed")
-
-    def _fits(self, one: _Nominated) -> bool:
-        without = self._without_victims
-        if one.assignment.targets:
-            without = without.copy()
-            for each in one.assignment.targets:
-                remove(without, each.holder)
-        return all(without.fits(one.queue, of, amount) for of, amount in one.usage.items())
-
-    def _fits_before_they_stop(self, one: _Nominated) -> bool:
-        """Return whether it fits while victims still hold quota. The reference ignores this."""
-        if one.assignment.mode == "Preempt" or not one.head.cluster.corrected:
-            return True
-        return all(self._held.fits(one.queue, of, amount) for of, amount in one.usage.items())
 
     def _reservation(self, one: _Nominated) -> dict[FlavorResource, int]:
         """Return the amounts that later entries may not take from a pending workload."""

@@ -12,8 +12,7 @@ from typing import Literal, NamedTuple
 
 from slacktide.streams.decisions.queue.flavor_match import PodGroup
 from slacktide.streams.decisions.queue.queue_order import Queued, RequeuingTimestamp, queue_time_s
-from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode, minus, plus
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode, QuotaUsage, minus, plus
 
 Policy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
 
@@ -127,11 +126,20 @@ def restore(usage: QuotaUsage, one: Holder) -> None:
 def spare(targets: Sequence[Target], preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> list[Target]:
     """Return the targets that are necessary, in order. All targets are removed from the usage at the call.
 
-    The reference restores unnecessary victims in reverse order. Corrected, the same is also tried in order, and the
-    smaller result is returned; of ties, the reference's.
+    The reference restores unnecessary victims from the last but one to the first; the last one replaces a restored one
+    in the list. Corrected, the same is also tried in order, and the smaller result is returned; of ties, the
+    reference's.
     """
     if not preemptor.corrected:
-        return fill_back(targets, preemptor, usage, borrowing=borrowing)
+        left = list(targets)
+        for at in range(len(left) - 2, -1, -1):
+            restore(usage, left[at].holder)
+            if preemptor.fits(usage, borrowing=borrowing):
+                left[at] = left[-1]
+                left.pop()
+            else:
+                remove(usage, left[at].holder)
+        return left
     late = _needed(reversed(targets), preemptor, usage.copy(), borrowing=borrowing)
     early = _needed(targets, preemptor, usage, borrowing=borrowing)
     kept = early if len(early) < len(late) else late
@@ -156,22 +164,6 @@ def _needed(targets: Iterable[Target], preemptor: Preemptor, usage: QuotaUsage, 
         if not preemptor.fits(usage, borrowing=borrowing):
             remove(usage, one.holder)
             kept.add(one.holder.queued.uid)
-    return kept
-
-
-def fill_back(targets: Iterable[Target], preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> list[Target]:
-    """Restore targets that are not needed, from the last but one to the first.
-
-    The last target replaces a restored one in the list, as in the reference.
-    """
-    kept = list(targets)
-    for at in range(len(kept) - 2, -1, -1):
-        restore(usage, kept[at].holder)
-        if preemptor.fits(usage, borrowing=borrowing):
-            kept[at] = kept[-1]
-            kept.pop()
-        else:
-            remove(usage, kept[at].holder)
     return kept
 
 
@@ -213,12 +205,22 @@ def candidates(preemptor: Preemptor, policies: Preemption, holders: Holders, usa
 
 def targets(preemptor: Preemptor, policies: Preemption, tried: list[Candidate], usage: QuotaUsage) -> list[Target]:
     """Return the targets whose preemption makes the request fit; empty if it cannot fit."""
-    if preemptor.chosen_before and (kept := _kept(preemptor, tried, usage)):
-        return kept
+    if preemptor.chosen_before:
+        # The previous targets, if they suffice, with borrowing unless a target forbids it.
+        chosen = [one for one in tried if one.holder.queued.uid in preemptor.chosen_before]
+        borrowing = all(one.kind != NOT_BORROWING for one in chosen)
+        again = [Target(one.holder, preemptor.chosen_before[one.holder.queued.uid]) for one in chosen]
+        if kept := kept_choice(again, preemptor, usage.copy(), borrowing=borrowing):
+            return kept
     for borrowing in _attempts(preemptor, policies, tried, usage):
-        found = _attempt(preemptor, tried, usage.copy(), borrowing=borrowing)
-        if found:
-            return found
+        left, found = usage.copy(), list[Target]()
+        for one in tried:
+            if one.top is not None and _spared(one, one.top, preemptor, left, borrowing=borrowing):
+                continue
+            remove(left, one.holder)
+            found.append(Target(one.holder, REASONS[one.kind]))
+            if preemptor.fits(left, borrowing=borrowing):
+                return spare(found, preemptor, left, borrowing=borrowing)
     return []
 
 
@@ -234,7 +236,10 @@ def _others(
         for queue in _borrowers(above, below, preemptor, usage):
             for one in held.get(queue, ()):
                 if preemptor.may_preempt(one, policies.reclaim_within_cohort):
-                    yield Candidate(one, RECLAIM if reclaims else _kind(one, preemptor, policies), above)
+                    priority, most = one.queued.priority or 0, policies.priority_max
+                    too_high = priority >= (preemptor.queued.priority or 0) or (most is not None and priority > most)
+                    lent = NOT_BORROWING if too_high or not policies.borrow_within_cohort else BORROWING
+                    yield Candidate(one, RECLAIM if reclaims else lent, above)
         fit, rest = _step(above, rest, usage)
         reclaims = reclaims or fit
         below = above
@@ -260,12 +265,6 @@ def _borrowers(above: QuotaNode, below: QuotaNode, preemptor: Preemptor, usage: 
         nodes.extend(node.children)
 
 
-def _kind(one: Holder, preemptor: Preemptor, policies: Preemption) -> str:
-    priority, most = one.queued.priority or 0, policies.priority_max
-    too_high = priority >= (preemptor.queued.priority or 0) or (most is not None and priority > most)
-    return NOT_BORROWING if too_high or not policies.borrow_within_cohort else BORROWING
-
-
 def _attempts(
     preemptor: Preemptor, policies: Preemption, tried: list[Candidate], usage: QuotaUsage
 ) -> tuple[bool, ...]:
@@ -278,26 +277,6 @@ def _attempts(
     if forbidden and all(one.kind != RECLAIM for one in tried):
         return False, True
     return True, False
-
-
-def _attempt(preemptor: Preemptor, tried: list[Candidate], usage: QuotaUsage, *, borrowing: bool) -> list[Target]:
-    found: list[Target] = []
-    for one in tried:
-        if one.top is not None and _spared(one, one.top, preemptor, usage, borrowing=borrowing):
-            continue
-        remove(usage, one.holder)
-        found.append(Target(one.holder, REASONS[one.kind]))
-        if preemptor.fits(usage, borrowing=borrowing):
-            return spare(found, preemptor, usage, borrowing=borrowing)
-    return []
-
-
-def _kept(preemptor: Preemptor, tried: list[Candidate], usage: QuotaUsage) -> list[Target]:
-    """Return the previous targets if they suffice, with borrowing unless a target forbids it."""
-    chosen = [one for one in tried if one.holder.queued.uid in preemptor.chosen_before]
-    borrowing = all(one.kind != NOT_BORROWING for one in chosen)
-    again = [Target(one.holder, preemptor.chosen_before[one.holder.queued.uid]) for one in chosen]
-    return kept_choice(again, preemptor, usage.copy(), borrowing=borrowing)
 
 
 def _spared(one: Candidate, top: QuotaNode, preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> bool:
@@ -326,39 +305,28 @@ def excess(holders: Iterable[Holder], usage: QuotaUsage) -> list[Excess]:
     Evict the workload with the lowest priority first; of ties, the one admitted last.
     """
     holders, usage = list(holders), usage.copy()
-    over = _over(holders, usage)
+    pairs = {(one.queue, of) for one in holders for of, amount in one.usage.items() if amount > 0}
+    over = {(queue, of) for queue, of in pairs if usage.available(queue, of) < 0}
     if not over:
         return []
     amounts: dict[str, dict[FlavorResource, int]] = {}
     for queue, of in over:
         amounts.setdefault(queue.name, {})[of] = min(usage.usage(queue, of), -usage.available(queue, of))
     stops: dict[str, list[str]] = {}
-    left = sorted((one for one in holders if one.queue.name in amounts), key=_order)
+    left = sorted(
+        (one for one in holders if one.queue.name in amounts),
+        key=lambda one: (not one.stops, one.queued.priority or 0, -(one.reserved_at_s or 0), one.queued.uid),
+    )
     while over:
-        one = next(iter(_stopping(left, over, usage)), None)
-        if one is None:
+        uses = [one for one in left if any(amount > 0 and (one.queue, of) in over for of, amount in one.usage.items())]
+        borrows = (
+            one for one in uses if any(usage.borrowing(one.queue, of) and (one.queue, of) in over for of in one.usage)
+        )
+        if not uses:
             break
+        one = next(borrows, uses[0])
         stops.setdefault(one.queue.name, []).append(one.queued.uid)
         left.remove(one)
         remove(usage, one)
         over = {pair for pair in over if usage.available(*pair) < 0}
     return [Excess(name, amounts[name], tuple(stops.get(name, ()))) for name in sorted(amounts)]
-
-
-def _over(holders: Iterable[Holder], usage: QuotaUsage) -> set[tuple[QuotaNode, FlavorResource]]:
-    pairs = {(one.queue, of) for one in holders for of, amount in one.usage.items() if amount > 0}
-    return {(queue, of) for queue, of in pairs if usage.available(queue, of) < 0}
-
-
-def _stopping(left: Iterable[Holder], over: set[tuple[QuotaNode, FlavorResource]], usage: QuotaUsage) -> list[Holder]:
-    """Return the next candidates, only of ClusterQueues that borrow if there are any."""
-    left = list(left)
-    uses = [one for one in left if any(amount > 0 and (one.queue, of) in over for of, amount in one.usage.items())]
-    borrows = [
-        one for one in uses if any(usage.borrowing(one.queue, of) and (one.queue, of) in over for of in one.usage)
-    ]
-    return borrows or uses
-
-
-def _order(one: Holder) -> tuple[bool, int, int, str]:
-    return not one.stops, one.queued.priority or 0, -(one.reserved_at_s or 0), one.queued.uid

@@ -20,8 +20,7 @@ from slacktide.streams.decisions.queue.preempt import (
     restore,
     spare,
 )
-from slacktide.streams.decisions.queue.quota_tree import QuotaNode
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, Share, node_share
+from slacktide.streams.decisions.queue.quota_tree import QuotaNode, QuotaUsage, Share, node_share
 
 Strategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 STRATEGIES: tuple[Strategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
@@ -36,29 +35,22 @@ def fair_targets(
     strategies: Sequence[Strategy] = STRATEGIES,
 ) -> list[Target]:
     """Return the targets whose preemption makes the request fit; empty if it cannot fit."""
-    candidates = sorted(fair_candidates(preemptor, policies, holders, usage), key=preemptor.order)
+    candidates, root = list[Holder](), preemptor.queue.root()
+    for queue, of_queue in by_queue(holders).items():
+        policy = policies.reclaim_within_cohort
+        if queue is preemptor.queue:
+            policy = policies.within_cluster_queue
+        # Others in its tree must borrow needed resources.
+        elif queue.root() is not root or not any(usage.borrowing(queue, of) for of in preemptor.needed):
+            continue
+        candidates += [one for one in of_queue if preemptor.may_preempt(one, policy)]
+    candidates.sort(key=preemptor.order)
     chosen = preemptor.chosen_before
     again = [Target(one, chosen[one.queued.uid]) for one in candidates if one.queued.uid in chosen]
     if kept := kept_choice(again, preemptor, usage.copy(), borrowing=True):
         return kept
-    held: dict[QuotaNode, list[Holder]] = {}
-    for one in candidates:
-        held.setdefault(one.queue, []).append(one)
+    held = {queue: list(of_queue) for queue, of_queue in by_queue(candidates).items()}
     return _Search(preemptor, held, usage.copy()).targets(strategies)
-
-
-def fair_candidates(
-    preemptor: Preemptor, policies: Preemption, holders: Holders, usage: QuotaUsage
-) -> Iterator[Holder]:
-    """Yield candidates of its own ClusterQueue, and of others in its tree that borrow needed resources."""
-    root = preemptor.queue.root()
-    for queue, held in by_queue(holders).items():
-        policy = policies.reclaim_within_cohort
-        if queue is preemptor.queue:
-            policy = policies.within_cluster_queue
-        elif queue.root() is not root or not any(usage.borrowing(queue, of) for of in preemptor.needed):
-            continue
-        yield from (one for one in held if preemptor.may_preempt(one, policy))
 
 
 class _Search:
@@ -77,7 +69,15 @@ class _Search:
         self._book()
         done, retry = self._first_round(strategies[0])
         if not done and len(strategies) > 1:
-            done = self._second_round(retry)
+            # Try each ClusterQueue whose share is above the preemptor's once.
+            self._by_queue, self._gone = retry, set()
+            for queue in self._picked():
+                mine, theirs = self._sides(queue)
+                lets = self._share(mine).order < self._share(theirs).order
+                done = lets and self._take(self._by_queue[queue][0], FAIR)
+                if done:
+                    break
+                self._gone.add(queue)
         self._book(-1)
         return spare(self._found, self._preemptor, self._usage, borrowing=True) if done else []
 
@@ -108,17 +108,6 @@ class _Search:
             if lets:
                 return self._take(one, FAIR)
             retry.setdefault(queue, []).append(one)
-        return False
-
-    def _second_round(self, retry: dict[QuotaNode, list[Holder]]) -> bool:
-        """Try each ClusterQueue whose share is above the preemptor's once."""
-        self._by_queue, self._gone = retry, set()
-        for queue in self._picked():
-            mine, theirs = self._sides(queue)
-            lets = self._share(mine).order < self._share(theirs).order
-            if lets and self._take(self._by_queue[queue][0], FAIR):
-                return True
-            self._gone.add(queue)
         return False
 
     def _take(self, one: Holder, reason: str) -> bool:
@@ -159,15 +148,13 @@ class _Search:
             borrows = bool(self._share(queue).borrowing_on) or queue is self._preemptor.queue
             if not self._by_queue.get(queue) or not borrows:
                 self._gone.add(queue)
-            elif best is None or self._before(queue, best):
+            elif best is None:
                 best = queue
+            else:
+                mine, other = self._share(queue).order, self._share(best).order
+                first, of_best = (self._preemptor.order(self._by_queue[each][0]) for each in (queue, best))
+                best = queue if mine > other or (mine == other and first < of_best) else best
         return best
-
-    def _before(self, queue: QuotaNode, best: QuotaNode) -> bool:
-        mine, other = self._share(queue).order, self._share(best).order
-        if mine != other:
-            return mine > other
-        return self._preemptor.order(self._by_queue[queue][0]) < self._preemptor.order(self._by_queue[best][0])
 
     def _best_cohort(self, cohort: QuotaNode) -> QuotaNode | None:
         """Break ties by the first candidate, then by name."""

@@ -176,7 +176,9 @@ class PendingQueue:
     def pop(self) -> Pending | None:
         """Take the next workload for a try."""
         self._retried = False
-        one = self._next()
+        one = self._active.get(self._sticky) if self._sticky is not None else None
+        if one is None and self._order:
+            one = self._active[self._order[0].uid]
         self._inflight = None if one is None else one.uid
         if one is not None:
             self._leave(one.uid)
@@ -204,7 +206,11 @@ class PendingQueue:
             return True
         self._aside[one.uid] = one
         if self._best_effort and reason in BAD_SHAPE:
-            self._set_aside(one.shape)
+            self._bad_shapes.add(one.shape)
+            out = [uid for uid in self._by_shape.get(one.shape, ()) if uid in self._active]
+            if out:
+                self._aside |= {uid: self._active.pop(uid) for uid in out}
+                self._order = [each for each in self._order if each.uid in self._active]
         return True
 
     def retry(self, now_s: int, *, changed: bool = False) -> int:
@@ -234,18 +240,6 @@ class PendingQueue:
         self._too_large.discard(uid)
         self._inflight = None if self._inflight == uid else self._inflight
         self._sticky = None if self._sticky == uid else self._sticky
-
-    def _next(self) -> Pending | None:
-        if self._sticky in self._active:
-            return self._active[self._sticky]
-        return self._active[self._order[0].uid] if self._order else None
-
-    def _set_aside(self, shape: Hashable) -> None:
-        self._bad_shapes.add(shape)
-        out = [uid for uid in self._by_shape.get(shape, ()) if uid in self._active]
-        if out:
-            self._aside |= {uid: self._active.pop(uid) for uid in out}
-            self._order = [one for one in self._order if one.uid in self._active]
 
     def _activate(self, one: Pending) -> None:
         self._aside.pop(one.uid, None)

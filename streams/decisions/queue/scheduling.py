@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from slacktide.streams.decisions.queue.assign import Assignment, Cluster, Fungibility, Group, PodSet
+from slacktide.streams.decisions.queue.assign import Cluster, Fungibility, Group, PodSet
 from slacktide.streams.decisions.queue.cycle import Entry, Eviction, Head, cycle, evictions
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, Room
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption, remove, restore
 from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy
 from slacktide.streams.decisions.queue.queue_order import Pending, PendingQueue, QueueingStrategy, RequeuingTimestamp
-from slacktide.streams.decisions.queue.quota_tree import QuotaNode
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.quota_tree import QuotaNode, QuotaUsage
 
 
 class ClusterQueue(NamedTuple):
@@ -216,9 +215,12 @@ class Scheduling:
         return done
 
     def _head(self, one: Workload, now_s: int) -> Head:
-        if not one.pending.barred:
-            self._drop_outdated(one)
         progress = self._progress.get(one.uid)
+        if progress is not None and not one.pending.barred:
+            recent = self.cycles_run - progress.cycle <= 1 or self._generations[one.queue] <= progress.generation
+            if progress.shape != one.pending.shape or not recent:  # or older than the last release of quota
+                del self._progress[one.uid]
+                progress = None
         tried = [*(progress.tried if progress else ()), *({} for _ in one.pod_sets)]
         pod_sets = [each._replace(last_tried=tried[at]) for at, each in enumerate(one.pod_sets)]
         before = self.preempted.get(self.queues[one.queue].node.root().name, {}).get(one.uid, ())
@@ -247,15 +249,6 @@ class Scheduling:
             compares=False,
         )
 
-    def _drop_outdated(self, one: Workload) -> None:
-        """Forget progress of another shape, or older than the last release of quota."""
-        progress = self._progress.get(one.uid)
-        if progress is None:
-            return
-        recent = self.cycles_run - progress.cycle <= 1 or self._generations[one.queue] <= progress.generation
-        if progress.shape != one.pending.shape or not recent:
-            del self._progress[one.uid]
-
     def _carry_out(self, entry: Entry, now_s: int) -> None:
         """Book admitted workloads; requeue all others."""
         uid, done = entry.head.queued.uid, entry.assignment
@@ -264,7 +257,11 @@ class Scheduling:
             self.waiting[one.queue].delete(uid)
             self._progress.pop(uid, None)
             self._chosen.pop(uid, None)
-            self.hold(_admitted(entry, done, now_s))
+            usage, queued = done.usage(), entry.head.queued
+            if queued.evicted is not None:
+                queued = queued._replace(evicted=queued.evicted._replace(status=False))
+            pods = done.groups() if self._room is not None else ()
+            self.hold(Holder(queued, entry.head.cluster.queue, frozenset(usage), usage, now_s, pods))
             return
         if done is not None:
             self._chosen[uid] = {one.holder.queued.uid: one.reason for one in done.targets}
@@ -276,11 +273,3 @@ class Scheduling:
         progress = self._progress.get(uid)
         pending_flavors = progress is not None and progress.pending
         self.waiting[one.queue].requeue(one.pending, entry.requeue_reason, now_s, pending_flavors=pending_flavors)
-
-
-def _admitted(entry: Entry, done: Assignment, now_s: int) -> Holder:
-    usage, queued = done.usage(), entry.head.queued
-    if queued.evicted is not None:
-        queued = queued._replace(evicted=queued.evicted._replace(status=False))
-    pods = done.groups() if entry.head.cluster.room is not None else ()
-    return Holder(queued, entry.head.cluster.queue, frozenset(usage), usage, now_s, pods)

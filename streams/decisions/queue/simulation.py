@@ -129,7 +129,9 @@ class Simulation:
             yield Happened(self.now_s, "evicted", uid, queue, reason=reason)
         yield from self._decide()
         while self._todo and not self.unfinished and (until_s is None or self._todo[0][0] <= until_s):
-            due = self._due()
+            due = [heapq.heappop(self._todo)]
+            while self._todo and self._todo[0][0] == due[0][0]:
+                due.append(heapq.heappop(self._todo))
             if self._repeated(due):
                 break
             self.now_s = due[0][0]
@@ -140,12 +142,6 @@ class Simulation:
             yield Happened(self.now_s, "repeats", again.victim.uid, again.victim.queue, eviction=again)
         elif until_s is not None:
             self.now_s = max(self.now_s, until_s)
-
-    def _due(self) -> list[Due]:
-        due = [heapq.heappop(self._todo)]
-        while self._todo and self._todo[0][0] == due[0][0]:
-            due.append(heapq.heappop(self._todo))
-        return due
 
     def _repeated(self, due: Sequence[Due]) -> bool:
         """Return whether the state has been there before, with an eviction since; nothing arrives or finishes."""
@@ -196,27 +192,24 @@ class Simulation:
         while goes_on and not self.unfinished:
             done = self.state.cycle(self.now_s)
             new = [one for one in done.evictions if one.victim.uid in self._runs]  # others already stop
-            goes_on = bool(new) or any(self._changes(one) for one in done.entries)
+            # An entry's next cycle differs if it tries another flavor, is set aside, or holds quota.
+            goes_on = bool(new) or any(
+                (one.assignment is not None and one.assignment.pending_flavors)
+                or not self.state.waiting[one.head.cluster.queue.name].is_active(one.head.queued.uid)
+                for one in done.entries
+            )
             self.unfinished = done.number >= CYCLES_MAX
-            yield from self._carried_out(done.entries, new)
-
-    def _changes(self, one: Entry) -> bool:
-        """Return whether its next cycle differs: it tries another flavor, is set aside, or holds quota."""
-        if one.assignment is not None and one.assignment.pending_flavors:
-            return True
-        return not self.state.waiting[one.head.cluster.queue.name].is_active(one.head.queued.uid)
-
-    def _carried_out(self, entries: Iterable[Entry], evictions: Iterable[Eviction]) -> Iterator[Happened]:
-        for entry in entries:
-            uid, queue = entry.head.queued.uid, entry.head.cluster.queue.name
-            self._entries[uid] = entry
-            if entry.status == "assumed" and entry.assignment is not None:
-                self._start(uid, queue, self.now_s)
-                yield Happened(self.now_s, "admitted", uid, queue, entry.assignment.usage())
-        for one in evictions:
-            self._evict(one.victim.uid)
-            self._since.append(one)
-            yield Happened(self.now_s, "evicted", one.victim.uid, one.victim.queue, eviction=one)
+            for entry in done.entries:
+                uid, queue = entry.head.queued.uid, entry.head.cluster.queue.name
+                self._entries[uid] = entry
+                if entry.status == "assumed" and entry.assignment is not None:
+                    self._start(uid, queue, self.now_s)
+                    yield Happened(self.now_s, "admitted", uid, queue, entry.assignment.usage())
+            for eviction in new:
+                victim = eviction.victim
+                self._evict(victim.uid)
+                self._since.append(eviction)
+                yield Happened(self.now_s, "evicted", victim.uid, victim.queue, eviction=eviction)
 
     def _start(self, uid: str, queue: str, at_s: int) -> None:
         number = self._evicted.get(uid, 0) + 1
@@ -246,35 +239,32 @@ class Simulation:
     def _outcome(self, uid: str, queue: str) -> Outcome:
         run = self._runs.get(uid)
         state: State = "finished" if uid in self._done else "running" if run is not None else "waiting"
-        plain = Outcome(
+        entry = self._entries.get(uid)
+        outcome = Outcome(
             uid,
             queue,
             state,
             run.since_s if run is not None else self._done.get(uid),
             self._evicted.get(uid, 0),
             self._lost.get(uid, 0.0),
-            self._entries.get(uid),
+            entry,
         )
-        return self._waiting(plain) if state == "waiting" else plain
-
-    def _waiting(self, one: Outcome) -> Outcome:
-        queue = self.state.waiting[one.queue]
-        aside = queue.inadmissible
-        both = sorted((*queue.active, *aside), key=lambda each: place(each.queued, self.state.settings.requeuing))
+        workload = self.state.known.get(uid)
+        if state != "waiting" or workload is None:
+            return outcome
+        pending = self.state.waiting[queue]
+        aside = pending.inadmissible
+        both = sorted((*pending.active, *aside), key=lambda each: place(each.queued, self.state.settings.requeuing))
         order = [each.uid for each in both]
-        workload = self.state.known.get(one.uid)
-        if workload is None or one.uid not in order:
-            return one
-        recent = sum(1 for at_s in self._admissions[one.queue] if self.now_s - WINDOW_S < at_s <= self.now_s)
-        entry = one.entry
-        blocked = (
-            (entry.requeue_reason if entry else "its shape does not fit")
-            if one.uid in {each.uid for each in aside}
-            else ""
-        )
-        position = order.index(one.uid) + 1
-        return one._replace(
+        if uid not in order:
+            return outcome
+        recent = sum(1 for at_s in self._admissions[queue] if self.now_s - WINDOW_S < at_s <= self.now_s)
+        blocked_by = ""
+        if uid in {each.uid for each in aside}:
+            blocked_by = entry.requeue_reason if entry else "its shape does not fit"
+        position = order.index(uid) + 1
+        return outcome._replace(
             position=position,
-            wait=wait(position, recent, blocked_by=blocked),
-            missing=missing(workload.pod_sets, self.state.cluster(one.queue, self.now_s)),
+            wait=wait(position, recent, blocked_by=blocked_by),
+            missing=missing(workload.pod_sets, self.state.cluster(queue, self.now_s)),
         )

@@ -22,7 +22,6 @@ from slacktide.schemas.queue_objects import (
     Metadata,
     NamespaceObject,
     ObjectCondition,
-    PodSpec,
     Quantities,
     Quantity,
     QueueObject,
@@ -103,31 +102,30 @@ def wanted(one: WorkloadObject) -> Wanted:
 @lru_cache(maxsize=10_000)
 def _pod_sets(encoded: bytes) -> tuple[bytes, tuple[PodSet, ...]]:
     """Decode pod sets, cached by their text: thousands of workloads have equal pod sets."""
-    given = msgspec.json.decode(encoded, type=list[WorkloadPodSet])
-    return encoded, tuple(_pod_set(each.name, each.count, each.min_count, each.template.spec, "") for each in given)
+    return encoded, tuple(map(_pod_set, msgspec.json.decode(encoded, type=list[WorkloadPodSet])))
 
 
-def _pod_set(name: str, pods: int, least: int | None, spec: PodSpec, of: str) -> PodSet:
+def _pod_set(given: WorkloadPodSet) -> PodSet:
+    pods, least, spec = given.count, given.min_count, given.template.spec
     required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     affinity = tuple(
         tuple(Expression(one.key, one.operator, tuple(one.values or ())) for one in term.match_expressions or ())
         for term in (required.node_selector_terms if required else ())
     )
     needs = Needs(
-        containers=[_container(one, of) for one in spec.containers],
-        inits=[_container(one, of) for one in spec.init_containers or ()],
-        overhead=_amounts(spec.overhead, of),
-        pod_level=None if spec.resources is None else _asked(spec.resources, of),
+        containers=[_container(one) for one in spec.containers],
+        inits=[_container(one) for one in spec.init_containers or ()],
+        overhead=_amounts(spec.overhead, ""),
+        pod_level=None if spec.resources is None else _asked(spec.resources, ""),
     )
     requests = pod_request(needs, Defaults(), corrected=True).requests
     partly = least if least is not None and 0 < least < pods else None
-    return PodSet(
-        name, pods, partly, requests, NodeNeeds(spec.node_selector or {}, affinity, tolerations_of(spec.tolerations))
-    )
+    nodes = NodeNeeds(spec.node_selector or {}, affinity, tolerations_of(spec.tolerations))
+    return PodSet(given.name, pods, partly, requests, nodes)
 
 
-def _container(one: ContainerSpec, of: str) -> Container:
-    asked = _asked(one.resources or ResourceDemand(), f"{of}: container {one.name}")
+def _container(one: ContainerSpec) -> Container:
+    asked = _asked(one.resources or ResourceDemand(), f": container {one.name}")
     return Container(requests=asked.requests, limits=asked.limits, sidecar=one.restart_policy == "Always")
 
 

@@ -1,23 +1,30 @@
-"""Computes the resources that batch pods may request on a node, and in each of its NUMA zones.
+"""Computes the resources that batch and free pods may request on a node, and in each of its NUMA zones.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/batchresource/plugin.go, calculateOnNode,
 calculateOnNUMALevel. ``a x b%`` is the double product truncated, with b/100 taken first, as in the reference. Zones
 divide amounts in thousandths (millicores, thousandths of bytes) and round up, as in the reference.
+
+``batch_zones`` is Slacktide's own. Its parts never exceed the node's amount, but the sum of ``batch_resource_zones``
+may: it computes each zone separately, from equal parts of what no pod is bound to, rounded up. The reference names
+koord-free but publishes no resources for it. Free resources also exclude the usage of batch pods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import accumulate, pairwise, repeat
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from slacktide.schemas.inventory import Resources
+from slacktide.schemas.inventory import LIVE_PHASES, Resources
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import CalculatePolicy, Colocation
+from slacktide.schemas.qos import effective_priority_class
+from slacktide.schemas.score import use_of
+from slacktide.schemas.zones import Zone as RecordedZone
 from slacktide.streams.decisions.because import Because, Figured, in_unit
 from slacktide.streams.decisions.resources.node_load import NodeLoad, high_priority, node_reserved
 
@@ -56,25 +63,21 @@ def sums(pods: Iterable[Asked]) -> Sums:
 
 def batch_resource(load: NodeLoad, colocation: Colocation) -> Figured:
     """Subtract the margin, the system and the usage or requests of high-priority pods from capacity."""
-    cpu, mem = _available("", load.facts.capacity, _kept(load), _high_priority_sums(load), colocation)
+    pods, by_uid, dangling = high_priority(load)
+    uses = [by_uid.get(uid) for uid in pods.uids]
+    used_milli = [None if use is None else use.cpu_milli for use in uses]
+    used_bytes = [None if use is None else use.mem_bytes for use in uses]
+    of_cpu: list[Asked] = list(zip(pods.cpu_milli, used_milli, pods.lse, strict=True))
+    of_mem: list[Asked] = list(zip(pods.mem_bytes, used_bytes, repeat(False)))
+    of_cpu += [(0, use.cpu_milli, False) for use in dangling]
+    of_mem += [(0, use.mem_bytes, False) for use in dangling]
+    cpu, mem = _available("", load.facts.capacity, _kept(load), (sums(of_cpu), sums(of_mem)), colocation)
     return Figured.by("batch", cpu, mem)
 
 
 def cpu_policy(colocation: Colocation) -> CalculatePolicy:
     """Return the policy for CPU. In the reference "request" is for memory only."""
     return "maxUsageRequest" if colocation.cpu_calculate_policy == "maxUsageRequest" else "usage"
-
-
-def _high_priority_sums(load: NodeLoad) -> tuple[Sums, Sums]:
-    pods, by_uid, dangling = high_priority(load)
-    uses = [by_uid.get(uid) for uid in pods.uids]
-    used_milli = [None if use is None else use.cpu_milli for use in uses]
-    used_bytes = [None if use is None else use.mem_bytes for use in uses]
-    cpu: list[Asked] = list(zip(pods.cpu_milli, used_milli, pods.lse, strict=True))
-    mem: list[Asked] = list(zip(pods.mem_bytes, used_bytes, repeat(False)))
-    cpu += [(0, use.cpu_milli, False) for use in dangling]
-    mem += [(0, use.mem_bytes, False) for use in dangling]
-    return sums(cpu), sums(mem)
 
 
 class Capacity(msgspec.Struct, frozen=True, gc=False):
@@ -190,10 +193,15 @@ def batch_resource_zones(
     cpu, mem = _asked(load, zones_of, count)
     kept_cpu, kept_mem = _kept(load)
     kept = Kept(*(_part(one, count) for one in kept_cpu)), Kept(*(_part(one * 1000, count) for one in kept_mem))
-    return [
-        _zone(zone, kept, (sums(of_cpu), sums(of_mem)), colocation)
-        for zone, of_cpu, of_mem in zip(zones, cpu, mem, strict=True)
-    ]
+    found = []
+    for zone, of_cpu, of_mem in zip(zones, cpu, mem, strict=True):
+        both = sums(of_cpu), sums(of_mem)
+        in_milli, in_millibytes = _available(
+            f"zones/{zone.name}/", zone.allocatable, kept, both, colocation, scale=1000
+        )
+        terms: Terms = in_millibytes.terms | {"batch_bytes": -(-int(in_millibytes.terms["batch_millibytes"]) // 1000)}
+        found.append(Figured.by("batch", in_milli, msgspec.structs.replace(in_millibytes, terms=terms)))
+    return found
 
 
 def _part(amount: int, parts: int) -> int:
@@ -225,7 +233,107 @@ def _asked(
     return cpu, mem
 
 
-def _zone(zone: Zone, kept: tuple[Kept, Kept], sums: tuple[Sums, Sums], colocation: Colocation) -> Figured:
-    cpu, in_milli = _available(f"zones/{zone.name}/", zone.allocatable, kept, sums, colocation, scale=1000)
-    terms: Terms = in_milli.terms | {"batch_bytes": -(-int(in_milli.terms["batch_millibytes"]) // 1000)}
-    return Figured.by("batch", cpu, msgspec.structs.replace(in_milli, terms=terms))
+_ZONE_TERMS = ("node", "free", "held", "of_free", "of_held", "batch")
+
+
+class Share(NamedTuple):
+    """A zone's part of one resource of the node."""
+
+    node: int
+    free: int
+    """Allocatable amount that no pod holds exclusively."""
+    held: int
+    """Amount that pods hold exclusively."""
+    of_free: int
+    of_held: int
+
+    @property
+    def amount(self) -> int:
+        """Return the part."""
+        return self.of_free + self.of_held
+
+    def because(self, of: str, unit: str) -> Because:
+        """Return the computation as an explanation."""
+        terms: Terms = dict(zip(in_unit(unit, *_ZONE_TERMS), (*self, self.amount), strict=True))
+        bound = "held" if self.of_held else "free" if self.of_free else "exhausted"
+        return Because(of=of, bound=bound, terms=terms, adds=in_unit(unit, "+of_free", "+of_held"))
+
+
+class ZoneBatch(NamedTuple):
+    """A zone's batch CPU in millicores and memory in bytes; None: the zone or the node has no such resource."""
+
+    cpu_milli: Share | None
+    mem_bytes: Share | None
+
+
+def batch_zones(cpu_milli: int | None, mem_bytes: int | None, zones: Sequence[RecordedZone]) -> list[ZoneBatch]:
+    """Divide a node's batch CPU (millicores) and memory (bytes) among its zones, in order; None: it has none.
+
+    Batch pods use CPUs that no pod holds exclusively. So the amount is divided in proportion to the free amounts of the
+    zones. An amount above these is divided in proportion to the exclusive amounts. Any rest is in no zone.
+    """
+    cpu = _shares(cpu_milli, [(one.allocatable.cpu_milli, one.available.cpu_milli) for one in zones])
+    mem = _shares(mem_bytes, [(one.allocatable.mem_bytes, one.available.mem_bytes) for one in zones])
+    return [ZoneBatch(*both) for both in zip(cpu, mem, strict=True)]
+
+
+def _shares(node: int | None, zones: Sequence[tuple[int | None, int | None]]) -> list[Share | None]:
+    if node is None:
+        return [None] * len(zones)
+    free = [min(available or 0, allocatable or 0) for allocatable, available in zones]
+    held = [(allocatable or 0) - left for (allocatable, _), left in zip(zones, free, strict=True)]
+    of_free = min(node, sum(free))
+    of_held = min(node - of_free, sum(held))
+    shares = map(Share, [node] * len(zones), free, held, _parts(of_free, free), _parts(of_held, held))
+    return [None if listed is None else share for (listed, _), share in zip(zones, shares, strict=True)]
+
+
+def _parts(amount: int, rooms: Sequence[int]) -> Iterable[int]:
+    """Divide in proportion to the rooms, which must hold the amount. Cumulative sums are rounded down."""
+    total = sum(rooms) or 1
+    upto = [amount * room // total for room in accumulate(rooms)]
+    return [after - before for before, after in pairwise([0, *upto])]
+
+
+BATCH = "koord-batch"
+_FREE_ADDS = ("+capacity", "-margin", "-system_or_reserved", "-high_priority", "-batch_used")
+
+
+def free_resource(load: NodeLoad, colocation: Colocation) -> Figured:
+    """Subtract the margin, system, high-priority and batch usage from capacity.
+
+    The calculation policy is always "usage". A batch pod without a metric counts with its requests.
+    """
+    by_use = msgspec.structs.replace(
+        colocation,
+        cpu_calculate_policy="usage",
+        mem_calculate_policy="usage",
+        batch_cpu_threshold_pct=None,
+        batch_mem_threshold_pct=None,
+    )
+    left_cpu, left_mem = batch_resource(load, by_use).because
+    metrics = {metric.uid: metric for metric in load.metrics}
+    live = [pod for pod in load.pods if pod.phase in LIVE_PHASES]
+    used = []
+    for pod in live:
+        if effective_priority_class(pod) == BATCH:
+            asked, metric = pod.requests, metrics.get(pod.uid)
+            unmeasured = asked.batch_cpu_milli or 0, asked.batch_mem_bytes or 0
+            used.append(use_of(*unmeasured) if metric is None else metric.use)
+    known = {pod.uid for pod in live}
+    used += [one.use for uid, one in metrics.items() if uid not in known and one.priority_class == BATCH]
+    cpu = _less_batch(left_cpu, "free_cpu_milli", "milli", sum(use.cpu_milli for use in used))
+    mem = _less_batch(left_mem, "free_memory_bytes", "bytes", sum(use.mem_bytes for use in used))
+    return Figured.by("free", cpu, mem)
+
+
+def _less_batch(left: Because, of: str, unit: str, used: int) -> Because:
+    terms: Terms = {name: value for name, value in left.terms.items() if name != f"batch_{unit}"}
+    free = int(terms[f"available_{unit}"]) - used
+    return free_because(of, unit, terms | {f"batch_used_{unit}": used, f"free_{unit}": max(0, free)})
+
+
+def free_because(of: str, unit: str, terms: Terms) -> Because:
+    """Build the reason from computed or recorded terms."""
+    bound = "formula" if terms[f"free_{unit}"] > 0 else "exhausted"
+    return Because(of=of, bound=bound, terms=terms, adds=in_unit(unit, *_FREE_ADDS))

@@ -40,11 +40,15 @@ def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, no
     ``node_use``: usage of the whole node; None: CPU or memory is unknown.
     """
     reserved, facts = node_reserved(load.facts), load.facts
-    prod = known(load.pods).prod_request
+    pods = known(load.pods)
+    prod, owners = pods.prod_request, pods.exclusive
+    # The CPU that pods with exclusive CPUs leave idle counts as used.
+    used = {metric.uid: metric.use.cpu_milli for metric in load.metrics if metric.uid in owners} if owners else {}
+    idle_milli = sum(max(0, owner.kind.cpu_milli - used.get(uid, 0)) for uid, owner in owners.items())
     cpu = _Figures(
         capacity=facts.capacity.cpu_milli or 0,
         reclaimable=reclaimable.cpu_milli,
-        used=None if node_use is None else node_use.cpu_milli + _idle_exclusive_milli(load),
+        used=None if node_use is None else node_use.cpu_milli + idle_milli,
         reserved=reserved.cpu_milli or 0,
         system=load.system.cpu_milli + load.host_use.cpu_milli,
         prod_request=prod.cpu_milli,
@@ -63,37 +67,27 @@ def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, no
         static_pct=colocation.mid_static_mem_reserved_pct,
         threshold_pct=colocation.mid_mem_threshold_pct,
     )
-    rule = _static if colocation.mid_reclaim_mode == STATIC else _dynamic
-    return Figured.by("mid", rule(cpu, "mid_cpu_milli", "milli"), rule(mem, "mid_memory_bytes", "bytes"))
+    static = colocation.mid_reclaim_mode == STATIC
+    of_cpu = _figured(cpu, "mid_cpu_milli", "milli", static=static)
+    return Figured.by("mid", of_cpu, _figured(mem, "mid_memory_bytes", "bytes", static=static))
 
 
-def _idle_exclusive_milli(load: NodeLoad) -> int:
-    """Return the CPU that pods with exclusive CPUs leave idle. It counts as used."""
-    owners = known(load.pods).exclusive
-    used = {metric.uid: metric.use.cpu_milli for metric in load.metrics if metric.uid in owners} if owners else {}
-    return sum(max(0, owner.kind.cpu_milli - used.get(uid, 0)) for uid, owner in owners.items())
-
-
-def _static(figures: _Figures, of: str, unit: str) -> Because:
-    share = int(figures.capacity * (figures.static_pct / 100))
-    terms: Terms = {f"capacity_{unit}": figures.capacity, "static_pct": figures.static_pct, f"static_{unit}": share}
-    return _capped(figures, of, unit, share, terms)
-
-
-def _dynamic(figures: _Figures, of: str, unit: str) -> Because:
-    unused = 0 if figures.used is None else figures.capacity - figures.used
-    base = max(0, min(figures.reclaimable, unused))
-    kept = max(figures.reserved, figures.system)
-    unallocated = max(0, figures.capacity - kept - figures.prod_request)
-    part = int(unallocated * (figures.unallocated_pct / 100))
-    *names, of_part = in_unit(unit, *_TERMS, "unallocated_part")
-    amounts = (figures.capacity, figures.reclaimable, unused, base, kept, figures.prod_request, unallocated)
-    terms: Terms = dict(zip(names, amounts, strict=True))
-    terms |= {"unallocated_pct": figures.unallocated_pct, of_part: part}
-    return _capped(figures, of, unit, base + part, terms)
-
-
-def _capped(figures: _Figures, of: str, unit: str, value: int, terms: Terms) -> Because:
+def _figured(figures: _Figures, of: str, unit: str, *, static: bool) -> Because:
+    terms: Terms
+    if static:
+        value = int(figures.capacity * (figures.static_pct / 100))
+        terms = {f"capacity_{unit}": figures.capacity, "static_pct": figures.static_pct, f"static_{unit}": value}
+    else:
+        unused = 0 if figures.used is None else figures.capacity - figures.used
+        base = max(0, min(figures.reclaimable, unused))
+        kept = max(figures.reserved, figures.system)
+        unallocated = max(0, figures.capacity - kept - figures.prod_request)
+        part = int(unallocated * (figures.unallocated_pct / 100))
+        *names, of_part = in_unit(unit, *_TERMS, "unallocated_part")
+        amounts = (figures.capacity, figures.reclaimable, unused, base, kept, figures.prod_request, unallocated)
+        terms = dict(zip(names, amounts, strict=True))
+        terms |= {"unallocated_pct": figures.unallocated_pct, of_part: part}
+        value = base + part
     cap = int(figures.capacity * (figures.threshold_pct / 100))
     capped, sold = in_unit(unit, "cap", "mid")
     terms[capped], terms[sold] = cap, min(value, cap)

@@ -1,18 +1,23 @@
-"""The input for computing a node's resources: its load by class, its reservation, and whether its metric is too old.
+"""The input for computing a node's resources: its load by class, its reservation, whether its metric is too old.
 
-Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/{batchresource,midresource}/plugin.go, also
-isDegradeNeeded; pkg/util/node.go, GetNodeReservationFromAnnotation and kubelet reserved.
+Also a pod's CPU and memory request, from its containers and init containers. Reading: koordinator a7a1b76b,
+pkg/slo-controller/noderesource/plugins/{batchresource,midresource}/plugin.go, also isDegradeNeeded; pkg/util/node.go,
+GetNodeReservationFromAnnotation and kubelet reserved; kubernetes v1.34, component-helpers/resource/helpers.go,
+PodRequests, which the reference calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING
 
 import msgspec
 
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import PodMetric, Use
+from slacktide.schemas.pod_resources import Amounts, Needs, Parts, parts_of
+from slacktide.streams.decisions.because import Because, Figured
 from slacktide.streams.decisions.cpu_list import cpu_list
 from slacktide.streams.decisions.known_pods import LOW_CLASSES, HighPods, known
 
@@ -74,3 +79,30 @@ def degraded(*, now_s: int, updated_s: int | None, degrade_time_min: int) -> Ter
     if now_s > updated_s + limit_s:
         return {"age_s": now_s - updated_s, "limit_s": limit_s}
     return None
+
+
+def pod_requests(needs: Needs) -> Figured:
+    """Return the larger of containers plus sidecars and of the initialization peak, plus the overhead."""
+    parts = parts_of(needs, "requests")
+    cpu = _requested(parts, "cpu_milli", "cpu_milli", "milli")
+    mem = _requested(parts, "mem_bytes", "memory_bytes", "bytes")
+    return Figured.by("request", cpu, mem)
+
+
+def _requested(parts: Parts, field: str, of: str, unit: str) -> Because:
+    containers, sidecars, peak = (_rounded_up(each, field) for each in (parts.containers, parts.sidecars, parts.peak))
+    overhead, total = _rounded_up(parts.overhead, field), _rounded_up(parts.total, field)
+    terms: Terms = {
+        f"containers_{unit}": containers,
+        f"sidecars_{unit}": sidecars,
+        f"init_peak_{unit}": peak,
+        f"overhead_{unit}": overhead,
+        f"request_{unit}": total + overhead,
+    }
+    if field in parts.pod_level:
+        return Because(of=of, bound="pod_level", terms=terms)
+    return Because(of=of, bound="init" if peak > containers + sidecars else "containers", terms=terms)
+
+
+def _rounded_up(amounts: Amounts, field: str) -> int:
+    return int(amounts[field].to_integral_value(ROUND_CEILING)) if field in amounts else 0

@@ -14,7 +14,7 @@ import msgspec
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.sample import PAUSE_MS_MAX, LsPressure, PressureGate, PressureLook
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US, QUOTA_US_MIN
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US, QUOTA_US_MIN
 
 RISE_PERMILLE: Final = 1_500
 """Stall above this share of the baseline counts. A stop has helped if stall falls by the same factor."""

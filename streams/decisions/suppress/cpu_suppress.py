@@ -19,25 +19,40 @@ from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.resources.node_load import node_reserved
 from slacktide.streams.decisions.suppress.cpu_pressure import fold
-from slacktide.streams.decisions.suppress.cpu_suppress_allowed import Allowed, CpuUse, be_allowed_cpu
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US, next_cfs_quota
-from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import free_cpus, next_be_cpuset
-from slacktide.streams.decisions.suppress.node_cpus import apart, node_cpus, off_exclusive, pinned_pods
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import (
+    apart,
+    free_cpus,
+    next_be_cpuset,
+    node_cpus,
+    off_exclusive,
+    pinned_pods,
+)
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import (
+    PERIOD_US,
+    Allowed,
+    CpuUse,
+    be_allowed_cpu,
+    next_cfs_quota,
+)
 
 
 def looser(one: Limits, other: Limits) -> bool:
     """Return whether ``one`` allows more CPU time than ``other``, or a CPU that ``other`` lacks."""
-    return quota_rate(one) > quota_rate(other) or not _within(one.be_cpuset, other.be_cpuset)
+    if quota_rate(one) > quota_rate(other):
+        return True
+    mine, others = one.be_cpuset, other.be_cpuset
+    # An unknown set may be all CPUs.
+    return others is not None and (mine is None or not set(mine) <= set(others))
 
 
 def tighter(current: Limits, wanted: Limits, free: Collection[int]) -> Limits:
     """Return only the reductions to ``wanted``. They remove CPUs that are not free first, and wanted CPUs last."""
     quota = current if quota_rate(current) <= quota_rate(wanted) else wanted
-    return Limits(
-        be_cfs_quota_us=quota.be_cfs_quota_us,
-        be_cfs_period_us=quota.be_cfs_period_us,
-        be_cpuset=_cut(current.be_cpuset, wanted.be_cpuset, free),
-    )
+    cpuset, least = current.be_cpuset, wanted.be_cpuset
+    if cpuset is not None and least is not None:
+        stay = [cpu for cpu in cpuset if cpu in free] or cpuset
+        cpuset = sorted(sorted(stay, key=lambda cpu: cpu not in least)[: len(least)])
+    return Limits(be_cfs_quota_us=quota.be_cfs_quota_us, be_cfs_period_us=quota.be_cfs_period_us, be_cpuset=cpuset)
 
 
 def capped(limits: Limits, quota_us: int) -> Limits:
@@ -74,18 +89,6 @@ def normal_us(limits: Limits) -> int | None:
     if limits.be_cfs_quota_us is None:
         return None
     return limits.be_cfs_quota_us * PERIOD_US // limits.be_cfs_period_us
-
-
-def _within(one: Collection[int] | None, other: Collection[int] | None) -> bool:
-    """Return whether ``other`` has all CPUs of ``one``. An unknown set may be all CPUs."""
-    return other is None or (one is not None and set(one) <= set(other))
-
-
-def _cut(current: list[int] | None, wanted: list[int] | None, free: Collection[int]) -> list[int] | None:
-    if current is None or wanted is None:
-        return current
-    stay = [cpu for cpu in current if cpu in free] or current
-    return sorted(sorted(stay, key=lambda cpu: cpu not in wanted)[: len(wanted)])
 
 
 RULE = "cpu_suppress"
@@ -189,12 +192,17 @@ def _by_signal(
 def _suppress(
     sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequence[Pod], threshold: ResourceThreshold
 ) -> Decision:
-    rise, alone = _rise(sample), apart(sample, pods)
+    alone = apart(sample, pods)
+    # The recent CPU usage of latency-sensitive pods that the sample's rates do not show yet.
+    rise_cores, lately_milli = 0.0, sample.ls_lately_cpu_milli or 0
+    if lately_milli > 0:
+        known_milli = sum(use.cpu_milli or 0 for use in sample.pod_use if not use.best_effort_group)
+        rise_cores = max(0, lately_milli - known_milli) / 1000
     allowed = be_allowed_cpu(
         capacity_milli=(facts.capacity.cpu_milli or 0) - alone.milli,
         reserved_milli=node_reserved(facts).cpu_milli or 0,
-        node_used_cores=((sample.use.cpu_milli or 0) - alone.used_milli) / 1000 + (rise.used_cores or 0),
-        pods=[*_used(sample, pods, alone.used_milli), rise],
+        node_used_cores=((sample.use.cpu_milli or 0) - alone.used_milli) / 1000 + rise_cores,
+        pods=[*_used(sample, pods, alone.used_milli), CpuUse(rise_cores, best_effort=False)],
         threshold_pct=threshold.cpu_suppress_threshold_pct,
         min_pct=threshold.cpu_suppress_min_pct,
     )
@@ -252,22 +260,19 @@ def _by_cpuset(current: Limits, facts: NodeFacts, pods: Sequence[Pod], allowed: 
     terms = allowed.terms | step.terms
     if step.bound == "pools_short":
         return _Step(wanted=current, bound=step.bound, terms=terms)
-    quota_us = _raised_us(normal_us(current), len(step.cpus), facts.capacity.cpu_milli or 0)
+    quota_us = normal_us(current)
     if quota_us is not None:
-        terms = terms | {"quota_us": quota_us}
+        # Raise an unused quota by one step. There is none once it covers all CPUs of the set.
+        quota_us += -(-(facts.capacity.cpu_milli or 0) // 1000) * PERIOD_US // 10
+        if quota_us >= len(step.cpus) * PERIOD_US:
+            quota_us = None
+        else:
+            terms = terms | {"quota_us": quota_us}
     return _Step(
         wanted=Limits(be_cfs_quota_us=quota_us, be_cpuset=list(step.cpus)),
         bound="minimum" if allowed.bound == "minimum" and step.bound == "target" else step.bound,
         terms=terms,
     )
-
-
-def _raised_us(current_us: int | None, cpus: int, capacity_milli: int) -> int | None:
-    """Raise an unused quota by one step. Return None, no quota, once it covers all ``cpus``."""
-    if current_us is None:
-        return None
-    raised_us = current_us + -(-capacity_milli // 1000) * PERIOD_US // 10
-    return None if raised_us >= cpus * PERIOD_US else raised_us
 
 
 def _free(facts: NodeFacts, pods: Sequence[Pod]) -> list[int]:
@@ -286,15 +291,6 @@ def _used(sample: NodeSample, pods: Sequence[Pod], apart_milli: int) -> tuple[Cp
                 best_effort_milli += milli
     others_milli = all_milli - best_effort_milli - apart_milli
     return CpuUse(best_effort_milli / 1000, best_effort=True), CpuUse(others_milli / 1000, best_effort=False)
-
-
-def _rise(sample: NodeSample) -> CpuUse:
-    """Return the recent CPU usage of latency-sensitive pods that the sample's rates do not show yet."""
-    lately_milli = sample.ls_lately_cpu_milli or 0
-    if lately_milli <= 0:
-        return CpuUse(used_cores=0.0, best_effort=False)
-    known_milli = sum(use.cpu_milli or 0 for use in sample.pod_use if not use.best_effort_group)
-    return CpuUse(used_cores=max(0, lately_milli - known_milli) / 1000, best_effort=False)
 
 
 def _settle(current: Limits, wanted: Limits, bound: str, terms: Terms) -> Decision:

@@ -2,20 +2,32 @@
 
 CPUs are spread over NUMA nodes, whole cores before single CPUs. Reading: koordinator a7a1b76b,
 pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go, adjustByCPUSet (kubelet's CPU manager policy "none"),
-calculateBESuppressCPUSetPolicy. The reference divides by zero if all CPUs are reserved or exclusive. Here the set
-stays. Unlike the reference, a group's key is (socket, NUMA node), which is always unique.
+calculateBESuppressCPUSetPolicy; apis/extension/{node,resource}.go: the annotations' bodies, and that CPUs of the SYSTEM
+class are exclusive unless configured otherwise. The reference divides by zero if all CPUs are reserved or exclusive.
+Here the set stays. Unlike the reference, a group's key is (socket, NUMA node), which is always unique.
+
+Exclusive CPUs, which best-effort pods and sums exclude, are Slacktide's own. The reference reads CPUs of LSE pods from
+an annotation of its scheduler. It leaves those of the static policy to the kubelet, which moves running containers off
+them only every 10 s.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from slacktide.schemas.inventory import Processor
-from slacktide.schemas.message import Terms
+import msgspec
+
+from slacktide.schemas.errors import TextError
+from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod, Processor
+from slacktide.schemas.message import Message, Terms
 from slacktide.schemas.qos import raw_qos
+from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.schemas.text import json_of
+from slacktide.streams.decisions.cpu_list import cpu_list
+from slacktide.streams.decisions.known_pods import known
 
 T = TypeVar("T")
 
@@ -41,7 +53,10 @@ def pick_cpus(wanted: int, processors: Collection[Processor]) -> Picked:
     if wanted > len(processors):
         return Picked(cpus=(), bound="short", terms=terms | {"picked_cpus": 0})
     wanted = max(wanted, 0)
-    groups = _numa_groups(processors)
+    by_node: defaultdict[tuple[int, int], list[Processor]] = defaultdict(list)
+    for processor in sorted(processors, key=lambda one: (one.core, one.cpu)):
+        by_node[processor.socket, processor.numa_node].append(processor)
+    groups = sorted(by_node.values(), key=lambda group: (-len(group), group[0].cpu))
     pairs = _in_turn([list(_pairs(group)) for group in groups])[: wanted // 2]
     paired = [cpu for _, pair in pairs for cpu in pair]
     taken = set(paired)
@@ -50,14 +65,6 @@ def pick_cpus(wanted: int, processors: Collection[Processor]) -> Picked:
     singles = [cpu for _, cpu in _in_turn(left, first)[: wanted - len(paired)]]
     counts: Terms = {"in_pairs_cpus": len(paired), "single_cpus": len(singles), "picked_cpus": wanted}
     return Picked(cpus=(*paired, *singles), bound="picked", terms=terms | counts)
-
-
-def _numa_groups(processors: Collection[Processor]) -> list[list[Processor]]:
-    """Group CPUs by (socket, NUMA node), the largest first. Siblings of a core are adjacent."""
-    groups: defaultdict[tuple[int, int], list[Processor]] = defaultdict(list)
-    for processor in sorted(processors, key=lambda one: (one.core, one.cpu)):
-        groups[processor.socket, processor.numa_node].append(processor)
-    return sorted(groups.values(), key=lambda group: (-len(group), group[0].cpu))
 
 
 def _pairs(group: Sequence[Processor]) -> Iterator[tuple[int, int]]:
@@ -127,8 +134,19 @@ def next_be_cpuset(
     is at least 1. If several ``pods`` list a CPU, the last one decides its class. A kept set may hold excluded CPUs.
     """
     current = set(current)
-    wanted, bound, terms = _wanted(allowed_milli, len(current), len(node.processors), cpus_min)
+    target, step = -(-allowed_milli // 1000), -(-len(node.processors) // 10)
+    wanted = max(cpus_min, target)
+    bound = "floored" if wanted > target else "target"
+    if wanted - len(current) > step:
+        wanted, bound = len(current) + step, "stepped"
     lsr, ls = _pools(node, pods)
+    terms: Terms = {
+        "allowed_milli": allowed_milli,
+        "target_cpus": target,
+        "current_cpus": len(current),
+        "step_cpus": step,
+        "wanted_cpus": wanted,
+    }
     terms |= {"lsr_pool_cpus": len(lsr), "ls_pool_cpus": len(ls)}
     if not lsr and not ls:
         return _stays(current, "no_free_cpus", terms)
@@ -148,24 +166,6 @@ def free_cpus(node: NodeCpus, pods: Iterable[PinnedPod]) -> list[int]:
     return sorted(one.cpu for one in (*lsr, *ls))
 
 
-def _wanted(allowed_milli: int, current: int, total: int, cpus_min: int) -> tuple[int, str, Terms]:
-    """Return the number of CPUs, its bound and its terms."""
-    target = -(-allowed_milli // 1000)
-    wanted = max(cpus_min, target)
-    bound = "floored" if wanted > target else "target"
-    step = -(-total // 10)
-    if wanted - current > step:
-        wanted, bound = current + step, "stepped"
-    terms: Terms = {
-        "allowed_milli": allowed_milli,
-        "target_cpus": target,
-        "current_cpus": current,
-        "step_cpus": step,
-        "wanted_cpus": wanted,
-    }
-    return wanted, bound, terms
-
-
 def _pools(node: NodeCpus, pods: Iterable[PinnedPod]) -> tuple[list[Processor], list[Processor]]:
     """Return the CPUs of LSR pods, and the CPUs of no pod or of pods that are neither LSR nor LSE."""
     owners: dict[int, str] = {}
@@ -180,3 +180,84 @@ def _pools(node: NodeCpus, pods: Iterable[PinnedPod]) -> tuple[list[Processor], 
 
 def _stays(current: Collection[int], why: str, terms: Terms) -> CpusetStep:
     return CpusetStep(cpus=tuple(sorted(current)), bound=why, terms=terms | {"be_cpus": len(current)})
+
+
+class Apart(NamedTuple):
+    """Capacity and usage of exclusive CPUs."""
+
+    milli: int
+    used_milli: int
+
+
+NONE_APART = Apart(0, 0)
+
+
+def exclusive_cpus(pods: Sequence[Pod]) -> frozenset[int]:
+    """Return all exclusive CPUs."""
+    return frozenset(cpu for pod in known(pods).exclusive.values() for cpu in pod.kind.exclusive_cpus)
+
+
+def apart(sample: NodeSample, pods: Sequence[Pod]) -> Apart:
+    """Compute what to subtract from the node's capacity and usage.
+
+    Containers without exclusive CPUs use at most the pod's request beyond its exclusive CPUs.
+    """
+    owners = known(pods).exclusive
+    if not owners:
+        return NONE_APART
+    used_milli = 0
+    for use in sample.pod_use:
+        owner = owners.get(use.uid)
+        if owner is not None:
+            shared_milli = max(0, owner.kind.cpu_milli - 1000 * len(owner.kind.exclusive_cpus))
+            used_milli += max(0, (use.cpu_milli or 0) - shared_milli)
+    return Apart(1000 * len(exclusive_cpus(pods)), used_milli)
+
+
+def off_exclusive(limits: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Limits:
+    """Remove exclusive CPUs from the limits; if none is left, use all other CPUs. Unchanged, it is the same object."""
+    if limits.be_cpuset is None:
+        return limits
+    taken = exclusive_cpus(pods)
+    if taken.isdisjoint(limits.be_cpuset):
+        return limits
+    left = [cpu for cpu in limits.be_cpuset if cpu not in taken]
+    left = left or sorted(one.cpu for one in facts.processors if one.cpu not in taken)
+    return msgspec.structs.replace(limits, be_cpuset=left) if left else limits
+
+
+ANNOTATION_SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
+
+
+class SystemQos(Message, frozen=True):
+    """The annotation's body."""
+
+    cpuset: str = ""
+    exclusive: bool | None = msgspec.field(default=None, name="cpusetExclusive")
+
+
+def system_qos(annotations: Mapping[str, str]) -> SystemQos:
+    """Read which CPUs are for the SYSTEM class. Raises TextError if the annotation cannot be read."""
+    text = annotations.get(ANNOTATION_SYSTEM_QOS) or "{}"
+    found: SystemQos = json_of(text, SystemQos, where=ANNOTATION_SYSTEM_QOS)
+    return found
+
+
+def node_cpus(facts: NodeFacts, pods: Sequence[Pod]) -> NodeCpus:
+    """Return the node's CPUs; exclusive ones count as reserved. An invalid reservation or annotation reserves none."""
+    try:
+        system = system_qos(facts.annotations)
+    except TextError:
+        system = SystemQos()
+    return NodeCpus(
+        processors=facts.processors,
+        reserved=exclusive_cpus(pods).union(cpu_list(facts.reserved_cpus) or ()),
+        system=cpu_list(system.cpuset) or (),
+        system_exclusive=system.exclusive is not False,
+    )
+
+
+def pinned_pods(pods: Sequence[Pod]) -> Iterable[PinnedPod]:
+    """Return the live pods that are bound to CPUs."""
+    bound = [pod for pod in pods if pod.cpuset and pod.phase in LIVE_PHASES]
+    return [PinnedPod(qos_label=pod.qos_label, cpus=cpu_list(pod.cpuset) or ()) for pod in bound]

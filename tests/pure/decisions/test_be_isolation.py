@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slacktide.streams.decisions.knobs.be_isolation import isolation
+from slacktide.streams.decisions.knobs import isolation
 from testbed.vectors import stated_test
 
 test_cases = stated_test("be_isolation", isolation)

@@ -9,11 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Processor
-from slacktide.streams.decisions.cores.allocate import Free, allocate
-from slacktide.streams.decisions.cores.ledger import Ledger
+from slacktide.streams.decisions.cores.allocate import Free, Ledger, allocate
 from slacktide.streams.decisions.cores.pools import CoresPod, Kept, packed, pools
-from slacktide.streams.decisions.cores.take import CORE_LEVEL, FULL, MOST, SPREAD, ZONE_LEVEL, TakeError, Wish
-from slacktide.streams.decisions.cores.topology import NO_CPUS, Topology, read_cpus, readable, written
+from slacktide.streams.decisions.cores.take import (
+    CORE_LEVEL,
+    FULL,
+    MOST,
+    NO_CPUS,
+    SPREAD,
+    ZONE_LEVEL,
+    TakeError,
+    Topology,
+    Wish,
+    read_cpus,
+    readable,
+    written,
+)
 
 BINDS, EXCLUSIVE = ("", FULL, SPREAD), ("", CORE_LEVEL, ZONE_LEVEL)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.burst.cpu_burst_node_state import SharePool, SharePoolPod, share_pool
+from slacktide.streams.decisions.burst.cpu_burst_quota import SharePool, SharePoolPod, share_pool
 from testbed.cpu_cases import labels
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.policy.strategies import CpuBurst
-from slacktide.streams.decisions.burst.cpu_burst_value import burst_policy, may_burst, pod_burst_config
+from slacktide.streams.decisions.burst.node_burst import burst_policy, may_burst, pod_burst_config
 from testbed.vectors import stated_test
 
 test_cases = stated_test("cpu_burst_pod", pod_burst_config, may_burst, burst_policy)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.policy.strategies import CpuBurst
-from slacktide.streams.decisions.burst.cpu_burst_value import cfs_burst, pod_cfs_burst
+from slacktide.streams.decisions.burst.node_burst import cfs_burst, pod_cfs_burst
 
 AUTO = CpuBurst(policy="auto")
 

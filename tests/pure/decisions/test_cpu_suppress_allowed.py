@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.suppress.cpu_suppress_allowed import CpuUse, be_allowed_cpu
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import CpuUse, be_allowed_cpu
 
 
 def use(cores: float | None, *, best_effort: bool = False) -> CpuUse:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN, QuotaStep, next_cfs_quota
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import QUOTA_US_MIN, QuotaStep, next_cfs_quota
 
 
 def step(allowed_milli: int, current_us: int | None, capacity_milli: int = 10_000) -> QuotaStep:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.evict.evict_candidates import (
+from slacktide.streams.decisions.evict.evict_tasks import (
     EvictPod,
     Order,
     best_effort_by_memory,

@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
-from slacktide.streams.decisions.evict import cpu_evict, memory_evict
-from slacktide.streams.decisions.evict.evict_candidates import Amounts, EvictPod, Order
-from slacktide.streams.decisions.evict.evict_tasks import Evictions, EvictTask, Kind, Release, evict
+from slacktide.streams.decisions.evict.evict_tasks import (
+    Amounts,
+    Evictions,
+    EvictPod,
+    EvictTask,
+    Kind,
+    Order,
+    Release,
+    evict,
+)
+from slacktide.streams.decisions.evict.node_evict import CpuEvictNode, cpu_evict, memory_evict
 from testbed.evict_cases import any_pods, be, distinct, evicted, gone, sold
 
 A, B, C, D = (be(name) for name in "abcd")
@@ -147,8 +155,11 @@ def test_the_outcome_sets_what_is_released_against_what_was_wanted(
     assert list(outcome.terms.items()) == list(terms.items())
 
 
-FEATURES = {"cpu": cpu_evict.FEATURES, "mem": memory_evict.FEATURES}
-RULES = {"cpu": cpu_evict.cpu_evict, "mem": memory_evict.memory_evict}
+FEATURES = {
+    "cpu": ("BECPUEvict", "CPUAllocatableEvict", "CPUEvict"),
+    "mem": ("BEMemoryEvict", "MemoryAllocatableEvict", "MemoryEvict"),
+}
+RULES = {"cpu": cpu_evict, "mem": memory_evict}
 ALL = ResourceThreshold(
     mem_evict_threshold_pct=80,
     mem_evict_lower_pct=60,
@@ -182,7 +193,7 @@ def decided(
 ) -> Evictions:
     thresholds = msgspec.structs.replace(ALL, **policy)
     return RULES[scarce](
-        cpu_evict.CpuEvictNode(**{"capacity": 100, "pods": pods} | node),
+        CpuEvictNode(**{"capacity": 100, "pods": pods} | node),
         features=[FEATURES[scarce][at] for at in turns],
         policy=thresholds,
         order=Order(free_first=free_first, sub_priority=thresholds.sub_priority_enable),

@@ -1,7 +1,7 @@
 """A pod as eviction sees it."""
 
 from slacktide.schemas.inventory import Pod
-from slacktide.streams.decisions.evict.evict_candidates import (
+from slacktide.streams.decisions.evict.evict_tasks import (
     EvictPod,
     own_resource,
     own_resources,

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
-from slacktide.streams.decisions.evict.cpu_evict import by_satisfaction
+from slacktide.streams.decisions.evict.node_evict import by_satisfaction
 
 POLICY = ResourceThreshold(
     cpu_evict_be_satisfaction_lower_pct=40, cpu_evict_be_satisfaction_upper_pct=80, cpu_evict_time_window_s=60

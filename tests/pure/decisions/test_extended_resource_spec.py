@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 
 from slacktide.schemas.errors import BadMessageError
-from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod
-from slacktide.streams.decisions.admission.pod_resource_translation import ANNOTATION, Asked, read, recorded
+from slacktide.streams.decisions.admission.admitted_pod import ANNOTATION, AdmittedPod, Asked, read, recorded
 from testbed.profile_cases import BATCH_CPU, BATCH_MEM, pod, pods
 from testbed.vectors import stated_test
 

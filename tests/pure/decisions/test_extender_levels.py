@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.load.extender_levels import levels
+from slacktide.streams.decisions.load.pod_placement import levels
 
 SCORES = st.lists(st.integers(0, 1_000), max_size=40)
 

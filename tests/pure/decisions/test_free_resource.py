@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.streams.decisions.resources.batch_resource import batch_resource
-from slacktide.streams.decisions.resources.free_resource import free_resource
+from slacktide.streams.decisions.resources.batch_resource import batch_resource, free_resource
 from slacktide.streams.decisions.resources.node_load import NodeLoad
 from testbed.node_loads import GIB, batch_pod, load, pod, pods_and_metrics, use, used
 

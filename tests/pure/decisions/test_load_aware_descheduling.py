@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.load.load_aware_classify import Survey, SurveyPolicy, survey
-from slacktide.streams.decisions.load.load_aware_descheduling import PassState, deschedule
-from slacktide.streams.decisions.load.load_aware_phase import DeschedulingPolicy, view_of
+from slacktide.streams.decisions.load.load_aware_descheduling import DeschedulingPolicy, PassState, deschedule, view_of
 from testbed.descheduling_cases import (
     clusters,
     node,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.load.load_aware_classify import survey
-from slacktide.streams.decisions.load.load_aware_phase import Targets, eviction_order, usage_score, view_of
+from slacktide.streams.decisions.load.load_aware_descheduling import Targets, eviction_order, usage_score, view_of
 from testbed.descheduling_cases import amounts, node, pod, policy, random_pod, resources, seeds
 
 WEIGHTS = {"cpu": 1, "memory": 1}

@@ -6,7 +6,7 @@ import pytest
 
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Resources
-from slacktide.streams.decisions.admission.namespace_quota import bounded, bounds_of, exceeded, refusal_text
+from slacktide.streams.decisions.admission.qos_priority_admit import bounded, bounds_of, exceeded, refusal_text
 
 BATCH = Resources(batch_cpu_milli=2_000, batch_mem_bytes=1 << 30)
 

@@ -9,8 +9,14 @@ from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import ContainerBurst, NodeSample, NodeUse
-from slacktide.streams.decisions.burst.cpu_burst_value import container_quota_us
-from slacktide.streams.decisions.burst.node_burst import RULE, burst_settings, handed_back, movable, next_limiter
+from slacktide.streams.decisions.burst.node_burst import (
+    QUOTA_RULE,
+    burst_settings,
+    container_quota_us,
+    handed_back,
+    movable,
+    next_limiter,
+)
 from testbed.vectors import stated_test
 
 test_cases = stated_test("node_burst", burst_settings, handed_back)
@@ -67,7 +73,7 @@ def settings(*burst: ContainerBurst, pods, config: CpuBurst = ON, used_milli: in
 
 
 def values(found) -> list[tuple[str, int]]:
-    assert all((one.rule, one.knob) == (RULE, "cfs_quota_us") for one in found)
+    assert all((one.rule, one.knob) == (QUOTA_RULE, "cfs_quota_us") for one in found)
     return [(one.group, one.value) for one in found]
 
 

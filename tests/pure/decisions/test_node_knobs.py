@@ -12,7 +12,7 @@ from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst
 from slacktide.schemas.sample import Drift
-from slacktide.streams.decisions.knobs.node_knobs import drift_settings, wanted
+from slacktide.streams.decisions.knobs import drift_settings, wanted
 from testbed.vectors import stated_test
 
 test_cases = stated_test("node_knobs", wanted, drift_settings)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.zones import Zone, ZoneResources
-from slacktide.streams.decisions.numa.batch_zones import batch_zones
+from slacktide.streams.decisions.resources.batch_resource import batch_zones
 
 
 def zone(number: int, cpu: tuple[int, int] | None, mem: tuple[int, int] | None = None) -> Zone:

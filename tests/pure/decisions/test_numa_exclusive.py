@@ -1,6 +1,6 @@
 """Which pods have resources to themselves."""
 
-from slacktide.streams.decisions.numa.overreserve import is_exclusive
+from slacktide.streams.decisions.numa.reservations import is_exclusive
 from testbed.numa_nodes import GPU, as_read, init, pod
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.numa.pod_fingerprint import pod_fingerprint
+from slacktide.streams.decisions.numa.reservations import pod_fingerprint
 
 NAMES = st.lists(st.tuples(st.text(max_size=40), st.text(max_size=40)), max_size=6)
 

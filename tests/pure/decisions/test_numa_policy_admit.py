@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.numa.policy_admit import Admission, covered, distance, policy_admit
+from slacktide.streams.decisions.numa.filter import Admission, covered, distance, policy_admit
 from slacktide.streams.decisions.numa.topology import Kubelet, Policy, Zone
 from testbed.numa_nodes import FEW, KNOWN, POLICIES, REQUESTS, zone, zone_lists
 

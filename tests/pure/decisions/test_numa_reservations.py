@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.numa.overreserve import OverReserve
 from slacktide.streams.decisions.numa.reservations import (
     DiscardReserved,
+    OverReserve,
     Passthrough,
     SeenPod,
     Topology,

@@ -5,8 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.numa.filter import Node
-from slacktide.streams.decisions.numa.policy_admit import covered
+from slacktide.streams.decisions.numa.filter import Node, covered
 from slacktide.streams.decisions.numa.score import (
     STRATEGIES,
     Allocation,

@@ -1,6 +1,6 @@
 """XXH64, by the figures of its specification's test and those of other programs."""
 
-from slacktide.streams.decisions.numa.pod_fingerprint import xxh64
+from slacktide.streams.decisions.numa.reservations import xxh64
 
 PRIME32 = 2654435761
 PRIME64 = 11400714785074694797

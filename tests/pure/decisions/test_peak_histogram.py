@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.forecast import PeakCheckpoint
-from slacktide.streams.decisions.prediction.peak_histogram import (
+from slacktide.streams.decisions.prediction.peak_models import (
     CPU_BUCKETS,
     MEM_BUCKETS,
     PERCENTILES,

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Pod
-from slacktide.streams.decisions.prediction.peak_histogram import PERCENTILES
 from slacktide.streams.decisions.prediction.peak_models import (
     CLASSES,
     NO_USE,
     NODE,
     NODE_ITEMS,
+    PERCENTILES,
     SYSTEM,
     PeakModels,
     PeakUse,

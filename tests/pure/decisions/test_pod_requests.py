@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.pod_resources import Container, Needs
-from slacktide.streams.decisions.pod_requests import pod_requests
+from slacktide.streams.decisions.resources.node_load import pod_requests
 
 
 def asking(cpu_milli: float, *, sidecar: bool = False) -> Container:

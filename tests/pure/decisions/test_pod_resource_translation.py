@@ -6,8 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod
-from slacktide.streams.decisions.admission.pod_resource_translation import priority_class_of, translated
+from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, priority_class_of, translated
 from testbed.profile_cases import (
     BATCH_CPU,
     BATCH_MEM,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.prediction.prod_reclaimable import (
+from slacktide.streams.decisions.prediction.mid_forecast import (
     NodePeaks,
     PredictedPod,
     ProdReclaimable,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.resources.published_floor import published_floor
+from slacktide.streams.decisions.resources.publishing import published_floor
 from testbed.node_loads import pods_and_metrics
 
 

@@ -18,8 +18,7 @@ from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavo
 from slacktide.streams.decisions.queue.job import Toleration
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption, targets
 from slacktide.streams.decisions.queue.queue_order import Queued
-from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, quota_tree
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, QuotaUsage, quota_tree
 from testbed.queue_worlds import worlds
 
 POD_SETS = st.lists(

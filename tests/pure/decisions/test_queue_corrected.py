@@ -4,14 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.queue.job import PriorityClass, job_priority
+from slacktide.streams.decisions.queue.job import PodsReadyConfig, PriorityClass, backoff_s, job_priority
 from slacktide.streams.decisions.queue.missing import wait
-from slacktide.streams.decisions.queue.pods_ready import PodsReadyConfig, backoff_s
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption, Preemptor, candidates, targets
 from slacktide.streams.decisions.queue.preempt_fair import fair_targets
 from slacktide.streams.decisions.queue.queue_order import Queued
-from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, QuotaNode, quota_tree
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.quota_tree import (
+    FlavorResource,
+    NodeSpec,
+    Quota,
+    QuotaNode,
+    QuotaUsage,
+    quota_tree,
+)
 
 CPU = FlavorResource("f", "cpu")
 LOWER = Preemption("LowerPriority", "Any")

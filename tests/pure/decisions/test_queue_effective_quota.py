@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slacktide.schemas.queue_objects import SoldSpec
-from slacktide.streams.decisions.queue.sold_quota import effective_groups
+from slacktide.streams.decisions.queue.flavor_match import effective_groups
 
 ASKS = {"slacktide.io/quota-of": "batch", "slacktide.io/quota-percent": "50"}
 SOLD = {"spot": SoldSpec(cpu_milli=9_001, memory_bytes=4_097)}

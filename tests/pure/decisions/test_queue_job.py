@@ -15,6 +15,7 @@ from slacktide.streams.decisions.queue.job import (
     Defaults,
     Flavor,
     JobPriority,
+    JobProgress,
     JobTemplate,
     PriorityClass,
     Toleration,
@@ -26,7 +27,6 @@ from slacktide.streams.decisions.queue.job import (
     stopped,
     workload_name,
 )
-from slacktide.streams.decisions.queue.pods_ready import JobProgress
 
 COUNTS = st.integers(0, 12)
 PROGRESS = st.builds(JobProgress, COUNTS, st.none() | COUNTS, COUNTS)

@@ -6,8 +6,7 @@ from slacktide.streams.decisions.queue.assign import Cluster, Fungibility, Group
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, NodeNeeds
 from slacktide.streams.decisions.queue.missing import missing
 from slacktide.streams.decisions.queue.preempt import Preemption
-from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, quota_tree
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, QuotaUsage, quota_tree
 
 F_CPU, F_MEMORY, G_CPU, G_MEMORY = (FlavorResource(flavor, of) for flavor in "fg" for of in ("cpu", "memory"))
 BOTH = Group(frozenset({"cpu", "memory"}), ("f", "g"))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.queue.pods_ready import (
+from slacktide.streams.decisions.queue.job import (
     JobProgress,
     PodsReadyAction,
     PodsReadyConfig,

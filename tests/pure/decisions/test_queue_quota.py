@@ -12,13 +12,14 @@ from slacktide.streams.decisions.queue.quota_tree import (
     NodeSpec,
     Quota,
     QuotaTree,
+    QuotaUsage,
     cohort_on_cycle,
     minus,
     plus,
+    potential_available,
     quota_tree,
     total,
 )
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, potential_available
 from testbed.queue_worlds import AMOUNTS, CPU, GPU, QUOTAS, SMALL, worlds
 
 

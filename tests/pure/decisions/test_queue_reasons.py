@@ -10,7 +10,7 @@ import pytest
 
 from slacktide.agents.cluster.queue.statuses import notice_of
 from slacktide.schemas.queue import QueueState
-from slacktide.streams.decisions.queue.reasons import MEANINGS, UNKNOWN
+from slacktide.streams.decisions.queue.missing import MEANINGS, UNKNOWN
 from slacktide.streams.queue.decider import ADOPTED, DEACTIVATED
 
 ROOT = Path(__file__).parents[3]

@@ -4,8 +4,15 @@ import math
 
 from hypothesis import given
 
-from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaTree, quota_tree
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, Share, node_share
+from slacktide.streams.decisions.queue.quota_tree import (
+    NodeSpec,
+    Quota,
+    QuotaTree,
+    QuotaUsage,
+    Share,
+    node_share,
+    quota_tree,
+)
 from testbed.queue_worlds import CPU, GPU, SMALL, worlds
 
 

@@ -4,12 +4,25 @@ import pytest
 
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.queue_objects import SoldSpec
-from slacktide.streams.decisions.queue.flavor_match import PodGroup, Room, pod_groups
+from slacktide.streams.decisions.queue.flavor_match import (
+    Damped,
+    PodGroup,
+    Room,
+    damped,
+    pod_groups,
+    quota_percent,
+    sold_nominal,
+)
 from slacktide.streams.decisions.queue.preempt import Holder, excess
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
-from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, QuotaNode, quota_tree
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
-from slacktide.streams.decisions.queue.sold_quota import Damped, damped, quota_percent, sold_nominal
+from slacktide.streams.decisions.queue.quota_tree import (
+    FlavorResource,
+    NodeSpec,
+    Quota,
+    QuotaNode,
+    QuotaUsage,
+    quota_tree,
+)
 
 MINUTE_MS = 60_000
 GI = 1 << 30

@@ -14,7 +14,7 @@ from slacktide.streams.decisions.queue.preempt import (
 )
 from slacktide.streams.decisions.queue.preempt_fair import fair_targets
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.quota_tree import QuotaUsage
 from testbed.queue_worlds import CPU, GPU, trees
 
 POLICIES = st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"])

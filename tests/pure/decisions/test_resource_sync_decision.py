@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.resources.resource_sync_decision import Pair, resource_sync_decision
+from slacktide.streams.decisions.resources.publishing import Pair, resource_sync_decision
 
 amounts = st.none() | st.integers(0, 1 << 50)
 

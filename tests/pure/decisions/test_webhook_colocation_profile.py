@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, object_of, pod_of
-from slacktide.streams.decisions.admission.pod_resource_translation import ANNOTATION
+from slacktide.streams.decisions.admission.admitted_pod import ANNOTATION, AdmittedPod, object_of, pod_of
 from slacktide.streams.decisions.admission.webhook_colocation_profile import Cluster, PriorityClass, Profile
 from testbed.load_aware_cases import answered
 from testbed.profile_cases import (

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from slacktide.schemas.codec import decode
 from slacktide.schemas.queue import QueueDecision, QueueOutcome, QueueState
 from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_WORKLOAD
-from slacktide.streams.decisions.queue.quota_tree import FlavorResource
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, potential_available
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaUsage, potential_available
 from slacktide.streams.queue.cluster import Specs
 from slacktide.streams.queue.ledger import Fence, last_of_each
 from slacktide.streams.records import Record

@@ -39,13 +39,10 @@ class Counts:
 
 def job_end(spec: JobSpec, counts: Counts) -> JobCondition | None:
     """Return the condition by which the Job ends, failures first as in the controller; None if it continues."""
-    return _failure(spec, counts) or _success(spec, counts)
-
-
-def _failure(spec: JobSpec, counts: Counts) -> JobCondition | None:
     if counts.fail_job:
         return _condition(FAILURE, "PodFailurePolicy", counts.fail_job)
-    if counts.failed > spec.backoff_limit or _restarted_too_often(spec, counts.restarts):
+    restarted_too_often = spec.restarts_on_failure and counts.restarts >= max(1, spec.backoff_limit)
+    if counts.failed > spec.backoff_limit or restarted_too_often:
         return _condition(FAILURE, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     if spec.indexed and spec.backoff_limit_per_index is not None:
         failed = counts.failed_indexes
@@ -54,11 +51,7 @@ def _failure(spec: JobSpec, counts: Counts) -> JobCondition | None:
             return _condition(FAILURE, "MaxFailedIndexesExceeded", message)
         if failed and failed + counts.succeeded >= (spec.completions or 0):
             return _condition(FAILURE, "FailedIndexes", "Job has failed indexes")
-    return None
-
-
-def _restarted_too_often(spec: JobSpec, restarts: int) -> bool:
-    return spec.restarts_on_failure and restarts >= max(1, spec.backoff_limit)
+    return _success(spec, counts)
 
 
 def _success(spec: JobSpec, counts: Counts) -> JobCondition | None:
@@ -101,25 +94,25 @@ def match(rules: Sequence[FailureRule] | None, pod: JobPodFacts, namespace: str,
     for number, rule in enumerate(rules or ()):
         if rule.action == "FailIndex" and not per_index:
             continue
-        if what := _by_exit(rule, pod, namespace) if rule.operator else _by_condition(rule, pod, namespace):
+        name = f"{namespace}/{pod.name}"
+        if rule.operator:
+            exits = [one for one in pod.exits if one.exit_code and rule.container in {None, one.name}]
+            met = [
+                f"Container {one.name} for pod {name} failed with exit code {one.exit_code}"
+                for one in exits
+                if (one.exit_code in rule.values) == (rule.operator == "In")
+            ]
+        else:
+            conditions = pod.pod_conditions.items()
+            met = [
+                f"Pod {name} has condition {type_}"
+                for type_, is_ in conditions
+                if rule.pod_conditions.get(type_) == is_
+            ]
+        if what := next(iter(met), ""):
             message = f"{what} matching {rule.action} rule at index {number}" if rule.action == "FailJob" else ""
             return Matched(rule=number, action=rule.action, counted=rule.action != "Ignore", message=message)
     return Matched(rule=None, action=None, counted=True, message="")
-
-
-def _by_exit(rule: FailureRule, pod: JobPodFacts, namespace: str) -> str:
-    for one in pod.exits:
-        met = one.exit_code and rule.container in {None, one.name}
-        if met and (one.exit_code in rule.values) == (rule.operator == "In"):
-            return f"Container {one.name} for pod {namespace}/{pod.name} failed with exit code {one.exit_code}"
-    return ""
-
-
-def _by_condition(rule: FailureRule, pod: JobPodFacts, namespace: str) -> str:
-    for type_, status in pod.pod_conditions.items():
-        if rule.pod_conditions.get(type_) == status:
-            return f"Pod {namespace}/{pod.name} has condition {type_}"
-    return ""
 
 
 def index_text(indexes: Iterable[int]) -> str:

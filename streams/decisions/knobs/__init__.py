@@ -1,1 +1,0 @@
-"""Computes the knobs of a node's groups: weights, ``cpu.idle``, limits and memory protection. Pure."""
