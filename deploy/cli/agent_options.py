@@ -15,6 +15,7 @@ from slacktide.deploy.runtime.process import ProcessSettings
 from slacktide.deploy.runtime.settings import file, setting
 
 if TYPE_CHECKING:  # not needed for --help
+    from slacktide.agents.http import Access
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.cgroup.kernel import CgroupKernel
     from slacktide.agents.node.pods.host_pods import HostPods
@@ -65,11 +66,7 @@ class PodListSettings(ProcessSettings):
     host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
 
     def __post_init__(self) -> None:
-        """Reject contradictory options.
-
-        Raises:
-            click.UsageError: options exclude or require each other.
-        """
+        """Raise click.UsageError if options exclude or require each other."""
         further = [name for name in _KUBELET if getattr(self, name)]
         if self.kubelet is None and further:
             raise click.UsageError(f"{_flag(further[0])} requires a kubelet: give its address with --kubelet")
@@ -98,11 +95,7 @@ def _flag(name: str) -> str:
 
 
 def refuse_both(kubepods: str | None, host_workloads: Path | None) -> None:
-    """Reject two layouts at once.
-
-    Raises:
-        click.UsageError: both are given.
-    """
+    """Raise click.UsageError if two layouts are given at once."""
     if kubepods is not None and host_workloads is not None:
         raise click.UsageError(
             "--kubepods and --host-workloads exclude each other: --kubepods is the cgroup of a kubelet; remove one "
@@ -131,11 +124,7 @@ class Node(Protocol):
 
 
 def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
-    """Find the cgroups; on a host without Kubernetes also the list of its pods.
-
-    Raises:
-        SlacktideError: there are no cgroups, or the file is invalid.
-    """
+    """Find the cgroups; on a host without Kubernetes also the list of its pods. Raises SlacktideError."""
     from slacktide.agents.node.cgroup.hierarchy import find  # noqa: PLC0415
     from slacktide.agents.node.cgroup.layout import PlainHost  # noqa: PLC0415
     from slacktide.agents.node.pods.host_pods import HostPods, watch  # noqa: PLC0415
@@ -149,11 +138,7 @@ def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
 
 
 def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | None:
-    """Return the client of the kubelet, if it lists the pods; a pod runs while its cgroup exists.
-
-    Raises:
-        SlacktideError: its address is invalid.
-    """
+    """Return the client of the kubelet, if it lists the pods. Raises SlacktideError if its address is invalid."""
     from slacktide.agents.http import Access  # noqa: PLC0415
     from slacktide.agents.node.pods.kubelet import Kubelet  # noqa: PLC0415
 
@@ -168,20 +153,12 @@ def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | Non
             key=settings.kubelet_key,
             insecure=settings.kubelet_insecure,
         ),
-        runs=lambda uid: kernel.pod_group(uid) is not None,
+        runs=lambda uid: kernel.pod_group(uid) is not None,  # while its cgroup exists
     )
 
 
-if TYPE_CHECKING:  # not needed for --help
-    from slacktide.agents.http import Access
-
-
 def access_of(server: str | None, token: Path | None, ca: Path | None) -> Access | None:
-    """Return access to the API server; None: there is none.
-
-    Raises:
-        click.UsageError: a file is given without an address.
-    """
+    """Return access to the API server; None: there is none. Raises click.UsageError: a file without an address."""
     from slacktide.agents.http import Access  # noqa: PLC0415
     from slacktide.agents.node.apiserver import ACCOUNT, in_cluster  # noqa: PLC0415
 
@@ -193,11 +170,7 @@ def access_of(server: str | None, token: Path | None, ca: Path | None) -> Access
 
 
 def refuse_alone(server: str | None, token: Path | None, ca: Path | None) -> None:
-    """Reject files without an address.
-
-    Raises:
-        click.UsageError: a file is given without an address.
-    """
+    """Raise click.UsageError if a file is given without an address."""
     for flag, given in (("--api-token", token), ("--api-ca", ca)):
         if server is None and given is not None:
             raise click.UsageError(f"{flag} needs an API server: give its address with --api-server")

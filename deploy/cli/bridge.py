@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,7 +18,7 @@ from slacktide.deploy.runtime.settings import (
     WorkloadName,
     configured,
     kubeconfig,
-    node_name,
+    process_name,
     setting,
 )
 from slacktide.schemas.connection import Cluster
@@ -27,11 +26,6 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.policy.configmap import NAME
 
 METRICS_PORT = 9466
-
-
-def replica_name() -> str:
-    """Return host name and process id: a restarted pod gets another name."""
-    return f"{node_name()}-{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +40,7 @@ class BridgeCommandSettings(process.ProcessSettings):
     policy_namespace: str = setting("Namespace of the policy's ConfigMap.", default="koordinator-system")
     policy_name: str = setting("Name of the policy's ConfigMap.", default=NAME)
     replica_name: str = setting(
-        "Name of this replica in the lease.", default=replica_name, shown="host name and process id"
+        "Name of this replica in the lease.", default=process_name, shown="host name and process id"
     )
     node_proof: Literal["off", "required"] = setting(
         "required: samples and outcomes count only if their node signed them. The published policy carries it to "

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 import yaml
 
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import show, show_json
-from slacktide.schemas.access import AGENT, PARTS, Acl, Operation, Part, Resource
-from slacktide.schemas.topics import TOPICS, Topic
+from slacktide.deploy.runtime.text import output_option, show, show_result
+from slacktide.schemas.access import AGENT, PARTS, Acl, Part, Resource
+from slacktide.schemas.topics import TOPICS
 
 NAMES = {part.name: part for part in PARTS}
 VERSION = "kafka.strimzi.io/v1beta2"
@@ -33,7 +32,7 @@ QUOTAS = ("producerByteRate", "consumerByteRate", "requestPercentage")
 @click.option(
     "--command-config", type=settings.file(), help="Client configuration file that the printed commands contain."
 )
-@click.option("--output", type=click.Choice(["commands", "json"]), default="commands", show_default=True)
+@output_option("commands", "json", short=False)
 def acl_command(parts: tuple[str, ...], *, bootstrap: str, command_config: Path | None, output: str) -> None:
     """Print the minimal ACLs of each PART as kafka-acls commands. Without PART, print those of all parts.
 
@@ -44,27 +43,17 @@ def acl_command(parts: tuple[str, ...], *, bootstrap: str, command_config: Path 
     "topic" | "group" | "cluster", "name": TEXT}, ...]}, ...]; all literal, all from any host.
     """
     wanted = [NAMES[name] for name in parts] or PARTS
-    if output == "json":
-        show_json(orjson.dumps([_plain(part) for part in wanted], option=orjson.OPT_INDENT_2))
-    else:
-        where = bootstrap if command_config is None else f"{bootstrap} --command-config {command_config}"
-        show("\n\n".join("\n".join(_commands(part, where)) for part in wanted))
-
-
-def _plain(part: Part) -> dict[str, object]:
-    return {"part": part.name, "what": part.what, "principal": part.principal, "acls": part.acls}
+    where = bootstrap if command_config is None else f"{bootstrap} --command-config {command_config}"
+    plain = [{"part": part.name, "what": part.what, "principal": part.principal, "acls": part.acls} for part in wanted]
+    show_result(plain, output, lambda: "\n\n".join("\n".join(_commands(part, where)) for part in wanted), indent=2)
 
 
 def _commands(part: Part, where: str) -> Iterator[str]:
     yield f"# {part.name}: {part.what}"
-    for (operation, resource), acls in groupby(part.acls, _kind):
+    for (operation, resource), acls in groupby(part.acls, lambda acl: (acl.operation, acl.resource)):
         head = f"kafka-acls --bootstrap-server {where} --add --allow-principal {part.principal}"
         on = ["--cluster"] if resource == "cluster" else [f"--{resource} {acl.name}" for acl in acls]
         yield " \\\n  ".join([f"{head} --operation {operation}", *on])
-
-
-def _kind(acl: Acl) -> tuple[Operation, Resource]:
-    return acl.operation, acl.resource
 
 
 @click.command(name="strimzi", epilog="Example: slacktide topics strimzi --cluster prod | kubectl apply -n kafka -f -")
@@ -90,41 +79,37 @@ def strimzi_command(
     The command does not connect to Kafka. Users log in by SCRAM-SHA-512. Strimzi makes a Secret with
     the password for each. The names are the principals that `slacktide topics acl` prints.
     """
-    found = [_topic(topic, cluster, min(topic.replication, replicas)) for topic in TOPICS]
-    bytes_per_s = agent_quota or (None, None)
-    quotas = dict(zip(QUOTAS, (*bytes_per_s, agent_request_percent), strict=True))
-    found += [_user(part, cluster, quotas if part is AGENT else {}) for part in PARTS]
+    found = []
+    for topic in TOPICS:
+        copies = min(topic.replication, replicas)
+        spec = {"partitions": topic.partitions, "replicas": copies, "config": topic.config(copies)}
+        found.append(_resource("KafkaTopic", topic.name, cluster, spec))
+    limits = dict(zip(QUOTAS, (*(agent_quota or (None, None)), agent_request_percent), strict=True))
+    quotas = {name: limit for name, limit in limits.items() if limit is not None}
+    for part in PARTS:
+        user: dict[str, Any] = {
+            "authentication": {"type": "scram-sha-512"},
+            "authorization": {"type": "simple", "acls": list(_acls(part))},
+        }
+        if part is AGENT and quotas:
+            user["quotas"] = quotas
+        found.append(_resource("KafkaUser", part.principal.removeprefix("User:"), cluster, user))
     show(yaml.safe_dump_all(found, sort_keys=False, width=1_000), nl=False)
 
 
-def _resource(kind: str, name: str, cluster: str, spec: dict[str, Any]) -> dict[str, Any]:
+def _resource(kind: str, name: str, cluster: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     metadata = {"name": name, "labels": {CLUSTER_LABEL: cluster}}
     return {"apiVersion": VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _topic(topic: Topic, cluster: str, replicas: int) -> dict[str, Any]:
-    spec = {"partitions": topic.partitions, "replicas": replicas, "config": topic.config(replicas)}
-    return _resource("KafkaTopic", topic.name, cluster, spec)
-
-
-def _user(part: Part, cluster: str, quotas: Mapping[str, int | None]) -> dict[str, Any]:
-    spec: dict[str, Any] = {
-        "authentication": {"type": "scram-sha-512"},
-        "authorization": {"type": "simple", "acls": list(_acls(part))},
-    }
-    if given := {name: quota for name, quota in quotas.items() if quota is not None}:
-        spec["quotas"] = given
-    return _resource("KafkaUser", part.principal.removeprefix("User:"), cluster, spec)
-
-
 def _acls(part: Part) -> Iterator[dict[str, Any]]:
     """Yield one rule per resource, with all operations."""
-    for (resource, name), acls in groupby(sorted(part.acls, key=_on), _on):
+
+    def on(acl: Acl) -> tuple[Resource, str]:
+        return acl.resource, acl.name
+
+    for (resource, name), acls in groupby(sorted(part.acls, key=on), on):
         where: dict[str, str] = {"type": resource}
         if resource != "cluster":  # it has no name
             where |= {"name": name, "patternType": "literal"}
         yield {"resource": where, "operations": [acl.operation for acl in acls], "host": "*"}
-
-
-def _on(acl: Acl) -> tuple[Resource, str]:
-    return acl.resource, acl.name

@@ -32,18 +32,15 @@ def changes(table: Sequence[Topic], there: Mapping[str, TopicState], brokers: in
     for topic in table:
         state = there.get(topic.name)
         replication = min(topic.replication, brokers)
-        if state is None:
-            found.append(_creation(topic, replication, brokers))
-        else:
+        if state is not None:
             found += _differences(topic, state, replication)
+            continue
+        config = topic.config(replication)
+        limited = f" of {topic.replication} ({count(brokers, 'broker')})" if replication < topic.replication else ""
+        settings = " ".join(f"{name}={value}" for name, value in config.items())
+        text = f"{count(topic.partitions, 'partition')}, replication {replication}{limited}, {settings}"
+        found.append(Change(topic=topic.name, kind="create", text=text, config=config))
     return found
-
-
-def _creation(topic: Topic, replication: int, brokers: int) -> Change:
-    config = topic.config(replication)
-    limited = f" of {topic.replication} ({count(brokers, 'broker')})" if replication < topic.replication else ""
-    text = f"{count(topic.partitions, 'partition')}, replication {replication}{limited}, {_settings(config)}"
-    return Change(topic=topic.name, kind="create", text=text, config=config)
 
 
 def _differences(topic: Topic, state: TopicState, replication: int) -> list[Change]:
@@ -83,7 +80,3 @@ def plan_text(found: Sequence[Change]) -> str:
         "not changed"
     )
     return "\n".join(lines)
-
-
-def _settings(config: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.items())

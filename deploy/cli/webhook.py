@@ -11,7 +11,6 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.listening import ALL
-from slacktide.deploy.cli.bridge import replica_name
 from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,
@@ -21,6 +20,7 @@ from slacktide.deploy.runtime.settings import (
     file,
     folder,
     kubeconfig,
+    process_name,
     setting,
 )
 from slacktide.schemas.connection import Cluster
@@ -91,7 +91,7 @@ def command(settings: WebhookSettings) -> None:
         port=settings.port,
         bootstrap=settings.bootstrap,
         config_map=ConfigMapName(namespace=settings.policy_namespace, name=settings.policy_name),
-        replica=replica_name(),
+        replica=process_name(),
         cert_folder=settings.cert_folder,
         clients=None if settings.client_ca is None else Clients(ca=settings.client_ca, names=names),
     )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from slacktide.deploy.cli.advise import report
+from slacktide.deploy.cli import advise_report as report
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.streams.advise.advice import Advice, Tag, advise

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from slacktide.deploy.cli.queue.standing import exceeds_text
-from slacktide.deploy.cli.queue.standing import standing as cluster_queues
+from slacktide.deploy.cli.queue.topics import exceeds_text
+from slacktide.deploy.cli.queue.topics import standing as cluster_queues
 from slacktide.schemas.queue_objects import (
     Metadata,
     NodeSize,

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli.doctor.agent_checks import EMBEDDED
 from slacktide.deploy.cli.doctor.facts import KafkaFacts, LoginFacts, Newest, NoKafka
-from slacktide.deploy.cli.doctor.kafka_checks import EMBEDDED
 from slacktide.deploy.cli.explain.log import opened
 from slacktide.deploy.cli.topic_plan import changes
 from slacktide.schemas.access import ADMINISTRATOR, IN_THE_LOOP, Part

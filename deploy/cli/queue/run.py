@@ -11,9 +11,8 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import proof_keys
-from slacktide.deploy.cli.stream import worker_name
 from slacktide.deploy.runtime import garbage, process
-from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, PORT, Kafka, configured, folder, setting
+from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, Kafka, configured, folder, process_name, setting
 from slacktide.deploy.runtime.text import Duration
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
@@ -29,7 +28,7 @@ class QueueRunSettings(process.ProcessSettings):
 
     bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     process_name: str = setting(
-        "Name of this process in its records.", default=worker_name, shown="host name and process id"
+        "Name of this process in its records.", default=process_name, shown="host name and process id"
     )
     session_timeout: float = setting(
         "Seconds without a heartbeat after which another process takes over.", click.FloatRange(1, 300), default=6.0
@@ -63,11 +62,7 @@ class QueueRunSettings(process.ProcessSettings):
         "Admit no workload while an admitted workload waits for its pods.", click.BOOL, default=False
     )
     proof_keys: Path | None = setting(proof_keys.HELP, folder(exists=False), default=None)
-    metrics_port: int = setting(
-        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
-        PORT,
-        default=METRICS_PORT,
-    )
+    metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
 @click.command("run", epilog="Example: slacktide queue run --bootstrap kafka-1:9092,kafka-2:9092")
@@ -90,12 +85,22 @@ def command(settings: QueueRunSettings) -> None:
         ring[:] = keys[::-1]
 
     keys = proof_keys.followed(settings.proof_keys, use)
+    pods_ready = None
+    if settings.pods_ready_timeout is not None:
+        pods_ready = PodsReadySettings(
+            timeout_s=settings.pods_ready_timeout // 1_000,
+            recovery_timeout_s=settings.pods_ready_recovery_timeout // 1_000,
+            backoff_base_s=settings.requeue_backoff_base // 1_000,
+            backoff_max_s=settings.requeue_backoff_max // 1_000,
+            backoff_limit=settings.requeue_limit,
+            block_admission=settings.block_admission,
+        )
     given = queueing.QueueSettings(
         bootstrap=settings.bootstrap,
         process=settings.process_name,
         session_timeout_ms=round(settings.session_timeout * 1_000),
         fair_sharing=settings.fair_sharing,
-        pods_ready=_pods_ready(settings),
+        pods_ready=pods_ready,
         credit=lambda tail, epoch, sender: QueueCredit(tail, epoch, sender, clock, ring),
     )
 
@@ -108,16 +113,3 @@ def command(settings: QueueRunSettings) -> None:
                 following.cancel()
 
     process.run("queue", settings, work)
-
-
-def _pods_ready(given: QueueRunSettings) -> PodsReadySettings | None:
-    if given.pods_ready_timeout is None:
-        return None
-    return PodsReadySettings(
-        timeout_s=given.pods_ready_timeout // 1_000,
-        recovery_timeout_s=given.pods_ready_recovery_timeout // 1_000,
-        backoff_base_s=given.requeue_backoff_base // 1_000,
-        backoff_max_s=given.requeue_backoff_max // 1_000,
-        backoff_limit=given.requeue_limit,
-        block_admission=given.block_admission,
-    )

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli.moment import Moment
 from slacktide.deploy.runtime.line_file import ExportFileError, Lines
 from slacktide.deploy.runtime.progress import Bar
+from slacktide.deploy.runtime.text import Moment
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import LISTED_MS

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import click
-import msgspec
 
 from slacktide.agents.files import load_yaml
-from slacktide.deploy.cli.moment import Moment
-from slacktide.deploy.cli.replay.options import jobs_option, one_source, trace_options
+from slacktide.deploy.cli.replay.command import jobs_option, one_source, trace_options
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import show, show_json
+from slacktide.deploy.runtime.text import Moment, output_option, show_result
 from slacktide.schemas import policy as policies
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import ConfigError, Finding, SlacktideError
-
-if TYPE_CHECKING:
-    from slacktide.deploy.cli.replay.source import Opened
-    from slacktide.streams.advise.advice import Advice
+from slacktide.schemas.errors import ConfigError, Finding
 
 LINE_PCT = 90
 SUPPRESS, EVICT = "cpuSuppressThresholdPercent", "memoryEvictThresholdPercent"
-
-
-class NothingRecordedError(SlacktideError):
-    """The span has no sample that can be decided."""
 
 
 class Percents(click.ParamType):
@@ -62,7 +52,7 @@ class Percents(click.ParamType):
 )
 @click.option("--svg", type=settings.file(), help="Also write the chart to this SVG file.")
 @jobs_option
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option("text", "json")
 def command(  # noqa: PLR0913 - one argument per option
     file: Path | None,
     *,
@@ -91,14 +81,14 @@ def command(  # noqa: PLR0913 - one argument per option
                 "--grid already contains the values of --suppress and --mem-evict: remove --grid, or the other two"
             )
         suppress, mem_evict = _grid_of(grid_file)
-    from slacktide.deploy.cli.advise import report  # noqa: PLC0415 - loads the streams: not for --help
+    from slacktide.deploy.cli import advise_report as report  # noqa: PLC0415 - loads the streams: not for --help
     from slacktide.deploy.cli.replay.source import Where  # noqa: PLC0415
 
     base = None if policy is None else policies.parse(load_yaml(policy), str(policy)).policy
-    found = _advice(Where(file, bootstrap, since, until), base, (suppress, mem_evict), nodes, line_pct, jobs)
+    found = report.advised(Where(file, bootstrap, since, until), base, (suppress, mem_evict), nodes, line_pct, jobs)
     if svg is not None:
         svg.write_text(report.svg(found))
-    show_json(msgspec.json.encode(found)) if output == "json" else show(report.text(found))
+    show_result(found, output, lambda: report.text(found))
 
 
 def _grid_of(file: Path) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
@@ -112,48 +102,9 @@ def _grid_of(file: Path) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None
     if not isinstance(read, dict) or not read or not set(read) <= {SUPPRESS, EVICT}:
         raise ConfigError([Finding(file=str(file), field="the file", value=str(read)[:80], accepted=accepted)])
     for name, values in read.items():
-        if (
-            not isinstance(values, list)
-            or not values
-            or not all(type(one) is int and 1 <= one <= 100 for one in values)
-        ):
+        is_list = isinstance(values, list) and values
+        if not is_list or not all(type(one) is int and 1 <= one <= 100 for one in values):
             accepted = "a list of whole percents from 1 to 100"
             raise ConfigError([Finding(file=str(file), field=name, value=str(values)[:80], accepted=accepted)])
     suppress, evict = (tuple(read[name]) if name in read else None for name in (SUPPRESS, EVICT))
     return suppress, evict
-
-
-def _advice(
-    where: Any,
-    base: policies.Policy | None,
-    values: tuple[tuple[int, ...] | None, tuple[int, ...] | None],
-    nodes: tuple[str, ...],
-    line_pct: float,
-    jobs: int,
-) -> Advice:
-    from slacktide.deploy.cli.replay.jobs import Plan, decided  # noqa: PLC0415
-    from slacktide.streams.advise.advice import Tag, advise  # noqa: PLC0415
-    from slacktide.streams.advise.grid import POLICIES_MAX, SUPPRESS_PCT, grid  # noqa: PLC0415
-    from slacktide.streams.advise.trials import Tried  # noqa: PLC0415
-    from slacktide.streams.replay.policies import Policies  # noqa: PLC0415
-
-    tags: list[Tag] = []
-
-    def plan(opened: Opened) -> Plan:
-        tried = grid(base or Policies(opened.policies).newest, values[0] or SUPPRESS_PCT, values[1] or ())
-        if len(tried) > POLICIES_MAX:
-            raise click.UsageError(f"the grid has {len(tried)} policies; at most {POLICIES_MAX} are accepted")
-        tags.extend(tag for tag, _ in tried)
-        grid_of = tuple(policy for _, policy in tried)
-        return Plan(policies=opened.policies, since_ms=opened.since_ms, nodes=nodes, grid=grid_of, line_pct=line_pct)
-
-    found = cast("Tried", decided(where, plan, nodes, jobs))
-    if not found.trials[0]:
-        left_out = f"; {found.undecided} were left out because figures, pods or facts were unknown" * bool(
-            found.samples
-        )
-        raise NothingRecordedError(
-            f"{where}: none of the {found.samples} samples in the span could be decided{left_out}. Check "
-            "--since and --until, and that the export contains the topics policy and node.sample"
-        )
-    return advise(found, tags, line_pct)
