@@ -94,8 +94,7 @@ def command(  # noqa: PLR0913 - one argument per option
 def _grid_of(file: Path) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
     """Read both lists of thresholds from a file.
 
-    Raises:
-        ConfigError: the file does not map the two names to lists of percents.
+    Raises ConfigError: the file does not map the two names to lists of percents.
     """
     read = load_yaml(file)
     accepted = f"{SUPPRESS} and {EVICT}, each with a list of percents"

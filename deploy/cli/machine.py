@@ -67,15 +67,8 @@ def description(node: str, lister: str = "") -> str:
 class OperatorFiles:
     """Reads policy and inventory, or their last valid content from an earlier run.
 
-    Args:
-        policy: the ConfigMap.
-        inventory: of the node.
-        node: its name.
-        state_folder: has the last valid content.
-        machine: describes the Node if the inventory has none.
-
-    Raises:
-        ConfigError: a file is invalid, and there is no last valid content.
+    ``machine`` describes the Node if the inventory has none. Raises ConfigError if a file is invalid, and the state
+    folder has no last valid content of it.
     """
 
     def __init__(

@@ -217,8 +217,7 @@ def made(
 def again(files: Iterable[Path], bootstrap: Cluster, answer: Path) -> Report:
     """Repeat an earlier account with the same records.
 
-    Raises:
-        OffsetsError: some records are gone, or the file is not a result.
+    Raises OffsetsError: some records are gone, or the file is not a result.
     """
     sources, known = _headers(files), _earlier(answer)
     span = Span(known.since_ms, known.until_ms, tuple(known.only))

@@ -31,8 +31,7 @@ LOOK_S = 1.0
 class ShadowFile:
     """A policy file, and the shadow that decides by its last valid content.
 
-    Raises:
-        ConfigError: the file is missing or invalid.
+    Raises ConfigError: the file is missing or invalid.
     """
 
     def __init__(self, path: Path, worker: str) -> None:

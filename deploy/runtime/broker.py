@@ -62,8 +62,7 @@ class EmbeddedBroker:
     async def start(self) -> None:
         """Start it, and return once it responds.
 
-        Raises:
-            BrokerError: it does not support this platform, its port is in use, or it does not respond.
+        Raises BrokerError: it does not support this platform, its port is in use, or it does not respond.
         """
         binary = str(program())
         forget_kafka_environment()

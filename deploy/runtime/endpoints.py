@@ -92,18 +92,13 @@ class Endpoints:
                 return _text(HTTPStatus.NOT_FOUND, f"no page {path}; available: /, {', '.join(PAGES)}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Rendered:
-    response: Response
-    until_ns: int
-
-
 class _Metrics:
     """All metrics of the process, in Prometheus' formats."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
-        self._rendered: dict[tuple[str, bool], _Rendered] = {}
+        self._rendered: dict[tuple[str, bool], tuple[Response, int]] = {}
+        """Each with the time until which it is reused, in ns."""
 
     def response(self, request: Request) -> Response:
         """Render the metrics as text, gzipped if the client accepts it."""
@@ -112,9 +107,9 @@ class _Metrics:
         encoder, content_type = choose_encoder(f"{OPEN_METRICS}; version=1.0.0" if open_metrics else "text/plain")
         packed = "gzip" in request.headers.get("accept-encoding", "")
         began_ns = self._clock.mono_ns()
-        known = self._rendered.get((content_type, packed))
-        if known is not None and began_ns < known.until_ns:
-            return known.response
+        known, until_ns = self._rendered.get((content_type, packed), (None, 0))
+        if known is not None and began_ns < until_ns:
+            return known
         body = encoder(REGISTRY)
         headers = {"Content-Type": content_type, PROCESS: str(os.getpid())}
         if packed:
@@ -122,7 +117,7 @@ class _Metrics:
             headers["Content-Encoding"] = "gzip"
         response = Response(status=HTTPStatus.OK, headers=headers, body=body)
         took_ns = self._clock.mono_ns() - began_ns
-        self._rendered[content_type, packed] = _Rendered(response, began_ns + REUSED_TIMES * took_ns)
+        self._rendered[content_type, packed] = response, began_ns + REUSED_TIMES * took_ns
         return response
 
 
@@ -178,15 +173,9 @@ class _Connection:
 
 
 class HttpServer:
-    """Serves GET on a separate thread.
+    """Serves GET on a separate thread, where ``answer`` is called: it must not block. Port 0: any free port.
 
-    Args:
-        host: address.
-        port: 0: any free port.
-        answer: called on the thread; it must not block.
-
-    Raises:
-        OSError: the server cannot listen on the address.
+    Raises OSError if the server cannot listen on the address.
     """
 
     def __init__(self, host: str, port: int, answer: Callable[[Request], Response]) -> None:

@@ -126,13 +126,8 @@ class ProcessSettings(LogSettings):
 def run(name: str, settings: ProcessSettings, work: Work) -> None:
     """Run ``work`` with logs and endpoints until it returns, or SIGTERM or SIGINT.
 
-    Args:
-        name: the process's name in logs.
-        settings: logs and endpoints.
-        work: receives the stop event, and the health for ``/live``, ``/ready`` and ``/fresh``.
-
-    Raises:
-        SystemExit: with 1 if the work failed; the reason is in the logs.
+    It receives the stop event, and the health for ``/live``, ``/ready`` and ``/fresh``. Raises SystemExit with 1 if it
+    failed; the reason is in the logs.
     """
     configure(name, settings.log_level, settings.log_format)
     health = Health()
@@ -153,8 +148,7 @@ def run(name: str, settings: ProcessSettings, work: Work) -> None:
 def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Run ``work`` on uvloop; the first SIGTERM or SIGINT sets its event, the second exits immediately.
 
-    Raises:
-        SystemExit: with 1 if the work failed; the reason is in the logs.
+    Raises SystemExit with 1 if the work failed; the reason is in the logs.
     """
 
     def on_signal(name: signal.Signals, stop: asyncio.Event) -> None:

@@ -39,8 +39,7 @@ _WORKLOAD = re.compile(r"[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*")
 def read_kafka_config(path: Path | None, environment: Mapping[str, str]) -> Security:
     """Read connection settings from file and environment; default: plain text.
 
-    Raises:
-        ConfigError: the file is unreadable or invalid, or names unusable files.
+    Raises ConfigError: the file is unreadable or invalid, or names unusable files.
     """
     security = parse("" if path is None else _config_text(path), "" if path is None else str(path), environment)
     if security.encrypted:

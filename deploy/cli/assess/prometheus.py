@@ -336,8 +336,7 @@ def recorded(asked: Asked, coming: Iterator[Answer], file: Path) -> Iterator[Ans
 def read(file: Path) -> tuple[Asked, Iterator[Answer]]:
     """Read the recording of an earlier run.
 
-    Raises:
-        RecordingError: the file is not from ``--record``, or is truncated.
+    Raises RecordingError: the file is not from ``--record``, or is truncated.
     """
     stack = ExitStack()
     try:

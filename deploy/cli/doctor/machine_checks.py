@@ -283,12 +283,6 @@ def _group_pressure(facts: CgroupFacts) -> Finding:
     return warned(check, found, needed, f"{advice}; until then, only a rise in CPU use triggers an immediate sample")
 
 
-def _stall(facts: CgroupFacts) -> Finding:
-    """Report PSI of cgroups. It is never a failure here: the policy's checks report it if a policy needs it."""
-    found = f"none: {facts.no_stall}" if facts.no_stall else "PSI of cgroups is readable"
-    return good("pressure.stall", found, "only for cpuSuppressSignal pressure or both")
-
-
 def to_have_pressure(why: str, facts: CgroupFacts) -> str:
     """Return the remedy for missing pressure of cgroups, by the reason."""
     if why == UNPRIVILEGED:
