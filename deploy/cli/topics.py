@@ -14,10 +14,9 @@ import click
 import msgspec
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli.kafka_access import acl_command, strimzi_command
 from slacktide.deploy.cli.records import json_line, line, sample_lines, topic_named
 from slacktide.deploy.cli.suggestions import Group
-from slacktide.deploy.cli.topic_plan import Change, changes, plan_text
+from slacktide.deploy.cli.topic_plan import Change, acl_command, changes, plan_text, strimzi_command
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import (
     Duration,
