@@ -33,11 +33,12 @@ from slacktide.deploy.runtime.settings import (
     Kafka,
     WorkloadName,
     configured,
+    fetch_wait_ms,
     file,
     folder,
-    node_name,
+    named,
     setting,
-    state_folder,
+    stored,
 )
 from slacktide.deploy.runtime.text import show
 from slacktide.schemas.connection import Cluster
@@ -74,9 +75,7 @@ class PressureTrigger(click.ParamType):
 class NodeSettings(PodListSettings):
     """Settings of a node, shared by the agent and the one-machine stack."""
 
-    node_name: str = setting(
-        "Name of this node, which is the key of its records.", default=node_name, shown="host name"
-    )
+    node_name: str = named("Name of this node, which is the key of its records.")
     cgroup_mount: Path = setting("Mount point of control groups.", folder(), default=Path("/sys/fs/cgroup"))
     proc_mount: Path = setting("Mount point of procfs.", folder(), default=Path("/proc"), hidden=True)
     inventory: Path | None = setting(
@@ -94,11 +93,8 @@ class NodeSettings(PodListSettings):
         click.FloatRange(0, 3_600),
         default=30.0,
     )
-    state_folder: Path = setting(
-        "Folder for the start counter, the last policy and pods, and unsent outcomes. Each agent needs its own.",
-        folder(exists=False),
-        default=state_folder,
-        shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
+    state_folder: Path = stored(
+        "Folder for the start counter, the last policy and pods, and unsent outcomes. Each agent needs its own."
     )
     look_interval: float = setting(
         "Seconds between two reads of the CPU time of latency-sensitive pods. When they use 5% of the node more than "
@@ -159,13 +155,7 @@ class AgentCommandSettings(NodeSettings):
     guard_deadline: float = setting(
         "Seconds to wait for the stream's answer to a sample before the agent decides by itself.", SECONDS, default=1.0
     )
-    fetch_wait_ms: int = setting(
-        "Longest time in milliseconds that the broker waits for records before it answers a fetch "
-        "(fetch.max.wait.ms). Kafka answers as soon as there is a record. The embedded broker answers after "
-        "this time.",
-        click.IntRange(1, 5_000),
-        default=500,
-    )
+    fetch_wait_ms: int = fetch_wait_ms(500)
 
     def __post_init__(self) -> None:
         """Raise click.UsageError if options exclude or require each other."""
@@ -307,7 +297,7 @@ def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:
 class RestoreSettings:
     """The node, and its agent's state folder."""
 
-    node_name: str = setting("Name of this node.", default=node_name, shown="host name")
+    node_name: str = named("Name of this node.")
     cgroup_mount: Path = setting("Mount point of control groups.", folder(), default=Path("/sys/fs/cgroup"))
     proc_mount: Path = setting("Mount point of procfs.", folder(), default=Path("/proc"), hidden=True)
     kubepods: str | None = setting(KUBEPODS, default=None)
@@ -318,12 +308,7 @@ class RestoreSettings:
         file(),
         default=None,
     )
-    state_folder: Path = setting(
-        "State folder of the agent. The command empties it when no limit is left.",
-        folder(exists=False),
-        default=state_folder,
-        shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
-    )
+    state_folder: Path = stored("State folder of the agent. The command empties it when no limit is left.")
 
     def __post_init__(self) -> None:
         """Raise click.UsageError if options exclude each other, or the state folder does not exist."""

@@ -122,13 +122,10 @@ class FeatureRow:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InVain:
+@dataclass(frozen=True, slots=True)
+class InVain(Row):
     """A field without effect."""
 
-    field: str
-    value: object
-    source: str
     because: str
 
 
@@ -164,10 +161,10 @@ def _report(parsed: Parsed, node: Described) -> Report:
         ],
         without_effect=[
             InVain(
-                field=path_of(one.strategy, one.field),
-                value=value_at(getattr(found, one.strategy), one.field),
-                source=str(one.source),
-                because=one.because,
+                path_of(one.strategy, one.field),
+                value_at(getattr(found, one.strategy), one.field),
+                str(one.source),
+                one.because,
             )
             for one in idle(found)
         ],

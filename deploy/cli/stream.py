@@ -14,7 +14,16 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import Watched
 from slacktide.deploy.cli import proof_keys
 from slacktide.deploy.runtime import garbage, process
-from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, Kafka, configured, file, folder, process_name, setting
+from slacktide.deploy.runtime.settings import (
+    LOOPBACK_BROKER,
+    Kafka,
+    configured,
+    fetch_wait_ms,
+    file,
+    folder,
+    process_name,
+    setting,
+)
 from slacktide.schemas import policy as policies
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.connection import Cluster
@@ -74,13 +83,7 @@ class StreamSettings(process.ProcessSettings):
         click.FloatRange(1, 300),
         default=6.0,
     )
-    fetch_wait_ms: int = setting(
-        "Longest time in milliseconds that the broker waits for records before it answers a fetch "
-        "(fetch.max.wait.ms). Kafka answers as soon as there is a record. The embedded broker answers after "
-        "this time.",
-        click.IntRange(1, 5_000),
-        default=100,
-    )
+    fetch_wait_ms: int = fetch_wait_ms(100)
     open_nodes_max: int = setting(
         "Most nodes without an inventory record that this worker accepts, if the policy's node_source is `open`. "
         "Samples of further nodes are answered `skipped`.",

@@ -40,10 +40,9 @@ from slacktide.deploy.runtime.settings import (
     Kafka,
     configured,
     file,
-    folder,
-    node_name,
+    named,
     setting,
-    state_folder,
+    stored,
 )
 from slacktide.deploy.runtime.supervisor import BACKOFF_S, BACKOFF_S_MAX, Part, how
 from slacktide.deploy.runtime.text import printable
@@ -313,7 +312,7 @@ class PublishSettings(process.ProcessSettings):
     """The files to publish, and the Kafka cluster."""
 
     bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
-    node_name: str = setting("Name of the node, which is the key of its records.", default=node_name, shown="host name")
+    node_name: str = named("Name of the node, which is the key of its records.")
     policy: Path = _policy()
     inventory: Path | None = setting(
         "File with the node, in the format of `kubectl get node -o yaml`. Reread when it changes. Without a Node, "
@@ -327,12 +326,7 @@ class PublishSettings(process.ProcessSettings):
         click.Choice(["inventory", "open"]),
         default="inventory",
     )
-    state_folder: Path = setting(
-        "Folder for the last valid files. Each process needs its own.",
-        folder(exists=False),
-        default=state_folder,
-        shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
-    )
+    state_folder: Path = stored("Folder for the last valid files. Each process needs its own.")
     metrics_port: int = process.metrics_port(PUBLISH_PORT)
 
 

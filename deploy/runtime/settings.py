@@ -243,6 +243,11 @@ def node_name() -> str:
     return socket.gethostname()
 
 
+def named(text: str) -> Any:
+    """Return the setting of a node's name."""
+    return setting(text, default=node_name, shown="host name")
+
+
 def process_name() -> str:
     """Return host name and process id, unique per machine: a restarted pod gets another name."""
     return f"{node_name()}-{os.getpid()}"
@@ -254,3 +259,20 @@ def state_folder() -> Path:
         return Path("/var/lib/slacktide")
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "slacktide"
+
+
+def stored(text: str) -> Any:
+    """Return the setting of the state folder."""
+    shown = "/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide"
+    return setting(text, folder(exists=False), default=state_folder, shown=shown)
+
+
+def fetch_wait_ms(default: int) -> Any:
+    """Return the setting of the longest wait of a fetch."""
+    return setting(
+        "Longest time in milliseconds that the broker waits for records before it answers a fetch "
+        "(fetch.max.wait.ms). Kafka answers as soon as there is a record. The embedded broker answers after "
+        "this time.",
+        click.IntRange(1, 5_000),
+        default=default,
+    )

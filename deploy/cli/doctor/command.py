@@ -41,7 +41,7 @@ from slacktide.deploy.cli.doctor.machine_checks import (
     policy_findings,
     writable,
 )
-from slacktide.deploy.runtime.settings import PORT, Kafka, configured, file, folder, node_name, setting, state_folder
+from slacktide.deploy.runtime.settings import PORT, Kafka, configured, file, folder, named, setting, stored
 from slacktide.deploy.runtime.text import show_result
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError
@@ -96,15 +96,8 @@ class DoctorSettings:
     host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
     cgroup_mount: Path = setting("Mount point of control groups.", folder(exists=False), default=Path("/sys/fs/cgroup"))
     proc_mount: Path = setting("Mount point of procfs.", folder(exists=False), default=Path("/proc"))
-    state_folder: Path = setting(
-        "State folder of the agent.",
-        folder(exists=False),
-        default=state_folder,
-        shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
-    )
-    node_name: str = setting(
-        "Name of the node whose samples are checked in Kafka.", default=node_name, shown="host name"
-    )
+    state_folder: Path = stored("State folder of the agent.")
+    node_name: str = named("Name of the node whose samples are checked in Kafka.")
     metrics_host: str = setting("Host address of a running agent's endpoints.", default="127.0.0.1")
     metrics_port: int = setting("Port of a running agent's endpoints.", PORT, default=METRICS_PORT)
     output: Literal["table", "json"] = setting("Output format.", click.Choice(["table", "json"]), default="table")
