@@ -11,7 +11,7 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 PR_SET_PDEATHSIG = 1
@@ -32,13 +32,6 @@ def popen(
 
     It has its own session: Ctrl-C reaches only the parent, which stops its children in order.
     """
-    parent_pid, prctl = os.getpid(), _prctl
-
-    def tie() -> None:
-        prctl(PR_SET_PDEATHSIG, int(death), 0, 0, 0)
-        if os.getppid() != parent_pid:  # the parent ended since the fork
-            os._exit(1)
-
     return subprocess.Popen(  # noqa: S603 - callers name their own programs
         command,
         stdin=subprocess.DEVNULL,
@@ -47,8 +40,21 @@ def popen(
         env=env,
         pass_fds=keep,
         start_new_session=True,
-        preexec_fn=None if prctl is None else tie,  # noqa: PLW1509 - one call of a function found before
+        preexec_fn=_tie(os.getpid(), death),  # noqa: PLW1509 - one call of a function found before
     )
+
+
+def _tie(parent_pid: int, death: signal.Signals) -> Callable[[], None] | None:
+    prctl = _prctl
+    if prctl is None:
+        return None
+
+    def tie() -> None:
+        prctl(PR_SET_PDEATHSIG, int(death), 0, 0, 0)
+        if os.getppid() != parent_pid:  # the parent ended since the fork
+            os._exit(1)
+
+    return tie
 
 
 async def ended(process: subprocess.Popen[bytes]) -> int:
