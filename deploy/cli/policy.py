@@ -25,6 +25,9 @@ from slacktide.schemas.policy.idle import above_capacity, idle, lacking, not_tak
 from slacktide.schemas.policy.paths import key_of, path_of
 from slacktide.schemas.policy.reading import did_you_mean
 
+OFF = "off"
+STANDARD_INPUT = Path("/dev/stdin")
+
 
 @click.group(cls=Group, epilog="Example: slacktide policy lint policy.yaml")
 def command() -> None:
@@ -97,10 +100,6 @@ def value_text(value: object) -> str:
     if value is None:
         return "-"
     return value if isinstance(value, str) and value else msgspec.json.encode(value).decode()
-
-
-OFF = "off"
-STANDARD_INPUT = Path("/dev/stdin")
 
 
 @dataclass(frozen=True, slots=True)

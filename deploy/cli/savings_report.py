@@ -28,6 +28,13 @@ from slacktide.streams.savings.report import VERSION, Ages, NodeReport, Report, 
 NODES_MAX = 20
 LATE_MS = 60_000
 """A topic that begins this long after the span's start does not cover it."""
+KINDS = Saved.__struct_fields__
+HOUR_S = 3_600
+REGISTRY = CollectorRegistry()
+Files = Sequence[tuple[Header, Path]]
+"""Export files with their headers, earliest first."""
+TOPICS = tuple(topic.name for topic in (POLICY, SAMPLE, COMMAND, OUTCOME))
+"""Policy and commands show which samples have a valid node proof."""
 
 
 def text(report: Report) -> str:
@@ -134,11 +141,6 @@ def csv_text(report: Report) -> str:
     return out.getvalue()
 
 
-KINDS = Saved.__struct_fields__
-HOUR_S = 3_600
-REGISTRY = CollectorRegistry()
-
-
 def _gauge(name: str, text: str, *labels: str) -> Gauge:
     return Gauge(f"slacktide_savings_{name}", text, labels, registry=REGISTRY)
 
@@ -169,12 +171,6 @@ def write_metrics(report: Report, file: Path) -> None:
         write_to_textfile(str(file), REGISTRY)
     except OSError as exc:
         raise ExportFileError(f"{file}: {exc.strerror or exc}") from exc
-
-
-Files = Sequence[tuple[Header, Path]]
-"""Export files with their headers, earliest first."""
-TOPICS = tuple(topic.name for topic in (POLICY, SAMPLE, COMMAND, OUTCOME))
-"""Policy and commands show which samples have a valid node proof."""
 
 
 class OffsetsError(SlacktideError):

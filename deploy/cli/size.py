@@ -17,6 +17,18 @@ import msgspec
 from slacktide.deploy.runtime.text import output_option, show_result, table
 from slacktide.schemas.topics import BY_NAME, NODE_PARTITIONS
 
+DAY_S = 86_400
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+NODES_PER_PARTITION_MAX = 100
+"""An agent reads the answers of all nodes in its partition."""
+COMPACTED_DAYS = 7
+"""A segment is closed after a week, Kafka's default, and only then compacted."""
+SEGMENT_BYTES = 1 << 30
+"""Or at this size, also Kafka's default; one is active and one waits for compaction."""
+BROKERS = 3
+PODS_MEASURED = 30
+"""Pods per node in the worker benchmarks."""
+
 
 @click.command(epilog="Example: slacktide size --nodes 1000 --pods 30")
 @click.option("--nodes", type=click.IntRange(1, 100_000), required=True, help="Number of nodes.")
@@ -68,19 +80,6 @@ def _text(size: Size) -> str:
 
 def _gb(*sizes_bytes: int) -> tuple[str, ...]:
     return tuple(f"{size / 1e9:,.1f}" for size in sizes_bytes)
-
-
-DAY_S = 86_400
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-NODES_PER_PARTITION_MAX = 100
-"""An agent reads the answers of all nodes in its partition."""
-COMPACTED_DAYS = 7
-"""A segment is closed after a week, Kafka's default, and only then compacted."""
-SEGMENT_BYTES = 1 << 30
-"""Or at this size, also Kafka's default; one is active and one waits for compaction."""
-BROKERS = 3
-PODS_MEASURED = 30
-"""Pods per node in the worker benchmarks."""
 
 
 class Measured(msgspec.Struct, frozen=True):

@@ -20,6 +20,12 @@ from slacktide.schemas.access import AGENT, PARTS, Acl, Part, Resource
 from slacktide.schemas.topics import TOPICS, Topic
 from slacktide.streams.kafka import TopicState
 
+SIGNS = {"create": "+", "set": "~", "differs": "!"}
+NAMES = {part.name: part for part in PARTS}
+VERSION = "kafka.strimzi.io/v1beta2"
+CLUSTER_LABEL = "strimzi.io/cluster"
+QUOTAS = ("producerByteRate", "consumerByteRate", "requestPercentage")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -31,9 +37,6 @@ class Change:
     text: str
     config: Mapping[str, str]
     """The settings to change."""
-
-
-SIGNS = {"create": "+", "set": "~", "differs": "!"}
 
 
 def changes(table: Sequence[Topic], there: Mapping[str, TopicState], brokers: int) -> list[Change]:
@@ -90,12 +93,6 @@ def plan_text(found: Sequence[Change]) -> str:
         "not changed"
     )
     return "\n".join(lines)
-
-
-NAMES = {part.name: part for part in PARTS}
-VERSION = "kafka.strimzi.io/v1beta2"
-CLUSTER_LABEL = "strimzi.io/cluster"
-QUOTAS = ("producerByteRate", "consumerByteRate", "requestPercentage")
 
 
 @click.command(name="acl", epilog="Example: slacktide topics acl agent --bootstrap kafka-1:9092 | sh")

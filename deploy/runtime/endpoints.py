@@ -34,6 +34,20 @@ PAGES = {
 OPEN_METRICS = "application/openmetrics-text"
 REUSED_TIMES = 10
 """Metrics are cached for this multiple of their rendering time, so scrapes use at most 10% of a CPU."""
+log = logging.getLogger(__name__)
+CONNECTIONS_MAX = 256
+"""Above this the oldest connection of the busiest address is closed, so that probes succeed in a flood."""
+WRITING_MAX = 16
+"""Limit for connections that are slow to read their response."""
+HEAD_BYTES_MAX = 8 * 1024
+SEND_BUFFER_BYTES = 32 * 1024
+"""Kernel memory per connection, which counts for the container."""
+HEAD_S, WRITE_S, CLOSING_S = 3.0, 5.0, 1.0
+"""Timeouts of a whole request from the connection on, of its response, and of the client's disconnection."""
+LOOK_S = 0.25
+BACKLOG = 1_024
+ACCEPTS = 64
+"""Accepted connections in a row before existing ones are served."""
 
 
 class EndpointsError(SlacktideError):
@@ -124,23 +138,6 @@ class _Metrics:
 def _text(status: HTTPStatus, text: str, kind: str = "text/plain") -> Response:
     headers = {"Content-Type": f"{kind}; charset=utf-8", PROCESS: str(os.getpid())}
     return Response(status=status, headers=headers, body=f"{text}\n".encode())
-
-
-log = logging.getLogger(__name__)
-
-CONNECTIONS_MAX = 256
-"""Above this the oldest connection of the busiest address is closed, so that probes succeed in a flood."""
-WRITING_MAX = 16
-"""Limit for connections that are slow to read their response."""
-HEAD_BYTES_MAX = 8 * 1024
-SEND_BUFFER_BYTES = 32 * 1024
-"""Kernel memory per connection, which counts for the container."""
-HEAD_S, WRITE_S, CLOSING_S = 3.0, 5.0, 1.0
-"""Timeouts of a whole request from the connection on, of its response, and of the client's disconnection."""
-LOOK_S = 0.25
-BACKLOG = 1_024
-ACCEPTS = 64
-"""Accepted connections in a row before existing ones are served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

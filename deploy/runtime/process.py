@@ -27,6 +27,14 @@ from slacktide.schemas.health import Health
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _QUIET = {"aiokafka": logging.CRITICAL, "kafka": logging.CRITICAL}
 """Kafka clients log an outage repeatedly. Slacktide's own parts log it once."""
+log = logging.getLogger(__name__)
+DRAIN_S = 9.0
+"""A stop that takes longer is forced, below the promised 10 s."""
+BEAT_S = 1.0
+STUCK_S = 10.0
+STOPPED_S = 180.0
+"""A task that should run once a minute counts as stopped after this time."""
+Work = Callable[[asyncio.Event, Health], Coroutine[Any, Any, None]]
 
 
 def configure(process: str, level: str, style: Literal["auto", "human", "json"]) -> None:
@@ -81,24 +89,11 @@ def _human(process: str, record: logging.LogRecord, trace: str, fields: dict[str
     return line + (f"\n{printable(trace)}" if trace else "")
 
 
-log = logging.getLogger(__name__)
-
-DRAIN_S = 9.0
-"""A stop that takes longer is forced, below the promised 10 s."""
-BEAT_S = 1.0
-STUCK_S = 10.0
-STOPPED_S = 180.0
-"""A task that should run once a minute counts as stopped after this time."""
-
-
 def metrics_port(default: int) -> Any:
     """Return the setting of a process's own port for its metrics."""
     return setting(
         "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.", PORT, default=default
     )
-
-
-Work = Callable[[asyncio.Event, Health], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

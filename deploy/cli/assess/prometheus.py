@@ -28,6 +28,23 @@ BYTES_MAX = 512 * 1024 * 1024
 SHOWN = 300
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What the decoding of malformed JSON raises."""
+STEPS_MAX = 50_000
+WINDOW_S = 300
+"""Rates are averaged over a NodeMetric's default window."""
+LOW = 'priority_class=~"koord-(batch|free).*"'
+POOL_LABELS = (
+    "label_node_pool",
+    "label_cloud_google_com_gke_nodepool",
+    "label_eks_amazonaws_com_nodegroup",
+    "label_kubernetes_azure_com_agentpool",
+    "label_karpenter_sh_nodepool",
+    "label_node_koordinator_sh_pool",
+)
+"""Labels of common node pools, as kube-state-metrics writes them."""
+CHUNK_STEPS = 72
+"""Steps per query: six hours at five minutes."""
+FORMAT = "slacktide assess 1"
+LABELS = "labels"
 
 
 class PrometheusError(SlacktideError):
@@ -175,21 +192,6 @@ def _why(exc: Exception) -> str:
     return str(getattr(reason, "strerror", None) or reason or exc)
 
 
-STEPS_MAX = 50_000
-WINDOW_S = 300
-"""Rates are averaged over a NodeMetric's default window."""
-LOW = 'priority_class=~"koord-(batch|free).*"'
-POOL_LABELS = (
-    "label_node_pool",
-    "label_cloud_google_com_gke_nodepool",
-    "label_eks_amazonaws_com_nodegroup",
-    "label_kubernetes_azure_com_agentpool",
-    "label_karpenter_sh_nodepool",
-    "label_node_koordinator_sh_pool",
-)
-"""Labels of common node pools, as kube-state-metrics writes them."""
-
-
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """The span and the selectors of a recording."""
 
@@ -266,12 +268,6 @@ def _exclusive_idle(request: str, pods: str, label: str, more: str) -> str:
     owners = f"({request}) and on (namespace, pod) {whole} and on (namespace, pod) {guaranteed} and on (node) {nodes}"
     used = f"sum by (namespace, pod) ({pods})"
     return f"sum by (node) (clamp_min(({owners}) - on (namespace, pod) group_left {used}, 0))"
-
-
-CHUNK_STEPS = 72
-"""Steps per query: six hours at five minutes."""
-FORMAT = "slacktide assess 1"
-LABELS = "labels"
 
 
 class RecordingError(SlacktideError):

@@ -13,6 +13,23 @@ GIB, CORES = "GiB", "cores"
 _SIZES, _OFFERED = ("POOL", "NODES", "CORES", "REQUESTED", "USED"), ("OFFERED P50", "OFFERED P95", "MEMORY P50")
 COLUMNS = (*_SIZES, *_OFFERED, "OF ORACLE", "EVICTING h")
 HOT_COLUMNS = ("NODE", "POOL", "EVICTING h", "THROTTLED h", "HOURS OF DAY (UTC)")
+WIDTH, HEIGHT, LEFT = 900, 260, 70
+LINES = (
+    ("capacity", "capacity", "#8c959f"),
+    ("requested", "requested", "#bf8700"),
+    ("used", "used", "#0969da"),
+    ("sold", "offered", "#1a7f37"),
+    ("oracle", "oracle", "#8250df"),
+)
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1f2328 }
+table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto }
+td, th { border: 1px solid #d0d7de; padding: .25rem .6rem; text-align: right; white-space: nowrap }
+td:first-child, th:first-child { text-align: left }
+pre { background: #f6f8fa; padding: 1rem; overflow-x: auto }
+svg { width: 100%; height: auto }
+"""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def text(found: Assessment) -> str:
@@ -99,25 +116,6 @@ def _limits(found: Assessment) -> list[str]:
             "the CPU floor of LSE pods are ignored."
         ),
     ]
-
-
-WIDTH, HEIGHT, LEFT = 900, 260, 70
-LINES = (
-    ("capacity", "capacity", "#8c959f"),
-    ("requested", "requested", "#bf8700"),
-    ("used", "used", "#0969da"),
-    ("sold", "offered", "#1a7f37"),
-    ("oracle", "oracle", "#8250df"),
-)
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1f2328 }
-table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto }
-td, th { border: 1px solid #d0d7de; padding: .25rem .6rem; text-align: right; white-space: nowrap }
-td:first-child, th:first-child { text-align: left }
-pre { background: #f6f8fa; padding: 1rem; overflow-x: auto }
-svg { width: 100%; height: auto }
-"""
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def page(found: Assessment) -> str:

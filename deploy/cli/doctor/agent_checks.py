@@ -32,6 +32,11 @@ MINOR_MIN = 30
 """From Kubernetes 1.30 on tokens name the node of the pod that they are bound to (ServiceAccountTokenPodNodeInfo)."""
 MINOR_FINE_GRAINED = 33
 """From this version on the kubelet requires nodes/pods (KubeletFineGrainedAuthz)."""
+ROUND_TRIP_MS_MAX = 100.0
+"""An answer takes about four of them, and processing; the guard waits 1 s for it."""
+SKEW_MS_MAX = 5_000
+EMBEDDED = "tansu_cluster"
+"""The cluster id of the embedded broker."""
 
 
 def agent_findings(facts: AgentFacts | None) -> Iterator[Finding]:
@@ -133,13 +138,6 @@ def _right(
         rule = f"apiGroups [{group}], resources [{resource}], verbs [{right.verb}]"
         why += f"; to grant it, run kubectl apply -k deploy/kubernetes, or add the ClusterRole rule {rule}"
     return wrong(check, f"may not {needed}", needed, why)
-
-
-ROUND_TRIP_MS_MAX = 100.0
-"""An answer takes about four of them, and processing; the guard waits 1 s for it."""
-SKEW_MS_MAX = 5_000
-EMBEDDED = "tansu_cluster"
-"""The cluster id of the embedded broker."""
 
 
 def kafka_findings(facts: KafkaFacts | NoKafka) -> Iterator[Finding]:

@@ -19,6 +19,10 @@ from slacktide.schemas.policy import RefusedFile
 ControllerState = Literal["absent", "not handed on", "usable"]
 """``not handed on``: the machine has it, the best-effort cgroup does not."""
 FileState = Literal["absent", "not writable", "writable"]
+_COUNTED = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
+"""CPU and memory resources of quotas. Under such a quota a pod must declare them; batch pods do not."""
+_NATIVE = ("cpu", "memory")
+BATCH_CLASS = "koord-batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,12 +235,6 @@ CONTROLLERS = (
     Controller(name="cpuset", needed="for cpuSuppressPolicy cpuset", required=False),
     Controller(name="freezer", needed="to freeze best-effort pods that lack eviction credit", required=False),
 )
-
-
-_COUNTED = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
-"""CPU and memory resources of quotas. Under such a quota a pod must declare them; batch pods do not."""
-_NATIVE = ("cpu", "memory")
-BATCH_CLASS = "koord-batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,9 @@ TIMESYNC_DONE = "systemd/timesync/synchronized"
 _CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
 T = TypeVar("T")
 _CAP_EFF = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
+ANSWER_S = 3.0
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_MINOR = re.compile(r"v?1\.(\d+)")
 
 
 def gather_cgroups(mount: Path, kubepods: str | None, host: PlainHost | None = None) -> CgroupFacts:
@@ -267,11 +270,6 @@ def gather_host(file: Path, cgroup_mount: Path, proc_mount: Path) -> HostFacts |
     host = HostPods(watched, layout, hierarchy, proc_mount)
     pods = tuple(f"{pod.name} ({pod.qos_label})" for pod in host.look().pods)
     return HostFacts(file=str(file), best_effort=layout.best_effort, pods=pods, remarks=tuple(host.remarks))
-
-
-ANSWER_S = 3.0
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_MINOR = re.compile(r"v?1\.(\d+)")
 
 
 def gather_agent(host: str, port: int, state_folder: Path, proc_mount: Path) -> AgentFacts | None:

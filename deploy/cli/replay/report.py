@@ -16,6 +16,7 @@ from slacktide.streams.replay.whatif import Change, NodeChange
 
 FIELDS_MAX = 12
 """The maximum number of fields per difference."""
+QUEUE_TOPICS = tuple(one.name for one in (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_OUTCOME, QUEUE_DECISION))
 
 
 def text_of(result: Result | Change | QueueResult) -> str:
@@ -125,9 +126,6 @@ def _row(node: NodeChange) -> list[object]:
         len(node.evictions_more),
         len(node.evictions_fewer),
     ]
-
-
-QUEUE_TOPICS = tuple(one.name for one in (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_OUTCOME, QUEUE_DECISION))
 
 
 class QueueResult(msgspec.Struct, frozen=True, kw_only=True):
