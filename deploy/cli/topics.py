@@ -190,8 +190,12 @@ class _Asked:
 
 async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked, form: str) -> None:
     samples = SampleReader() if topic in (SAMPLE, BACKFILL) else None
-    if samples is not None and asked.key is not None:
-        await _learn(bootstrap, asked, samples)
+    if samples is not None and asked.key is not None:  # the node's earlier keyframes name its pods
+        since_ms = (asked.since_ms or SystemClock().wall_ms()) - LISTED_MS
+        async with aclosing(read_topic(bootstrap, asked.topic, since_ms=since_ms, key=asked.key)) as records:
+            async for record in records:
+                with suppress(BadMessageError):
+                    samples.read(record)
     async with aclosing(_records(bootstrap, asked)) as records:
         async for record in records:
             if form == "json":
@@ -200,15 +204,6 @@ async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked, form: str) -> 
             if form == "text":
                 record = msgspec.structs.replace(record, headers=())  # noqa: PLW2901 - what is not shown
             show(line(record, topic) if samples is None else sample_lines(record, topic, samples))
-
-
-async def _learn(bootstrap: Cluster, asked: _Asked, samples: SampleReader) -> None:
-    """Read a node's earlier keyframes, which name its pods."""
-    since_ms = (asked.since_ms or SystemClock().wall_ms()) - LISTED_MS
-    async with aclosing(read_topic(bootstrap, asked.topic, since_ms=since_ms, key=asked.key)) as records:
-        async for record in records:
-            with suppress(BadMessageError):
-                samples.read(record)
 
 
 async def _records(bootstrap: Cluster, asked: _Asked) -> AsyncGenerator[Record, None]:

@@ -72,7 +72,11 @@ def gather_cgroups(mount: Path, kubepods: str | None, host: PlainHost | None = N
     group = hierarchy.best_effort if hierarchy is not None and hierarchy.best_effort.is_dir() else None
     version = _version(mount)
     tier = None if hierarchy is None or group is None else hierarchy.tier(BEST_EFFORT)
-    groups = {one.name: _group(mount, version, one.name, tier) for one in CONTROLLERS}
+    groups: dict[str, Path | None] = {}
+    for one in CONTROLLERS:  # the best-effort group in each hierarchy
+        root = None if tier is None else _root(mount, version, one.name)
+        folder = None if root is None or tier is None else root / tier
+        groups[one.name] = folder if folder is not None and folder.is_dir() else None
     return CgroupFacts(
         mount=str(mount),
         version=version,
@@ -141,14 +145,6 @@ def _root(mount: Path, version: int, controller: str) -> Path | None:
         return mount / controller
     shared = (folder for folder in sorted(mount.glob("*,*")) if controller in folder.name.split(","))
     return next(shared, None)
-
-
-def _group(mount: Path, version: int, controller: str, tier: os.PathLike[str] | None) -> Path | None:
-    """Return the best-effort group in this controller's hierarchy; None: there is none."""
-    root = None if tier is None else _root(mount, version, controller)
-    if root is None or tier is None or not (root / tier).is_dir():
-        return None
-    return root / tier
 
 
 def _controller(mount: Path, version: int, name: str, group: Path | None) -> ControllerState:

@@ -101,18 +101,27 @@ async def gather_preflight(
     """
     nodes = await or_why(lambda: items_of(api, NODES))
     try:
-        image = _image(await api.get(DEPLOYMENTS, "slacktide-scheduler", dict, namespace=SYSTEM))
+        deployment = await api.get(DEPLOYMENTS, "slacktide-scheduler", dict, namespace=SYSTEM)
     except ApiError:
-        image = ""
+        deployment = {}
+    containers = field(deployment, "spec", "template", "spec", "containers") or ()
     try:
         version = field(msgspec.json.decode(await api.text("/version")), "gitVersion") or ""
     except (ApiError, msgspec.DecodeError):
         version = ""
+    latency_sensitive: list[str] | str = ""
+    if isinstance(pods, str):
+        latency_sensitive = pods
+    else:
+        best_effort = (one for one in pods if one.pod.kube_qos == "BestEffort")
+        latency_sensitive = sorted(
+            one.name for one in best_effort if raw_qos(one.pod.qos_label) in {"LSE", "LSR", "LS"}
+        )
     return PreflightFacts(
         version=version,
         kubelets=nodes if isinstance(nodes, str) else await _kubelets(api, nodes, insecure=kubelet_insecure),
-        kube_scheduler=image,
-        latency_sensitive=pods if isinstance(pods, str) else _latency_sensitive(pods),
+        kube_scheduler=next((one.get("image", "") for one in containers if one["name"] == "kube-scheduler"), ""),
+        latency_sensitive=latency_sensitive,
         limits=await or_why(lambda: _limits(api)),
         koordinator=await or_why(lambda: _koordinator(api, nodes, pods)),
         offers=await _offers(api, nodes, pods, installed=installed),
@@ -154,17 +163,6 @@ async def _kubelets(api: ApiServer, nodes: Sequence[Mapping[str, Any]], *, insec
     by_name = sorted(nodes, key=lambda one: str(one["metadata"]["name"]))
     asking = (asyncio.to_thread(kubelet, node, asked=at % step == 0) for at, node in enumerate(by_name))
     return await asyncio.gather(*asking)
-
-
-def _image(deployment: object) -> str:
-    """Return the image of Slacktide's kube-scheduler; "": there is none."""
-    containers = field(deployment, "spec", "template", "spec", "containers") or ()
-    return next((one.get("image", "") for one in containers if one["name"] == "kube-scheduler"), "")
-
-
-def _latency_sensitive(pods: Sequence[Placed]) -> list[str]:
-    named = ("LSE", "LSR", "LS")
-    return sorted(one.name for one in pods if raw_qos(one.pod.qos_label) in named and one.pod.kube_qos == "BestEffort")
 
 
 async def _limits(api: ApiServer) -> list[Limits]:
