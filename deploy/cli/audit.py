@@ -76,7 +76,7 @@ def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, unti
     found = acts_of(asyncio.run(_records(bootstrap, since_ms, until_ms, wanted)), choice)
     acts = found.acts
     text = partial(shown, acts) if acts else partial(nothing, node, read, since_ms, until_ms)
-    show_result(acts, output, text, indent=2)
+    show_result(acts, output, text)
     if found.unreadable:
         show(
             f"{count(found.unreadable, 'record')} cannot be decoded; `slacktide audit export` writes them undecoded",

@@ -92,7 +92,7 @@ def effective_(policy: Path, node: Path, name: str | None, output: str, *, chang
     parsed = parse(load_yaml(policy), str(policy))
     given = STANDARD_INPUT if str(node) == "-" else node
     found = _report(parsed, described(load_yaml(given), str(given), name))
-    show_result(found, output, lambda: _shown(found, changed=changed), indent=2)
+    show_result(found, output, lambda: _shown(found, changed=changed))
 
 
 def value_text(value: object) -> str:

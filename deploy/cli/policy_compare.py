@@ -76,7 +76,7 @@ def compare(bootstrap: Cluster, for_ms: int | None, since_ms: int | None, node: 
             f"`slacktide stream {options(bootstrap)} --shadow OTHER.yaml`"
         )
     if not live:
-        show_result(plain(compared), output, lambda: shown(compared, reading.covered_s), indent=2)
+        show_result(plain(compared), output, lambda: shown(compared, reading.covered_s))
 
 
 class _Reading:

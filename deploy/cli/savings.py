@@ -74,4 +74,4 @@ def command(
     if output == "csv":
         show(report.csv_text(made), nl=False)
     else:
-        show_result(made, output, lambda: report.text(made))
+        show_result(made, output, lambda: report.text(made), indent=0)

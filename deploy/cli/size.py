@@ -44,7 +44,7 @@ def command(nodes: int, pods: int, output: str) -> None:
     that depend on events, such as placements and dead letters, are not counted.
     """
     found = sized(nodes, pods, measured())
-    show_result(found, output, lambda: _text(found))
+    show_result(found, output, lambda: _text(found), indent=0)
 
 
 def _text(size: Size) -> str:

@@ -119,7 +119,7 @@ def acl_command(parts: tuple[str, ...], *, bootstrap: str, command_config: Path 
     wanted = [NAMES[name] for name in parts] or PARTS
     where = bootstrap if command_config is None else f"{bootstrap} --command-config {command_config}"
     plain = [{"part": part.name, "what": part.what, "principal": part.principal, "acls": part.acls} for part in wanted]
-    show_result(plain, output, lambda: "\n\n".join("\n".join(_commands(part, where)) for part in wanted), indent=2)
+    show_result(plain, output, lambda: "\n\n".join("\n".join(_commands(part, where)) for part in wanted))
 
 
 def _commands(part: Part, where: str) -> Iterator[str]:

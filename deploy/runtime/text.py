@@ -95,7 +95,7 @@ def rendered(result: object, output: str, text: Callable[[], str], *, indent: in
     return msgspec.yaml.encode(result).decode().rstrip() if output == "yaml" else text()
 
 
-def show_result(result: object, output: str, text: Callable[[], str], *, indent: int = 0) -> None:
+def show_result(result: object, output: str, text: Callable[[], str], *, indent: int = 2) -> None:
     """Print a command's result, as ``rendered`` formats it."""
     made = rendered(result, output, text, indent=indent)
     show_json(made) if output in {"json", "yaml"} else show(made)

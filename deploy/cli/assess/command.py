@@ -120,7 +120,7 @@ def command(  # noqa: PLR0913 - one argument per option
     found = assess(gathering.usage(), in_force, horizon_s=horizon // 1000)
     if html is not None:
         html.write_text(report.page(found))
-    show_result(found, output, lambda: report.text(found))
+    show_result(found, output, lambda: report.text(found), indent=0)
 
 
 def _asked(*, since: Moment, until: Moment | None, step: int, window: int, **selectors: Any) -> Asked:

@@ -122,7 +122,7 @@ def command(settings: DoctorSettings) -> None:
     "verdict": "ok" | "warning" | "failed", "found": TEXT, "needed": TEXT, "advice": TEXT}, ...]}
     """
     findings = list(_findings(settings))
-    show_result(plain(findings), settings.output, lambda: as_table(findings), indent=2)
+    show_result(plain(findings), settings.output, lambda: as_table(findings))
     if not ready(findings):
         raise click.exceptions.Exit(1)
 

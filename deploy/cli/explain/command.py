@@ -57,7 +57,7 @@ def node(name: str, bootstrap: Cluster, since: int, output: str) -> None:
     from slacktide.deploy.cli.explain.node_text import node_text  # noqa: PLC0415
 
     explanation = asyncio.run(_node(name, bootstrap, since))
-    show_result(explanation, output, lambda: node_text(explanation), indent=2)
+    show_result(explanation, output, lambda: node_text(explanation))
 
 
 async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
@@ -103,7 +103,7 @@ def pod(name: str, bootstrap: Cluster, since: int, file: Path | None, output: st
 
     namespace, short = _parts(name)
     explanation = asyncio.run(_pod(namespace, short, bootstrap, since, file))
-    show_result(explanation, output, lambda: pod_text(explanation), indent=2)
+    show_result(explanation, output, lambda: pod_text(explanation))
 
 
 async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: Path | None) -> PodExplanation:
@@ -149,7 +149,7 @@ def job(name: str, bootstrap: Cluster, output: str) -> None:
     now_ms = SystemClock().wall_ms()
     found = asyncio.run(_job(*_parts(name), bootstrap, now_ms))
     text = partial(job_text, found) if isinstance(found, JobExplanation) else partial(queue_text, found, now_ms)
-    show_result(found, output, text, indent=2)
+    show_result(found, output, text)
 
 
 async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> JobExplanation | QueuePlace:

@@ -82,7 +82,7 @@ def status(bootstrap: Cluster, output: str, kubeconfig: Path | None) -> None:
     "borrowed"}]}. CPU is in millicores, memory in bytes.
     """
     found = standing(live_objects(bootstrap))
-    show_result(found.queues, output, lambda: table(*rows(found.queues, wide=output == "wide")))
+    show_result(found.queues, output, lambda: table(*rows(found.queues, wide=output == "wide")), indent=0)
     if output == "json":
         return
     for one in found.exceeds:

@@ -101,7 +101,7 @@ def command(  # noqa: PLR0913 - one argument per option
             return Plan(policies=opened.policies, since_ms=opened.since_ms, nodes=nodes, kept=first, other=other)
 
         result = decided(source.Where(file, bootstrap, since, until), plan, nodes, jobs)
-    show_result(result, output, lambda: report.text_of(result))
+    show_result(result, output, lambda: report.text_of(result), indent=0)
     if not report.fine(result):
         raise click.exceptions.Exit(1)
 
@@ -175,7 +175,7 @@ def advise(  # noqa: PLR0913 - one argument per option
     found = advice.advised(Where(file, bootstrap, since, until), base, (suppress, mem_evict), nodes, line_pct, jobs)
     if svg is not None:
         svg.write_text(advice.svg(found))
-    show_result(found, output, lambda: advice.text(found))
+    show_result(found, output, lambda: advice.text(found), indent=0)
 
 
 def _grid_of(file: Path) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
