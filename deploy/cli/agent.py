@@ -203,7 +203,9 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         inventory = machine.inventory(settings.node_name, settings.state_folder, settings.proc_mount)
         log.warning("%s", machine.description(settings.node_name, settings.lister))
     settings.state_folder.mkdir(parents=True, exist_ok=True)
-    hierarchy, host = agent_options.groups_of(settings)
+    hierarchy, host = agent_options.groups_of(
+        settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.host_workloads
+    )
     kernel = CgroupKernel(
         settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.state_folder, hierarchy.layout
     )
@@ -331,7 +333,9 @@ def restore(settings: RestoreSettings) -> None:
     from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415 - not for --help
     from slacktide.agents.node.restoring import restored  # noqa: PLC0415
 
-    hierarchy, _ = agent_options.groups_of(settings)
+    hierarchy, _ = agent_options.groups_of(
+        settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.host_workloads
+    )
     kernel = CgroupKernel(
         settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.state_folder, hierarchy.layout
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 
@@ -103,38 +103,20 @@ def refuse_both(kubepods: str | None, host_workloads: Path | None) -> None:
         )
 
 
-class Node(Protocol):
-    """Mount points and layout from an agent's settings."""
-
-    @property
-    def cgroup_mount(self) -> Path:
-        """Return the mount point of cgroups."""
-
-    @property
-    def proc_mount(self) -> Path:
-        """Return the mount point of procfs."""
-
-    @property
-    def kubepods(self) -> str | None:
-        """Return the cgroup of the pods; None: detect it."""
-
-    @property
-    def host_workloads(self) -> Path | None:
-        """Return the file of workloads of a machine without Kubernetes; None: it is a node."""
-
-
-def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
+def groups_of(
+    cgroup_mount: Path, proc_mount: Path, kubepods: str | None, host_workloads: Path | None
+) -> tuple[Hierarchy, HostPods | None]:
     """Find the cgroups; on a host without Kubernetes also the list of its pods. Raises SlacktideError."""
     from slacktide.agents.node.cgroup.hierarchy import find  # noqa: PLC0415
     from slacktide.agents.node.cgroup.layout import PlainHost  # noqa: PLC0415
     from slacktide.agents.node.pods.host_pods import HostPods, watch  # noqa: PLC0415
 
-    if node.host_workloads is None:
-        return find(node.cgroup_mount, node.kubepods), None
-    watched = watch(node.host_workloads)
+    if host_workloads is None:
+        return find(cgroup_mount, kubepods), None
+    watched = watch(host_workloads)
     layout = PlainHost(watched.value.best_effort)
-    hierarchy = find(node.cgroup_mount, None, layout)
-    return hierarchy, HostPods(watched, layout, hierarchy, node.proc_mount)
+    hierarchy = find(cgroup_mount, None, layout)
+    return hierarchy, HostPods(watched, layout, hierarchy, proc_mount)
 
 
 def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | None:
@@ -158,12 +140,11 @@ def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | Non
 
 
 def access_of(server: str | None, token: Path | None, ca: Path | None) -> Access | None:
-    """Return access to the API server; None: there is none. Raises click.UsageError: a file without an address."""
+    """Return access to the API server; None: there is none."""
     from slacktide.agents.http import Access  # noqa: PLC0415
     from slacktide.agents.node.apiserver import ACCOUNT, in_cluster  # noqa: PLC0415
 
     if server is None:
-        refuse_alone(server, token, ca)
         return in_cluster(os.environ)
     own_ca = ACCOUNT / "ca.crt"
     return Access(url=server, token=token or ACCOUNT / "token", ca=ca or (own_ca if own_ca.is_file() else None))

@@ -270,7 +270,7 @@ class Stack:
 def _find_groups(settings: UpSettings) -> None:
     """Find the pods' cgroups before anything starts. Raises SlacktideError if there are none, or a file is invalid."""
     try:
-        agent_options.groups_of(settings)
+        agent_options.groups_of(settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.host_workloads)
     except CgroupError as exc:
         if settings.kubepods is not None or settings.host_workloads is not None:
             raise
