@@ -293,7 +293,7 @@ def installed_findings(facts: InstalledFacts) -> Iterator[Finding]:
     if isinstance(facts.agents, str):
         agents = facts.agents
     else:
-        agents = [f"{one.node}: {one.trouble}" for one in facts.agents if one.trouble]
+        agents = [f"{node}: {trouble}" for node, trouble in facts.agents.items() if trouble]
     yield _none(
         "cluster.agents",
         agents,

@@ -28,7 +28,7 @@ from slacktide.agents.kubernetes.resource import (
 )
 from slacktide.agents.publisher import read_policy
 from slacktide.deploy.cli.doctor.cluster_checks import CRITICAL, SYSTEM, admitting_critical
-from slacktide.deploy.cli.doctor.facts import Agent, ClusterFacts, InstalledFacts, PreflightFacts, Quota, Scope
+from slacktide.deploy.cli.doctor.facts import ClusterFacts, InstalledFacts, PreflightFacts, Quota, Scope
 from slacktide.deploy.cli.doctor.preflight_facts import field, gather_preflight, is_there, items_of, or_why, placed
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError, LogError
@@ -133,9 +133,9 @@ async def gather_installed(kubeconfig: Path | None, bootstrap: Cluster | None) -
     return InstalledFacts(agents=agents, refused=refused)
 
 
-async def _agents(api: ApiServer) -> list[Agent]:
+async def _agents(api: ApiServer) -> dict[str, str]:
     if not await is_there(api, DAEMON_SETS, DAEMON_SET, namespace=SYSTEM):
-        return []
+        return {}
     daemons = await api.get(DAEMON_SETS, DAEMON_SET, dict, namespace=SYSTEM)
     pods = (await api.list(PODS, dict, namespace=SYSTEM, labels=AGENTS)).items
     troubles = [(_node(pod.get("spec")), _trouble(pod.get("status"))) for pod in pods]
@@ -145,7 +145,7 @@ async def _agents(api: ApiServer) -> list[Agent]:
         # Its controller creates a pod for each node that it selects. Which nodes these are, only it knows.
         nodes = {node["metadata"]["name"] for node in await items_of(api, NODES)}
         found |= dict.fromkeys(sorted(nodes - found.keys())[:lacking], "no pod; see the DaemonSet's Events")
-    return [Agent(node=node, trouble=trouble) for node, trouble in sorted(found.items())]
+    return dict(sorted(found.items()))
 
 
 def _node(spec: object) -> str:

@@ -349,20 +349,11 @@ class PreflightFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
-    """A node's agent."""
-
-    node: str
-    trouble: str
-    """Why it is not ready; "": it is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledFacts:
     """What is installed. A text in place of a value is the reason why it is not known."""
 
-    agents: Sequence[Agent] | str
-    """Of each node that the DaemonSet selects."""
+    agents: Mapping[str, str] | str
+    """Why the agent of each node that the DaemonSet selects is not ready; "": it is."""
     refused: RefusedFile | str | None
     """What is wrong in the ConfigMap of the policy; None: it is valid, or absent."""
     version: str = ""

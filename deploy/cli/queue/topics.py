@@ -85,8 +85,8 @@ def status(bootstrap: Cluster, output: str, kubeconfig: Path | None) -> None:
     show_result(found.queues, output, lambda: table(*rows(found.queues, wide=output == "wide")), indent=0)
     if output == "json":
         return
-    for one in found.exceeds:
-        show(exceeds_text(one))
+    for line in found.exceeds:
+        show(line)
     if kubeconfig is not None:
         show(asyncio.run(_carrying(kubeconfig)))
     for note in found.notes:
@@ -214,22 +214,13 @@ class QueueRow(msgspec.Struct, frozen=True):
     quotas: list[QuotaRow]
 
 
-class ExceedsRow(msgspec.Struct, frozen=True):
-    """A ClusterQueue that exceeds its quotas after they shrank."""
-
-    cluster_queue: str
-    amounts: dict[str, int]
-    """The amounts by FLAVOR/RESOURCE; CPU in millicores, memory in bytes, others in whole units."""
-    workloads: list[str]
-    """NAMESPACE/NAME of workloads that must stop, in order."""
-
-
 class Standing(NamedTuple):
     """All ClusterQueues by name, and notes about objects that could not be counted."""
 
     queues: list[QueueRow]
     notes: list[str]
-    exceeds: list[ExceedsRow]
+    exceeds: list[str]
+    """A line for each ClusterQueue that exceeds its quotas after they shrank."""
 
 
 def standing(objects: Sequence[QueueObject]) -> Standing:
@@ -240,34 +231,23 @@ def standing(objects: Sequence[QueueObject]) -> Standing:
     evicted = [one for one in given.holders if one.queued.evicted is not None and one.queued.evicted.status]
     admitted, evicting = (Counter(one.queue.name for one in some) for some in (given.holders, evicted))
     queues = []
-    for one in sorted(given.queues, key=lambda one: one.node.name):
-        node = one.node
+    for node in sorted((one.node for one in given.queues), key=lambda node: node.name):
         quotas = [
             QuotaRow(
                 of.flavor, of.resource, quota.nominal, used := state.usage.usage(node, of), max(0, used - quota.nominal)
             )
             for of, quota in sorted(node.quotas.items())
         ]
-        cohort = node.parent.name if node.parent is not None else ""
-        name = node.name
+        name, cohort = node.name, node.parent.name if node.parent is not None else ""
         queues.append(QueueRow(name, cohort, waiting[name], admitted[name], evicting[name], quotas))
-    exceeds = [
-        ExceedsRow(
-            one.queue,
-            {f"{of.flavor}/{of.resource}": amount for of, amount in sorted(one.amounts.items())},
-            [given.names.get(uid, uid) for uid in one.stops],
-        )
-        for one in excess(state.holders.values(), state.usage)
-    ]
+    exceeds = []
+    for one in excess(state.holders.values(), state.usage):
+        texts = [(amount_text(of.resource, amount), of) for of, amount in sorted(one.amounts.items())]
+        amounts = ", ".join(f"{text} {of.resource} of {of.flavor}" for text, of in texts)
+        names = ", ".join(given.names.get(uid, uid) for uid in one.stops)
+        stops = f"will be stopped: {names or 'workloads of other ClusterQueues, which borrow'}"
+        exceeds.append(f"ClusterQueue {one.queue} exceeds its quota by {amounts}; {stops}")
     return Standing(queues, given.notes, exceeds)
-
-
-def exceeds_text(one: ExceedsRow) -> str:
-    """Format a line of the report."""
-    found = [(*key.partition("/"), amount) for key, amount in one.amounts.items()]
-    amounts = ", ".join(f"{amount_text(resource, amount)} {resource} of {of}" for of, _, resource, amount in found)
-    stops = ", ".join(one.workloads) or "workloads of other ClusterQueues, which borrow"
-    return f"ClusterQueue {one.cluster_queue} exceeds its quota by {amounts}; will be stopped: {stops}"
 
 
 def rows(queues: Sequence[QueueRow], *, wide: bool) -> tuple[list[str], list[tuple[str | int, ...]]]:
