@@ -22,7 +22,6 @@ from slacktide.deploy.runtime.settings import (
     setting,
 )
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.health import Health
 from slacktide.schemas.policy.configmap import NAME
 
 METRICS_PORT = 9466
@@ -98,8 +97,4 @@ def command(settings: BridgeCommandSettings) -> None:
         deployment=settings.deployment,
         queue=settings.queue,
     )
-
-    async def work(stop: asyncio.Event, health: Health) -> None:
-        await bridge.run(given, stop, health)
-
-    process.run("bridge", settings, work)
+    process.run("bridge", settings, lambda stop, health: bridge.run(given, stop, health))

@@ -20,7 +20,6 @@ from slacktide.deploy.runtime.settings import (
     setting,
 )
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.health import Health
 from slacktide.streams.decisions.numa.score import STRATEGIES, Strategy
 
 METRICS_PORT = 9468
@@ -79,8 +78,4 @@ def command(settings: SchedulerCommandSettings) -> None:
             numa_strategy=settings.numa_strategy,
         ),
     )
-
-    async def work(stop: asyncio.Event, health: Health) -> None:
-        await scheduler.run(given, stop, health)
-
-    process.run("scheduler", settings, work)
+    process.run("scheduler", settings, lambda stop, health: scheduler.run(given, stop, health))

@@ -343,8 +343,4 @@ def publish(settings: PublishSettings) -> None:
     inventory = settings.inventory or machine.inventory(settings.node_name, settings.state_folder)
     files = OperatorFiles(settings.policy, inventory, settings.node_name, settings.state_folder, machine=itself)
     side = LogSide(settings.bootstrap, settings.node_name, settings.node_source)
-
-    async def work(stop: asyncio.Event, health: Health) -> None:
-        await side.publish(files, stop, health)
-
-    process.run("publish", settings, work)
+    process.run("publish", settings, lambda stop, health: side.publish(files, stop, health))

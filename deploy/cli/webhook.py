@@ -24,7 +24,6 @@ from slacktide.deploy.runtime.settings import (
     setting,
 )
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.health import Health
 from slacktide.schemas.policy.configmap import NAME
 
 METRICS_PORT = 9467
@@ -95,8 +94,4 @@ def command(settings: WebhookSettings) -> None:
         cert_folder=settings.cert_folder,
         clients=None if settings.client_ca is None else Clients(ca=settings.client_ca, names=names),
     )
-
-    async def work(stop: asyncio.Event, health: Health) -> None:
-        await webhook.run(given, stop, health, SystemClock().wall_ms)
-
-    process.run("webhook", settings, work)
+    process.run("webhook", settings, lambda stop, health: webhook.run(given, stop, health, SystemClock().wall_ms))
