@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from textwrap import wrap
 from typing import Any
 
 import click
@@ -113,6 +114,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         ).rstrip()
         for line in [list(head), *texts]
     )
+
+
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Wrap text without breaking words, so that a path or a command can be copied; ``indent``: of further lines."""
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)
 
 
 def instant(epoch_ms: int) -> str:

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat, zip_longest
-from textwrap import wrap
 from typing import Literal
 
-from slacktide.deploy.runtime.text import count, table
+from slacktide.deploy.runtime.text import count, table, wrapped
 
 Verdict = Literal["ok", "warning", "failed"]
 NAMED_MAX = 3
@@ -76,14 +75,14 @@ def as_table(findings: Sequence[Finding]) -> str:
     """Format found and required states, then the remedies, failures first, and a summary."""
     rows: list[tuple[str, ...]] = []
     for one in findings:
-        cells = zip_longest(_lines(one.found, FOUND_WIDTH), _lines(one.needed, NEEDED_WIDTH), fillvalue="")
+        cells = zip_longest(wrapped(one.found, FOUND_WIDTH) or [""], wrapped(one.needed, NEEDED_WIDTH), fillvalue="")
         heads = chain([(one.verdict, one.check)], repeat(("", "")))
         rows += [(*head, *pair) for head, pair in zip(heads, cells, strict=False)]
     parts = [table(("VERDICT", "CHECK", "FOUND", "NEEDED"), rows)]
     to_do = []
     for verdict in ("failed", "warning"):
         for one in (one for one in findings if one.verdict == verdict):
-            for number, line in enumerate(_lines(f"{one.check}: {one.advice}", ADVICE_WIDTH)):
+            for number, line in enumerate(wrapped(f"{one.check}: {one.advice}", ADVICE_WIDTH)):
                 to_do.append(f"  {'' if number else verdict:<7}  {line}")
     if to_do:
         parts.append("\n".join(["what to do:", *to_do]))
@@ -91,8 +90,3 @@ def as_table(findings: Sequence[Finding]) -> str:
     warnings = count(tally["warning"], "warning")
     parts.append(f"ready, {warnings}" if ready(findings) else f"not ready: {tally['failed']} failed, {warnings}")
     return "\n\n".join(parts)
-
-
-def _lines(text: str, width: int) -> list[str]:
-    """Wrap text without breaking words, so that a path or a command can be copied."""
-    return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

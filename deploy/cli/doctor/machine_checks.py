@@ -294,11 +294,15 @@ def to_have_pressure(why: str, facts: CgroupFacts) -> str:
     return "boot with psi=1, on a kernel with CONFIG_PSI (4.20 or newer)"
 
 
+def _invalid(check: str, error: ConfigError) -> Iterator[Finding]:
+    for one in error.findings:
+        yield failed(check, one.found, one.accepted or "a file that exists", f"correct it in {one.file}")
+
+
 def host_findings(facts: HostFacts | ConfigError) -> Iterator[Finding]:
     """Report all findings of the workloads of a machine without Kubernetes."""
     if isinstance(facts, ConfigError):
-        for one in facts.findings:
-            yield failed("host.valid", one.found, one.accepted or "a file that exists", f"correct it in {one.file}")
+        yield from _invalid("host.valid", facts)
         return
     yield good("host.valid", facts.file, "workloads by QoS class")
     pods, more = count(len(facts.pods), "pod"), len(facts.pods) - NAMED_MAX
@@ -312,8 +316,7 @@ def host_findings(facts: HostFacts | ConfigError) -> Iterator[Finding]:
 def policy_findings(file: str, parsed: Parsed | ConfigError, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
     """Report all findings of a policy, on a machine with these cgroups and this number of CPUs."""
     if isinstance(parsed, ConfigError):
-        for one in parsed.findings:
-            yield failed("policy.valid", one.found, one.accepted or "a file that exists", f"correct it in {one.file}")
+        yield from _invalid("policy.valid", parsed)
         return
     yield good("policy.valid", f"{file}, version {parsed.policy.version}", "a policy that can be published")
     notes = [note.removeprefix(f"{file}: ") for note in parsed.notes if note not in parsed.unknown]

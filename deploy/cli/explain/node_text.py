@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from textwrap import wrap
 from typing import Any
 
 from slacktide.deploy.cli.calc.waterfall import block
-from slacktide.deploy.runtime.text import count, instant
+from slacktide.deploy.runtime.text import count, instant, wrapped
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.message import Terms
@@ -30,15 +29,11 @@ def findings_text(findings: Sequence[Finding]) -> str:
     """Format findings with their advice, problems first."""
     lines = []
     for one in findings:
-        for number, line in enumerate(_wrapped(f"{one.name}: {one.text}", WIDTH)):
+        for number, line in enumerate(wrapped(f"{one.name}: {one.text}", WIDTH)):
             lines.append(f"{'' if number else one.severity:<7}  {line}")
-        for number, line in enumerate(_wrapped(one.advice, WIDTH - 9)):
+        for number, line in enumerate(wrapped(one.advice, WIDTH - 9)):
             lines.append(f"         {'' if number else 'to do: ':<7}{line}")
     return "\n".join(lines) or "no problems found"
-
-
-def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    return wrap(text, width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)
 
 
 def age(span_ms: int) -> str:
@@ -74,7 +69,7 @@ def _chain(steps: Sequence[Step]) -> str:
             continue
         lines.append(f"{_TITLES.get(step.name, step.name):<12} {age(step.age_ms):<12}  {step.place}")
         for line in _LINES[type(step.record)](step.record):
-            lines += [f"    {part}" for part in _wrapped(line, WIDTH - 4, indent="  ")]
+            lines += [f"    {part}" for part in wrapped(line, WIDTH - 4, indent="  ")]
         lines.append(f"    of: {', '.join(_input(one) for one in step.inputs)}")
     if outcomes[1:]:
         lines.append("before that:")
