@@ -1,6 +1,6 @@
 """Bytes of records by topic and codec, in the batches that agents and workers write. In memory, without Kafka.
 
-``PYTHONPATH=tests python -m bench.record_sizes`` prints ``deploy/cli/size/measured.json``.
+``PYTHONPATH=tests python -m bench.record_sizes`` prints ``deploy/cli/measured.json``.
 """
 
 from __future__ import annotations

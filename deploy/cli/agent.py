@@ -1,4 +1,4 @@
-"""``slacktide agent``: one node's agent."""
+"""``slacktide agent``: one node's agent, and the removal of the limits that it left."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ import click
 from slacktide.agents.http import Access
 from slacktide.agents.node.ahead.pressure import Stall
 from slacktide.deploy.cli import agent_options, machine
-from slacktide.deploy.cli.agent_options import API_CA, API_SERVER, API_TOKEN, PodListSettings, access_of, refuse_alone
-from slacktide.deploy.cli.agent_restore import restore
+from slacktide.deploy.cli.agent_options import (
+    API_CA,
+    API_SERVER,
+    API_TOKEN,
+    HOST_WORKLOADS,
+    KUBEPODS,
+    PodListSettings,
+    access_of,
+    refuse_alone,
+    refuse_both,
+)
 from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.settings import (
@@ -24,22 +33,24 @@ from slacktide.deploy.runtime.settings import (
     Kafka,
     WorkloadName,
     configured,
+    fetch_wait_ms,
     file,
     folder,
-    node_name,
+    named,
     setting,
-    state_folder,
+    stored,
 )
+from slacktide.deploy.runtime.text import show
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # not needed for --help
     from slacktide.agents.node.ahead.ahead import AheadSettings
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.evict.eviction_client import EvictionClient
     from slacktide.agents.node.restoring import Removal
     from slacktide.agents.node.suspend import NodeWatch
-    from slacktide.agents.node.zones.publisher import ZonesFolders
+
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +75,7 @@ class PressureTrigger(click.ParamType):
 class NodeSettings(PodListSettings):
     """Settings of a node, shared by the agent and the one-machine stack."""
 
-    node_name: str = setting(
-        "Name of this node, which is the key of its records.", default=node_name, shown="host name"
-    )
+    node_name: str = named("Name of this node, which is the key of its records.")
     cgroup_mount: Path = setting("Mount point of control groups.", folder(), default=Path("/sys/fs/cgroup"))
     proc_mount: Path = setting("Mount point of procfs.", folder(), default=Path("/proc"), hidden=True)
     inventory: Path | None = setting(
@@ -84,11 +93,8 @@ class NodeSettings(PodListSettings):
         click.FloatRange(0, 3_600),
         default=30.0,
     )
-    state_folder: Path = setting(
-        "Folder for the start counter, the last policy and pods, and unsent outcomes. Each agent needs its own.",
-        folder(exists=False),
-        default=state_folder,
-        shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
+    state_folder: Path = stored(
+        "Folder for the start counter, the last policy and pods, and unsent outcomes. Each agent needs its own."
     )
     look_interval: float = setting(
         "Seconds between two reads of the CPU time of latency-sensitive pods. When they use 5% of the node more than "
@@ -149,20 +155,10 @@ class AgentCommandSettings(NodeSettings):
     guard_deadline: float = setting(
         "Seconds to wait for the stream's answer to a sample before the agent decides by itself.", SECONDS, default=1.0
     )
-    fetch_wait_ms: int = setting(
-        "Longest time in milliseconds that the broker waits for records before it answers a fetch "
-        "(fetch.max.wait.ms). Kafka answers as soon as there is a record. The embedded broker answers after "
-        "this time.",
-        click.IntRange(1, 5_000),
-        default=500,
-    )
+    fetch_wait_ms: int = fetch_wait_ms(500)
 
     def __post_init__(self) -> None:
-        """Reject contradictory options.
-
-        Raises:
-            click.UsageError: options exclude or require each other.
-        """
+        """Raise click.UsageError if options exclude or require each other."""
         NodeSettings.__post_init__(self)
         refuse_alone(self.api_server, self.api_token, self.api_ca)
         if self.daemon_set is not None and self.host_workloads is not None:
@@ -194,33 +190,32 @@ def command(settings: AgentCommandSettings) -> None:
     process.run("agent", settings, lambda stop, health: _run(settings, stop, health))
 
 
-command.add_command(restore)
-
-
 async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Health) -> None:
     # Import Kafka late, not for --help.
     from slacktide.agents.node import loop  # noqa: PLC0415
     from slacktide.agents.node.agent import AgentSettings  # noqa: PLC0415
     from slacktide.agents.node.cgroup.exclusive import ExclusiveCpus  # noqa: PLC0415
     from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415
+    from slacktide.agents.node.zones.publisher import ZonesFolders  # noqa: PLC0415
 
     inventory = settings.inventory
     if inventory is None:
         inventory = machine.inventory(settings.node_name, settings.state_folder, settings.proc_mount)
         log.warning("%s", machine.description(settings.node_name, settings.lister))
     settings.state_folder.mkdir(parents=True, exist_ok=True)
-    hierarchy, host = agent_options.groups_of(settings)
+    hierarchy, host = agent_options.groups_of(
+        settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.host_workloads
+    )
     kernel = CgroupKernel(
         settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.state_folder, hierarchy.layout
     )
     kubelet = agent_options.kubelet_of(settings, kernel)
-    agent = AgentSettings(
-        guard_deadline_ms=round(settings.guard_deadline * 1000),
-        dry_run=settings.dry_run,
-        grace_ms_max=round(settings.eviction_grace * 1000),
-        restore_on_exit=settings.restore_on_exit,
-    )
-    eviction_client = _eviction_client(settings)
+    eviction_client, node_watch, removal = _by_api_server(settings)
+    enrol = zones = None
+    if settings.enrol_url is not None:
+        enrol = Access(url=settings.enrol_url, token=settings.enrol_token, ca=settings.enrol_ca)
+    if settings.kubelet_folder is not None:
+        zones = ZonesFolders(sys_folder=settings.zones_folder, kubelet_folder=settings.kubelet_folder)
     wanted = loop.LoopSettings(
         node=settings.node_name,
         bootstrap=settings.bootstrap,
@@ -229,15 +224,20 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         from_kafka=settings.inventory is None,
         state_folder=settings.state_folder,
         lister=kubelet or host,
-        enrol=_enrol(settings),
+        enrol=enrol,
         eviction_client=eviction_client,
-        removal=_removal(settings),
-        node_watch=_node_watch(settings),
+        removal=removal,
+        node_watch=node_watch,
         exclusive=ExclusiveCpus(kernel.hierarchy, settings.kubelet_folder),
-        zones=_zones(settings),
+        zones=zones,
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
-        agent=agent,
+        agent=AgentSettings(
+            guard_deadline_ms=round(settings.guard_deadline * 1000),
+            dry_run=settings.dry_run,
+            grace_ms_max=round(settings.eviction_grace * 1000),
+            restore_on_exit=settings.restore_on_exit,
+        ),
         ahead=_ahead(settings, kernel.hierarchy),
     )
     try:
@@ -250,68 +250,33 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
             kubelet.close()
 
 
-def _zones(settings: AgentCommandSettings) -> ZonesFolders | None:
-    from slacktide.agents.node.zones.publisher import ZonesFolders  # noqa: PLC0415 - loads Kafka
-
-    if settings.kubelet_folder is None:
-        return None
-    return ZonesFolders(sys_folder=settings.zones_folder, kubelet_folder=settings.kubelet_folder)
-
-
-def _enrol(settings: AgentCommandSettings) -> Access | None:
-    if settings.enrol_url is None:
-        return None
-    return Access(url=settings.enrol_url, token=settings.enrol_token, ca=settings.enrol_ca)
-
-
-def _eviction_client(settings: AgentCommandSettings) -> EvictionClient | None:
-    """Return the client for evictions through the API server, if there is one.
+def _by_api_server(settings: AgentCommandSettings) -> tuple[EvictionClient | None, NodeWatch | None, Removal | None]:
+    """Return what works through the API server: evictions, a watch on this Node, and the detector of a removal.
 
     Raises:
+        click.UsageError: there is no API server, which --daemon-set needs.
         SlacktideError: its address is invalid.
     """
     from slacktide.agents.node.apiserver import ApiServer  # noqa: PLC0415
     from slacktide.agents.node.evict.eviction_client import EvictionClient  # noqa: PLC0415
+    from slacktide.agents.node.restoring import Removal  # noqa: PLC0415
+    from slacktide.agents.node.suspend import NodeWatch  # noqa: PLC0415
 
     if settings.host_workloads is not None:
-        return None
+        return None, None, None
     access = access_of(settings.api_server, settings.api_token, settings.api_ca)
     if access is not None:
         log.info("pods are evicted through the API server", extra={"url": access.url})
-        return EvictionClient(ApiServer(access))
+        removal = None if settings.daemon_set is None else Removal(access, settings.daemon_set)
+        return EvictionClient(ApiServer(access)), NodeWatch(ApiServer(access), settings.node_name), removal
     if settings.kubelet is not None:
         log.warning(
             "no API server: evicted pods are ended through their control groups, and the kubelet may restart "
             "them; to evict through the API server, give --api-server"
         )
-    return None
-
-
-def _node_watch(settings: AgentCommandSettings) -> NodeWatch | None:
-    """Return the watch on this Node's annotations, if there is an API server."""
-    from slacktide.agents.node.apiserver import ApiServer  # noqa: PLC0415
-    from slacktide.agents.node.suspend import NodeWatch  # noqa: PLC0415
-
-    if settings.host_workloads is not None:
-        return None
-    access = access_of(settings.api_server, settings.api_token, settings.api_ca)
-    return None if access is None else NodeWatch(ApiServer(access), settings.node_name)
-
-
-def _removal(settings: AgentCommandSettings) -> Removal | None:
-    """Return the detector of the agent's removal at its exit, if possible.
-
-    Raises:
-        click.UsageError: there is no API server.
-    """
-    from slacktide.agents.node.restoring import Removal  # noqa: PLC0415
-
-    if settings.daemon_set is None:
-        return None
-    access = access_of(settings.api_server, settings.api_token, settings.api_ca)
-    if access is None:
+    if settings.daemon_set is not None:
         raise click.UsageError("--daemon-set needs an API server: give --api-server, or run the agent in a pod")
-    return Removal(access, settings.daemon_set)
+    return None, None, None
 
 
 def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:
@@ -321,13 +286,74 @@ def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:
     from slacktide.agents.node.cgroup.stall import LatencySensitiveUse, StallReader  # noqa: PLC0415
 
     stall, look_ms = Stall.parse(settings.pressure_trigger), round(settings.look_interval * 1000)
-    return AheadSettings(
-        pressure=Waited(stall=stall, files=lambda: pressure_files(hierarchy, settings.proc_mount)) if stall else None,
-        use=Looked(
-            interval_ms=look_ms,
-            cpu_ns=LatencySensitiveUse(hierarchy).cpu_ns,
-            stall=StallReader(hierarchy, settings.proc_mount).look,
-        )
-        if look_ms
-        else None,
+    pressure = use = None
+    if stall:
+        pressure = Waited(stall=stall, files=lambda: pressure_files(hierarchy, settings.proc_mount))
+    if look_ms:
+        look = StallReader(hierarchy, settings.proc_mount).look
+        use = Looked(interval_ms=look_ms, cpu_ns=LatencySensitiveUse(hierarchy).cpu_ns, stall=look)
+    return AheadSettings(pressure=pressure, use=use)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreSettings:
+    """The node, and its agent's state folder."""
+
+    node_name: str = named("Name of this node.")
+    cgroup_mount: Path = setting("Mount point of control groups.", folder(), default=Path("/sys/fs/cgroup"))
+    proc_mount: Path = setting("Mount point of procfs.", folder(), default=Path("/proc"), hidden=True)
+    kubepods: str | None = setting(KUBEPODS, default=None)
+    host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
+    inventory: Path | None = setting(
+        "File with the node and its pods, in the format of `kubectl get node,pods -o yaml`. Without it, the "
+        "agent's last known pods.",
+        file(),
+        default=None,
     )
+    state_folder: Path = stored("State folder of the agent. The command empties it when no limit is left.")
+
+    def __post_init__(self) -> None:
+        """Raise click.UsageError if options exclude each other, or the state folder does not exist."""
+        refuse_both(self.kubepods, self.host_workloads)
+        if self.inventory is None and not self.state_folder.is_dir():
+            raise click.UsageError(
+                f"the state folder {self.state_folder} does not exist: give its path with --state-folder. If it "
+                "was lost, give the node's pods with --inventory"
+            )
+
+
+@command.command("restore", epilog="Example: slacktide agent restore --state-folder /var/lib/slacktide")
+@configured(RestoreSettings)
+def restore(settings: RestoreSettings) -> None:
+    """Lift all limits that an agent left in force on this node, and print them. No agent may run here.
+
+    It lifts the limit of best-effort pods, each knob that the state folder names, and each that holds what the agent's
+    rules set. Exit codes: 0 nothing is held any more, 1 something is.
+    """
+    from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415 - not for --help
+    from slacktide.agents.node.restoring import restored  # noqa: PLC0415
+
+    hierarchy, _ = agent_options.groups_of(
+        settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.host_workloads
+    )
+    kernel = CgroupKernel(
+        settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.state_folder, hierarchy.layout
+    )
+    try:
+        done = restored(
+            kernel,
+            settings.node_name,
+            settings.state_folder,
+            settings.inventory,
+            lambda: machine.node_item(settings.node_name, settings.proc_mount),
+        )
+    finally:
+        kernel.close()
+    for one in done.outcomes:
+        change = f"{one.knob.knob}: " if one.knob is not None else ""
+        show(f"{one.result:<8} {one.target} {change}{one.reason}")
+    if not done.clean:
+        raise click.ClickException(
+            "some limits are still in force, as listed above: correct the reason, then run the command again"
+        )
+    show(f"no limits are in force on this node; {settings.state_folder} is now empty")

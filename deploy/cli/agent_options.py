@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +15,7 @@ from slacktide.deploy.runtime.process import ProcessSettings
 from slacktide.deploy.runtime.settings import file, setting
 
 if TYPE_CHECKING:  # not needed for --help
+    from slacktide.agents.http import Access
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.cgroup.kernel import CgroupKernel
     from slacktide.agents.node.pods.host_pods import HostPods
@@ -65,11 +66,7 @@ class PodListSettings(ProcessSettings):
     host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
 
     def __post_init__(self) -> None:
-        """Reject contradictory options.
-
-        Raises:
-            click.UsageError: options exclude or require each other.
-        """
+        """Raise click.UsageError if options exclude or require each other."""
         further = [name for name in _KUBELET if getattr(self, name)]
         if self.kubelet is None and further:
             raise click.UsageError(f"{_flag(further[0])} requires a kubelet: give its address with --kubelet")
@@ -98,11 +95,7 @@ def _flag(name: str) -> str:
 
 
 def refuse_both(kubepods: str | None, host_workloads: Path | None) -> None:
-    """Reject two layouts at once.
-
-    Raises:
-        click.UsageError: both are given.
-    """
+    """Raise click.UsageError if two layouts are given at once."""
     if kubepods is not None and host_workloads is not None:
         raise click.UsageError(
             "--kubepods and --host-workloads exclude each other: --kubepods is the cgroup of a kubelet; remove one "
@@ -110,50 +103,24 @@ def refuse_both(kubepods: str | None, host_workloads: Path | None) -> None:
         )
 
 
-class Node(Protocol):
-    """Mount points and layout from an agent's settings."""
-
-    @property
-    def cgroup_mount(self) -> Path:
-        """Return the mount point of cgroups."""
-
-    @property
-    def proc_mount(self) -> Path:
-        """Return the mount point of procfs."""
-
-    @property
-    def kubepods(self) -> str | None:
-        """Return the cgroup of the pods; None: detect it."""
-
-    @property
-    def host_workloads(self) -> Path | None:
-        """Return the file of workloads of a machine without Kubernetes; None: it is a node."""
-
-
-def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
-    """Find the cgroups; on a host without Kubernetes also the list of its pods.
-
-    Raises:
-        SlacktideError: there are no cgroups, or the file is invalid.
-    """
+def groups_of(
+    cgroup_mount: Path, proc_mount: Path, kubepods: str | None, host_workloads: Path | None
+) -> tuple[Hierarchy, HostPods | None]:
+    """Find the cgroups; on a host without Kubernetes also the list of its pods. Raises SlacktideError."""
     from slacktide.agents.node.cgroup.hierarchy import find  # noqa: PLC0415
     from slacktide.agents.node.cgroup.layout import PlainHost  # noqa: PLC0415
     from slacktide.agents.node.pods.host_pods import HostPods, watch  # noqa: PLC0415
 
-    if node.host_workloads is None:
-        return find(node.cgroup_mount, node.kubepods), None
-    watched = watch(node.host_workloads)
+    if host_workloads is None:
+        return find(cgroup_mount, kubepods), None
+    watched = watch(host_workloads)
     layout = PlainHost(watched.value.best_effort)
-    hierarchy = find(node.cgroup_mount, None, layout)
-    return hierarchy, HostPods(watched, layout, hierarchy, node.proc_mount)
+    hierarchy = find(cgroup_mount, None, layout)
+    return hierarchy, HostPods(watched, layout, hierarchy, proc_mount)
 
 
 def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | None:
-    """Return the client of the kubelet, if it lists the pods; a pod runs while its cgroup exists.
-
-    Raises:
-        SlacktideError: its address is invalid.
-    """
+    """Return the client of the kubelet, if it lists the pods. Raises SlacktideError if its address is invalid."""
     from slacktide.agents.http import Access  # noqa: PLC0415
     from slacktide.agents.node.pods.kubelet import Kubelet  # noqa: PLC0415
 
@@ -168,36 +135,23 @@ def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | Non
             key=settings.kubelet_key,
             insecure=settings.kubelet_insecure,
         ),
-        runs=lambda uid: kernel.pod_group(uid) is not None,
+        runs=lambda uid: kernel.pod_group(uid) is not None,  # while its cgroup exists
     )
 
 
-if TYPE_CHECKING:  # not needed for --help
-    from slacktide.agents.http import Access
-
-
 def access_of(server: str | None, token: Path | None, ca: Path | None) -> Access | None:
-    """Return access to the API server; None: there is none.
-
-    Raises:
-        click.UsageError: a file is given without an address.
-    """
+    """Return access to the API server; None: there is none."""
     from slacktide.agents.http import Access  # noqa: PLC0415
     from slacktide.agents.node.apiserver import ACCOUNT, in_cluster  # noqa: PLC0415
 
     if server is None:
-        refuse_alone(server, token, ca)
         return in_cluster(os.environ)
     own_ca = ACCOUNT / "ca.crt"
     return Access(url=server, token=token or ACCOUNT / "token", ca=ca or (own_ca if own_ca.is_file() else None))
 
 
 def refuse_alone(server: str | None, token: Path | None, ca: Path | None) -> None:
-    """Reject files without an address.
-
-    Raises:
-        click.UsageError: a file is given without an address.
-    """
+    """Raise click.UsageError if a file is given without an address."""
     for flag, given in (("--api-token", token), ("--api-ca", ca)):
         if server is None and given is not None:
             raise click.UsageError(f"{flag} needs an API server: give its address with --api-server")

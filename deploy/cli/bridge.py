@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,19 +18,13 @@ from slacktide.deploy.runtime.settings import (
     WorkloadName,
     configured,
     kubeconfig,
-    node_name,
+    process_name,
     setting,
 )
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.health import Health
 from slacktide.schemas.policy.configmap import NAME
 
 METRICS_PORT = 9466
-
-
-def replica_name() -> str:
-    """Return host name and process id: a restarted pod gets another name."""
-    return f"{node_name()}-{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +39,7 @@ class BridgeCommandSettings(process.ProcessSettings):
     policy_namespace: str = setting("Namespace of the policy's ConfigMap.", default="koordinator-system")
     policy_name: str = setting("Name of the policy's ConfigMap.", default=NAME)
     replica_name: str = setting(
-        "Name of this replica in the lease.", default=replica_name, shown="host name and process id"
+        "Name of this replica in the lease.", default=process_name, shown="host name and process id"
     )
     node_proof: Literal["off", "required"] = setting(
         "required: samples and outcomes count only if their node signed them. The published policy carries it to "
@@ -104,8 +97,4 @@ def command(settings: BridgeCommandSettings) -> None:
         deployment=settings.deployment,
         queue=settings.queue,
     )
-
-    async def work(stop: asyncio.Event, health: Health) -> None:
-        await bridge.run(given, stop, health)
-
-    process.run("bridge", settings, work)
+    process.run("bridge", settings, lambda stop, health: bridge.run(given, stop, health))

@@ -14,7 +14,7 @@ import click
 
 from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.console_process import PORT
-from slacktide.deploy.runtime.logs import configure
+from slacktide.deploy.runtime.process import configure
 from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,
     HostPort,
@@ -98,11 +98,7 @@ def command(settings: ConsoleSettings) -> None:
 
 
 def _token(path: Path | None) -> Callable[[], str] | None:
-    """Return a function for the current token; None: there is no token.
-
-    Raises:
-        click.UsageError: the file is unreadable, or the token too short.
-    """
+    """Return a function for the current token; None: there is none. Raises click.UsageError: it cannot be used."""
     from slacktide.deploy.console.guarding import TokenError, token_file, usable  # noqa: PLC0415
 
     try:

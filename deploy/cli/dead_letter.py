@@ -1,39 +1,113 @@
-"""``slacktide dead-letter``: records that could not be processed, with the reason."""
+"""``slacktide dead-letter``: records that could not be processed, with the reason, and how to write them again.
+
+Any part may write dead letters, so their content is not trusted: they only point to a record. The original is written
+again if it still exists, and only to a topic that tolerates duplicates.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli.put_back import (
-    HEADER,
-    TOPICS,
-    WHY,
-    Found,
-    Step,
-    StoredDeadLetter,
-    dead_letter_of,
-    starts,
-    steps,
-)
 from slacktide.deploy.cli.records import dead_letter_row, dead_letter_text, line, topic_named
 from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import Duration, Name, count, show, table
+from slacktide.schemas.access import REPLAYABLE
+from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import LogError
+from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
+from slacktide.schemas.errors import BadMessageError, LogError
 from slacktide.schemas.topics import BY_NAME, DEAD_LETTER
-from slacktide.streams.kafka import Placed, Sender, describe_topics, read_topic
-from slacktide.streams.records import Out, Record
+from slacktide.streams.kafka import Placed, Sender, TopicState, describe_topics, read_topic
+from slacktide.streams.records import Out, Record, clipped
 
 SEND_S = 5.0
 BATCH = 100
+HEADER = "ce_deadletter"
+"""The header of a record that was written again: the original's position, as topic/partition:offset."""
+OFFSET_DIGITS_MAX = 19
+"""An offset has 63 bits."""
+
+Fate = Literal["put back", "already there", "no such place", "expired", "changed", "unreadable", "batch"]
+WHY: Mapping[Fate, str] = {
+    "put back": "put back",
+    "already there": "written earlier",
+    "no such place": "not written: the topic has no such partition or record; check whether the topic was re-created",
+    "expired": "not written: the original record has expired",
+    "changed": "not written: the record is not the one in the dead letter; check whether the topic was re-created",
+    "batch": "not written: the batch cannot be read; its producer must send its records again",
+    "unreadable": "not written: the original record still cannot be decoded",
+}
+TOPICS = {topic.name: topic for topic in REPLAYABLE}
+
+
+class Place(NamedTuple):
+    """A record's position."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        """Return the position as in the header."""
+        return f"{self.topic}/{self.partition}:{self.offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDeadLetter:
+    """A dead letter and its own record."""
+
+    record: Record
+    body: DeadLetter
+
+    @property
+    def origin(self) -> Place:
+        """Return the position of the rejected record; several readers may have rejected it."""
+        return Place(self.body.topic, self.body.partition, self.body.offset)
+
+
+@dataclass(slots=True)
+class Found:
+    """Originals that dead letters point to."""
+
+    originals: dict[Place, Record] = field(default_factory=dict)
+    put_back: set[Place] = field(default_factory=set)
+    """Originals that were already written again."""
+
+    def add(self, record: Record, wanted: frozenset[Place]) -> None:
+        """Add a record at or after the first original of its partition, in order."""
+        place = Place(record.topic, record.partition, record.offset)
+        if place in wanted:
+            self.originals[place] = record
+        for raw in (raw for name, raw in record.headers if name == HEADER):
+            offset = raw.decode(errors="replace").removeprefix(f"{record.topic}/{record.partition}:")
+            if not offset.isdecimal() or len(offset) > OFFSET_DIGITS_MAX:
+                continue
+            marked = Place(record.topic, record.partition, int(offset))
+            original = self.originals.get(marked)
+            # The header is not trusted: any producer of the topic may set it.
+            if original is not None and (original.key, original.value) == (record.key, record.value):
+                self.put_back.add(marked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The result for one dead letter."""
+
+    dead_letter: StoredDeadLetter
+    fate: Fate
+    out: Out | None = None
 
 
 @click.group(cls=Group, epilog="Example: slacktide dead-letter list --since 1h")
@@ -120,31 +194,26 @@ def _replayable(topic: str) -> list[str]:
 
 
 def _show(decided: Sequence[Step], *, whole: bool) -> None:
-    """Show the result for each dead letter; ``whole``: with the records to write."""
-    rows = [(*dead_letter_row(step.dead_letter.record)[1:4], WHY[step.fate], _size(step)) for step in decided]
+    """Show the result for each dead letter; ``whole``: with the records to write, as ``topics tail`` shows them."""
+    sizes = ["-" if step.out is None else len(step.out.value or b"") for step in decided]
+    rows = [
+        (*dead_letter_row(step.dead_letter.record)[1:4], WHY[step.fate], size)
+        for step, size in zip(decided, sizes, strict=True)
+    ]
     show(table(["OFFSET", "FROM", "KEY", "OUTCOME", "BYTES"], rows))
     for step in decided:
         if whole and step.out is not None:
-            show(_decoded(step.dead_letter, step.out))
-
-
-def _decoded(dead_letter: StoredDeadLetter, out: Out) -> str:
-    """Return the record to write, as ``topics tail`` shows the original."""
-    topic, partition, offset = dead_letter.origin
-    original = Record(
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        timestamp_ms=dead_letter.body.refused_ms,
-        key=out.key,
-        value=out.value,
-        headers=tuple(one for one in out.headers if one[0] != HEADER),
-    )
-    return line(original, BY_NAME[topic])
-
-
-def _size(step: Step) -> int | str:
-    return "-" if step.out is None else len(step.out.value or b"")
+            topic, partition, offset = step.dead_letter.origin
+            original = Record(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                timestamp_ms=step.dead_letter.body.refused_ms,
+                key=step.out.key,
+                value=step.out.value,
+                headers=tuple(one for one in step.out.headers if one[0] != HEADER),
+            )
+            show(line(original, BY_NAME[topic]))
 
 
 async def _decided(bootstrap: Cluster, since_ms: int | None, chosen: Callable[[StoredDeadLetter], bool]) -> list[Step]:
@@ -185,3 +254,71 @@ async def _dead_letters(
                 break
             found.append(record)
     return found
+
+
+def dead_letter_of(record: Record) -> StoredDeadLetter | None:
+    """Return the dead letter in a record; None: it is invalid."""
+    try:
+        return StoredDeadLetter(record=record, body=decode(record.value, DeadLetter))
+    except BadMessageError:
+        return None
+
+
+def starts(dead_letters: Iterable[StoredDeadLetter], state: TopicState) -> dict[int, int]:
+    """Return the offset to read from by partition; the end if no dead letter points to it."""
+    first = dict(state.end)
+    for dead_letter in dead_letters:
+        topic, partition, offset = dead_letter.origin
+        if topic == state.name and partition in first:
+            first[partition] = min(first[partition], offset)
+    return first
+
+
+def steps(dead_letters: Sequence[StoredDeadLetter], found: Found, states: Mapping[str, TopicState]) -> list[Step]:
+    """Decide on each dead letter, in order, by the originals and the existing topics."""
+    decided, done = [], set(found.put_back)
+    for dead_letter in dead_letters:
+        original, out = found.originals.get(dead_letter.origin), None
+        fate = _fate(dead_letter, original, states)
+        if fate == "put back" and dead_letter.origin in done:
+            fate = "already there"
+        if fate == "put back" and original is not None:
+            done.add(dead_letter.origin)
+            headers = [one for one in original.headers if one[0] != HEADER]
+            out = Out(
+                topic=original.topic,
+                partition=original.partition,
+                key=original.key,
+                value=original.value,
+                headers=(*headers, (HEADER, str(dead_letter.origin).encode())),
+            )
+        decided.append(Step(dead_letter=dead_letter, fate=fate, out=out))
+    return decided
+
+
+def _fate(dead_letter: StoredDeadLetter, original: Record | None, states: Mapping[str, TopicState]) -> Fate:
+    topic, partition, offset = dead_letter.origin
+    state = states.get(topic)
+    if dead_letter.body.last_offset is not None:
+        return "batch"
+    if topic not in TOPICS or state is None or offset >= state.end.get(partition, 0):
+        return "no such place"
+    if original is None:
+        return "expired"
+    if not _describes(dead_letter.body, original):
+        return "changed"
+    try:
+        decode(original.value, TOPICS[topic].message)
+    except BadMessageError:
+        return "unreadable"
+    return "put back"
+
+
+def _describes(body: DeadLetter, original: Record) -> bool:
+    """Return whether the dead letter describes this record, as far as it kept its content."""
+    value = original.value or b""
+    try:
+        kept = base64.b64decode(body.value_base64 or "", validate=True)
+    except binascii.Error:
+        return False
+    return (body.key, body.value_bytes, kept) == (clipped(original.key), len(value), value[:VALUE_BYTES_MAX])

@@ -22,7 +22,6 @@ from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import OUTCOME
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.kafka import create_topics, read_topic
-from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +47,14 @@ class LogSide:
     async def publish(self, files: OperatorFiles, stop: asyncio.Event, health: Health) -> None:
         """Keep Kafka up to date with the files."""
         await self.apply_topics()
+
+        async def ensured() -> None:
+            await create_topics(self._bootstrap)
+
         publisher = Publisher(
-            self._bootstrap, ensure_topics=self._ensured, now_ms=SystemClock().wall_ms, node_source=self._node_source
+            self._bootstrap, ensure_topics=ensured, now_ms=SystemClock().wall_ms, node_source=self._node_source
         )
         await publish_files(publisher, policy=files.policy, inventory=files.inventory, stop=stop, health=health)
-
-    async def _ensured(self) -> None:
-        await create_topics(self._bootstrap)
 
     async def first_decisions(self, since_ms: int) -> AsyncGenerator[str, None]:
         """Yield lines about the node's first outcomes from ``since_ms`` on, then end."""
@@ -64,20 +64,14 @@ class LogSide:
                 reading = read_topic(self._bootstrap, OUTCOME.name, since_ms=since_ms, follow=True, key=self._node)
                 async with aclosing(reading):
                     async for record in reading:
-                        if line := _line_of(first, record):
-                            yield line
+                        with contextlib.suppress(BadMessageError):
+                            if line := first.line_of(decode(record.value, NodeOutcome)):
+                                yield line
                         if first.complete:
                             return
             except LogError as exc:
                 log.debug("outcomes cannot be read: %s", exc)
                 await asyncio.sleep(backoff.next_s())
-
-
-def _line_of(first: FirstDecisions, record: Record) -> str:
-    try:
-        return first.line_of(decode(record.value, NodeOutcome))
-    except BadMessageError:
-        return ""
 
 
 class FirstDecisions:
@@ -103,20 +97,17 @@ class FirstDecisions:
         self._streamed |= streamed
         after = f"{max(0, outcome.acted_ms - self._started_ms) / 1000:.1f} s after the start"
         if acted:
-            return f"first {outcome.result} decision {after}, by the {outcome.origin}: {_change(outcome)}"
+            before, held = outcome.before, outcome.after
+            change = f"{_limit(before)} would change"
+            if outcome.result != "dry-run":
+                cpus = before is not None and held is not None and before.be_cpuset != held.be_cpuset
+                change = f"{_limit(before, cpus=cpus)} -> {_limit(held, cpus=cpus)}"
+            return f"first {outcome.result} decision {after}, by the {outcome.origin}: {change} ({outcome.bound})"
         if streamed:
             held = outcome.after
             shown = _limit(held, cpus=not held or held.be_cfs_quota_us is None)
             return f"first decision by the stream {after}: limit unchanged: {shown} ({outcome.bound})"
         return ""
-
-
-def _change(outcome: NodeOutcome) -> str:
-    if outcome.result == "dry-run":
-        return f"{_limit(outcome.before)} would change ({outcome.bound})"
-    before, after = outcome.before, outcome.after
-    cpus = before is not None and after is not None and before.be_cpuset != after.be_cpuset
-    return f"{_limit(before, cpus=cpus)} -> {_limit(after, cpus=cpus)} ({outcome.bound})"
 
 
 def _limit(limits: Limits | None, *, cpus: bool = False) -> str:

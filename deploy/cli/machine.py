@@ -23,30 +23,24 @@ class MachineError(SlacktideError):
 def node_item(node: str, proc_mount: Path = Path("/proc")) -> dict[str, Any]:
     """Describe the machine as a Node from kubectl, with all CPUs and memory allocatable.
 
-    Args:
-        node: its name.
-        proc_mount: /proc.
-
-    Raises:
-        MachineError: its memory cannot be determined.
+    Raises MachineError if its memory cannot be determined.
     """
-    amounts = {"cpu": str(os.cpu_count() or 1), "memory": f"{_mem_kib(proc_mount / 'meminfo')}Ki"}
+    meminfo = proc_mount / "meminfo"
+    try:
+        line = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemTotal:"))
+        mem_kib = int(line.split()[1])
+    except (OSError, StopIteration, IndexError, ValueError) as exc:
+        raise MachineError(
+            f"{meminfo}: no MemTotal ({exc}); give the node's capacity in a file with --inventory FILE"
+        ) from exc
+    amounts = {"cpu": str(os.cpu_count() or 1), "memory": f"{mem_kib}Ki"}
     return {"kind": "Node", "metadata": {"name": node}, "status": {"capacity": amounts, "allocatable": amounts}}
 
 
 def inventory(node: str, folder: Path, proc_mount: Path = Path("/proc")) -> Path:
-    """Write the machine's inventory, without pods.
+    """Write the machine's inventory, without pods, and return the file, for ``--inventory``.
 
-    Args:
-        node: its name.
-        folder: for the inventory; created if missing.
-        proc_mount: /proc.
-
-    Returns:
-        The file, for ``--inventory``.
-
-    Raises:
-        MachineError: the machine's memory cannot be determined, or the folder is not writable.
+    Raises MachineError if the machine's memory cannot be determined, or the folder is not writable.
     """
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [node_item(node, proc_mount)]}, indent=2)
     # Named after the node, since several agents may share the folder.
@@ -70,28 +64,11 @@ def description(node: str, lister: str = "") -> str:
     return f"{machine}, without pods; nothing is limited until an inventory contains pods"
 
 
-def _mem_kib(meminfo: Path) -> int:
-    try:
-        line = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemTotal:"))
-        return int(line.split()[1])
-    except (OSError, StopIteration, IndexError, ValueError) as exc:
-        raise MachineError(
-            f"{meminfo}: no MemTotal ({exc}); give the node's capacity in a file with --inventory FILE"
-        ) from exc
-
-
 class OperatorFiles:
     """Reads policy and inventory, or their last valid content from an earlier run.
 
-    Args:
-        policy: the ConfigMap.
-        inventory: of the node.
-        node: its name.
-        state_folder: has the last valid content.
-        machine: describes the Node if the inventory has none.
-
-    Raises:
-        ConfigError: a file is invalid, and there is no last valid content.
+    ``machine`` describes the Node if the inventory has none. Raises ConfigError if a file is invalid, and the state
+    folder has no last valid content of it.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ COMMANDS = {
     "up": ("slacktide.deploy.cli.up", "Run broker, topics, stream worker, agent and console on this machine."),
     "agent": ("slacktide.deploy.cli.agent", "Run one node's agent."),
     "stream": ("slacktide.deploy.cli.stream", "Run one stream worker."),
-    "publish": ("slacktide.deploy.cli.publish", "Publish policy and node inventory to Kafka, from files."),
+    "publish": ("slacktide.deploy.cli.up:publish", "Publish policy and node inventory to Kafka, from files."),
     "webhook": ("slacktide.deploy.cli.webhook", "Run the admission webhook: apply profiles to pods, guard evictions."),
     "bridge": ("slacktide.deploy.cli.bridge", "Run the bridge between Kafka and the Kubernetes API server."),
     "scheduler": (
@@ -40,25 +40,22 @@ COMMANDS = {
         "slacktide.deploy.cli.dead_letter",
         "List records that could not be processed, and publish them again.",
     ),
-    "policy": ("slacktide.deploy.cli.policy.command", "Check a policy file, and show what is in force on a node."),
+    "policy": ("slacktide.deploy.cli.policy", "Check a policy file, and show what is in force on a node."),
     "explain": ("slacktide.deploy.cli.explain.command", "Explain a node's batch resources, or why a pod waits."),
-    "audit": ("slacktide.deploy.cli.audit.command", "List who was evicted, throttled or frozen; export and verify."),
+    "audit": ("slacktide.deploy.cli.audit", "List who was evicted, throttled or frozen; export and verify."),
     "nodes": ("slacktide.deploy.cli.nodes", "List all nodes: batch resources, use, limit, age and problems."),
-    "top": ("slacktide.deploy.cli.top", "Watch all nodes, refreshed each second."),
+    "top": ("slacktide.deploy.cli.nodes:top", "Watch all nodes, refreshed each second."),
     "console": ("slacktide.deploy.cli.console", "Show the cluster in a browser, live or at an earlier time."),
     "replay": ("slacktide.deploy.cli.replay.command", "Decide recorded samples again, and compare."),
     "calc": ("slacktide.deploy.cli.calc.command", "Compute decision rules for given inputs, with their arithmetic."),
     "queue": ("slacktide.deploy.cli.queue.command", "Run or simulate a job queue with quotas."),
-    "size": (
-        "slacktide.deploy.cli.size.command",
-        "Compute the disks, partitions, workers and memory that a cluster needs.",
-    ),
-    "savings": ("slacktide.deploy.cli.savings.command", "Report what best-effort pods used beyond native requests."),
+    "size": ("slacktide.deploy.cli.size", "Compute the disks, partitions, workers and memory that a cluster needs."),
+    "savings": ("slacktide.deploy.cli.savings", "Report what best-effort pods used beyond native requests."),
     "assess": ("slacktide.deploy.cli.assess.command", "Estimate batch resources of a cluster, from its Prometheus."),
-    "advise": ("slacktide.deploy.cli.advise.command", "Replay recorded days under other thresholds."),
+    "advise": ("slacktide.deploy.cli.replay.command:advise", "Replay recorded days under other thresholds."),
     "demo": ("slacktide.deploy.demo.session", "Watch a service and batch work share one machine."),
 }
-"""The module with ``command``, and the line in ``slacktide --help``, by name."""
+"""The module with ``command``, or MODULE:ATTRIBUTE, and the line in ``slacktide --help``, by name."""
 
 EXTRAS = {
     "faust": "stream",
@@ -84,7 +81,8 @@ class Commands(Group):
         """Import the command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name or "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""``slacktide nodes``: an overview of all nodes, problems first."""
+"""``slacktide nodes`` and ``slacktide top``: an overview of all nodes, problems first."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli.suggestions import NotFoundError, near
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import count, instant, show, show_json, table
+from slacktide.deploy.runtime.text import count, instant, output_option, rendered, show, show_json, table
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:  # not needed for --help
     from slacktide.streams.explain.nodes import NodeRow, Sort
 
+
 BAD = frozenset({"problem", "warning"})
 SORTS = ("problem", "name", "used", "offered", "free", "age")
+OUTPUTS = ("text", "wide", "json", "yaml")
 FOR_PEOPLE = frozenset({"text", "wide"})
 """Outputs for people; the others are for programs."""
 _HEAD = ["NODE", "STATE", "USED", "OFFERED", "FREE", "LIMIT", "AGE"]
@@ -46,15 +48,9 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def output_option(default: str) -> Callable[..., Any]:
-    """Return the output option."""
-    kinds = click.Choice(["text", "wide", "json", "yaml"])
-    return click.option("-o", "--output", type=kinds, default=default, show_default=True)
-
-
 @click.command(epilog="Example: slacktide nodes 'gpu-*' --sort used -o wide --bootstrap kafka-1:9092")
 @options
-@output_option(default="text")
+@output_option(*OUTPUTS)
 @click.option("--watch", is_flag=True, help="Refresh each second, until Ctrl-C.")
 def command(
     bootstrap: Cluster, *, names: tuple[str, ...], sort: Sort, problems: bool, output: str, watch: bool
@@ -69,57 +65,61 @@ def command(
     "used_cpu_milli", "batch_cpu_milli", "batch_free_cpu_milli", "capacity_mem_bytes", "used_mem_bytes",
     "batch_mem_bytes", "batch_free_mem_bytes", "limits", "policy_version"}.
     """
-    run(lambda: shown(bootstrap, names, sort, output, problems=problems), watch=watch, clear=output in FOR_PEOPLE)
+    _run(lambda: _shown(bootstrap, names, sort, output, problems=problems), watch=watch, clear=output in FOR_PEOPLE)
 
 
-def run(text: Callable[[], str], *, watch: bool, clear: bool) -> None:
+@click.command(epilog="Example: slacktide top 'gpu-*' --sort used --bootstrap kafka-1:9092")
+@options
+@output_option(*OUTPUTS, default="wide")
+@click.option(
+    "--watch/--no-watch",
+    default=None,
+    help="Refresh each second, until Ctrl-C, or print once. Default: refresh, but json and yaml once.",
+)
+def top(
+    bootstrap: Cluster, *, names: tuple[str, ...], sort: Sort, problems: bool, output: str, watch: bool | None
+) -> None:
+    """Show all nodes, or those whose name matches a pattern, refreshed each second. Like nodes -o wide --watch."""
+    for_people = output in FOR_PEOPLE
+    watch = for_people if watch is None else watch
+    _run(lambda: _shown(bootstrap, names, sort, output, problems=problems), watch=watch, clear=for_people)
+
+
+def _run(text: Callable[[], str], *, watch: bool, clear: bool) -> None:
     """Print once, or each second until Ctrl-C."""
+
+    async def renewed() -> None:
+        while True:
+            now = await asyncio.to_thread(text)
+            show(now, clear=True) if clear else show_json(now)
+            await asyncio.sleep(1)
+
     if not watch:
         show(text()) if clear else show_json(text())
         return
     try:
-        asyncio.run(_renewed(text, clear=clear))
+        asyncio.run(renewed())
     except KeyboardInterrupt:  # how a --watch ends
         show()
 
 
-async def _renewed(text: Callable[[], str], *, clear: bool) -> None:
-    while True:
-        now = await asyncio.to_thread(text)
-        show(now, clear=True) if clear else show_json(now)
-        await asyncio.sleep(1)
+def _shown(bootstrap: Cluster, names: Sequence[str], sort: Sort, output: str, *, problems: bool) -> str:
+    """Read Kafka and format the rows. Raises LogError if it cannot be read, NotFoundError if no node matches."""
+    from slacktide.deploy.cli.explain.log import node_logs, opened  # noqa: PLC0415 - loads Kafka: not for --help
+    from slacktide.streams.explain.nodes import in_order, node_row  # noqa: PLC0415
 
+    async def read() -> list[NodeRow]:
+        now_ms = SystemClock().wall_ms()
+        async with opened(bootstrap, now_ms) as log:
+            return [node_row(one, now_ms) for one in await node_logs(log)]
 
-def shown(bootstrap: Cluster, names: Sequence[str], sort: Sort, output: str, *, problems: bool) -> str:
-    """Read Kafka and format the rows.
-
-    Raises:
-        LogError: Kafka cannot be read.
-        NotFoundError: no node matches.
-    """
-    from slacktide.deploy.cli.suggestions import NotFoundError, near  # noqa: PLC0415
-    from slacktide.streams.explain.nodes import in_order  # noqa: PLC0415
-
-    rows = asyncio.run(_rows(bootstrap))
+    rows = asyncio.run(read())
     chosen = [row for row in rows if not names or any(fnmatchcase(row.node, name) for name in names)]
     if names and not chosen:
         known = near(names[0], [row.node for row in rows])
         raise NotFoundError(f"{bootstrap}: no node matches {', '.join(names)}; {known}")
     ordered = in_order([row for row in chosen if not problems or row.severity in BAD], sort)
-    if output == "json":
-        return msgspec.json.format(msgspec.json.encode(ordered), indent=2).decode()
-    if output == "yaml":
-        return msgspec.yaml.encode(ordered).decode().rstrip()
-    return text_of(ordered, chosen, wide=output == "wide")
-
-
-async def _rows(bootstrap: Cluster) -> list[NodeRow]:
-    from slacktide.deploy.cli.explain.log import node_logs, opened  # noqa: PLC0415
-    from slacktide.streams.explain.nodes import node_row  # noqa: PLC0415
-
-    now_ms = SystemClock().wall_ms()
-    async with opened(bootstrap, now_ms) as log:
-        return [node_row(one, now_ms) for one in await node_logs(log)]
+    return rendered(ordered, output, lambda: text_of(ordered, chosen, wide=output == "wide"))
 
 
 def text_of(rows: Sequence[NodeRow], of_all: Sequence[NodeRow], *, wide: bool) -> str:
@@ -149,7 +149,7 @@ def _cells(row: NodeRow, *, wide: bool) -> list[object]:
     cells: list[object] = [
         row.node,
         row.severity,
-        _of(row.used_cpu_milli, row.capacity_cpu_milli),
+        _milli(row.used_cpu_milli, row.capacity_cpu_milli),
         _milli(row.batch_cpu_milli),
         _milli(row.batch_free_cpu_milli),
         "-" if row.limits is None else limits_text(row.limits),
@@ -162,28 +162,19 @@ def _cells(row: NodeRow, *, wide: bool) -> list[object]:
             _gib(row.batch_free_mem_bytes),
             row.policy_version or "-",
         ]
-    return [*cells, _why(row)]
-
-
-def _why(row: NodeRow) -> str:
-    """Return the finding's name, and the first part of its text; `slacktide explain node` has all of it."""
+    # The first part of the finding's text; `slacktide explain node` has all of it.
     brief = row.why.partition("; ")[0]
     brief = brief if len(brief) <= _WHY_CHARS else f"{brief[:_WHY_CHARS]}…"
-    return f"{row.fact}: {brief}" if row.fact else ""
+    return [*cells, f"{row.fact}: {brief}" if row.fact else ""]
 
 
-def _milli(amount: int | None) -> str:
-    return "-" if amount is None else f"{amount:,}m"
-
-
-def _of(used: int | None, capacity: int | None) -> str:
-    if used is None:
-        return "-"
-    return f"{used:,}m {100 * used / capacity:.0f}%" if capacity else f"{used:,}m"
+def _milli(part: int | None, whole: int | None = None) -> str:
+    return "-" if part is None else f"{part:,}m{_share(part, whole)}"
 
 
 def _gib(part: int | None, whole: int | None = None) -> str:
-    if part is None:
-        return "-"
-    size = f"{part / 2**30:.1f}Gi"
-    return f"{size} {100 * part / whole:.0f}%" if whole else size
+    return "-" if part is None else f"{part / 2**30:.1f}Gi{_share(part, whole)}"
+
+
+def _share(part: int, whole: int | None) -> str:
+    return f" {100 * part / whole:.0f}%" if whole else ""

@@ -36,7 +36,10 @@ class KeyFolder:
     def look(self) -> None:
         """Read the folder. If a file is invalid, the last valid keys stay in use."""
         try:
-            ring = self._read()
+            ring = [ClusterKey.of((self._folder / CURRENT).read_text())]
+            previous = self._folder / PREVIOUS
+            if previous.is_file() and (text := previous.read_text()).strip():
+                ring.append(ClusterKey.of(text))
         except (OSError, ProofKeyError) as exc:
             why = f"{self._folder}: {exc}" if isinstance(exc, ProofKeyError) else str(exc)
             if why != self.trouble:
@@ -54,13 +57,6 @@ class KeyFolder:
         while True:
             self.look()
             await asyncio.sleep(LOOK_S)
-
-    def _read(self) -> list[ClusterKey]:
-        ring = [ClusterKey.of((self._folder / CURRENT).read_text())]
-        previous = self._folder / PREVIOUS
-        if previous.is_file() and (text := previous.read_text()).strip():
-            ring.append(ClusterKey.of(text))
-        return ring
 
 
 def followed(folder: Path | None, changed: Callable[[list[ClusterKey]], None]) -> KeyFolder | None:

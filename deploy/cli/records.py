@@ -61,7 +61,17 @@ def _short(name: str) -> str:
 
 def line(record: Record, topic: Topic) -> str:
     """Format one record on one line: time, partition:offset, key, headers if it has any, body."""
-    return _line(record, _body(record, topic))
+    if record.value is None:
+        body = "null (deleted)"
+    elif isinstance(record.value, UnreadableBatch):
+        body = f"(offsets {record.value.first_offset} to {record.offset}: {printable(record.value.reason, keep='')})"
+    else:
+        try:
+            codec.decode(record.value, topic.message)
+            body = _text(record.value)
+        except (BadMessageError, orjson.JSONDecodeError) as exc:
+            body = f"({printable(str(exc), keep='')}) {_plain(record.value)}"
+    return _line(record, body)
 
 
 def _line(record: Record, body: str) -> str:
@@ -74,10 +84,7 @@ def _line(record: Record, body: str) -> str:
 def sample_lines(record: Record, topic: Topic, samples: SampleReader) -> str:
     """Return a sample: one line for its node, then one per pod, by name; a single line if its pod list is unknown.
 
-    Args:
-        record: to show.
-        topic: its topic.
-        samples: has read earlier records.
+    ``samples`` has read earlier records.
     """
     try:
         sample = samples.read(record)
@@ -125,18 +132,6 @@ def _named(record: Record, samples: SampleReader | None) -> bytes:
     return record.value or b""
 
 
-def _body(record: Record, topic: Topic) -> str:
-    if record.value is None:
-        return "null (deleted)"
-    if isinstance(record.value, UnreadableBatch):
-        return f"(offsets {record.value.first_offset} to {record.offset}: {printable(record.value.reason, keep='')})"
-    try:
-        codec.decode(record.value, topic.message)
-        return _text(record.value)
-    except (BadMessageError, orjson.JSONDecodeError) as exc:
-        return f"({printable(str(exc), keep='')}) {_plain(record.value)}"
-
-
 def _text(value: bytes) -> str:
     body = orjson.loads(value)
     text = orjson.dumps(body).decode()
@@ -163,7 +158,17 @@ def dead_letter_row(record: Record) -> tuple[str, int, str, str, str, str]:
 def dead_letter_text(record: Record) -> str:
     """Return a complete dead letter: origin, reason, headers, and the record as far as it was kept."""
     dead_letter = codec.decode(record.value, DeadLetter)
-    value = _value(dead_letter)
+    value = None
+    if dead_letter.value_base64 is not None:
+        try:
+            value = base64.b64decode(dead_letter.value_base64)
+        except binascii.Error:
+            value = dead_letter.value_base64.encode()
+    if value is None:
+        described = "null" if dead_letter.last_offset is None else "not stored: the batch cannot be read"
+    else:
+        kept = "" if len(value) == dead_letter.value_bytes else f", only the first {len(value)} stored"
+        described = f"{dead_letter.value_bytes} bytes{kept}"
     fields = [
         f"offset   {record.offset}",
         f"from     {dead_letter.topic} {dead_letter.partition}:{_offsets(dead_letter)}",
@@ -171,30 +176,11 @@ def dead_letter_text(record: Record) -> str:
         f"reason   {dead_letter.reason}",
         f"key      {'-' if dead_letter.key is None else dead_letter.key}",
         *(f"header   {name}={text}" for name, text in dead_letter.headers.items()),
-        f"value    {_described(dead_letter, value)}",
+        f"value    {described}",
     ]
     return "\n".join(printable(field, keep="") for field in fields) + ("" if value is None else f"\n{_plain(value)}")
 
 
-def _described(dead_letter: DeadLetter, value: bytes | None) -> str:
-    if value is None:
-        return "null" if dead_letter.last_offset is None else "not stored: the batch cannot be read"
-    kept = "" if len(value) == dead_letter.value_bytes else f", only the first {len(value)} stored"
-    return f"{dead_letter.value_bytes} bytes{kept}"
-
-
 def _offsets(dead_letter: DeadLetter) -> str:
-    return (
-        f"{dead_letter.offset}"
-        if dead_letter.last_offset is None
-        else f"{dead_letter.offset}-{dead_letter.last_offset}"
-    )
-
-
-def _value(dead_letter: DeadLetter) -> bytes | None:
-    if dead_letter.value_base64 is None:
-        return None
-    try:
-        return base64.b64decode(dead_letter.value_base64)
-    except binascii.Error:
-        return dead_letter.value_base64.encode()
+    first, last = dead_letter.offset, dead_letter.last_offset
+    return f"{first}" if last is None else f"{first}-{last}"

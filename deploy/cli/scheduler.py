@@ -9,11 +9,17 @@ from pathlib import Path
 
 import click
 
-from slacktide.deploy.cli.bridge import replica_name
 from slacktide.deploy.runtime import garbage, process
-from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, PORT, Kafka, configured, kubeconfig, setting
+from slacktide.deploy.runtime.settings import (
+    LOOPBACK_BROKER,
+    PORT,
+    Kafka,
+    configured,
+    kubeconfig,
+    process_name,
+    setting,
+)
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.health import Health
 from slacktide.streams.decisions.numa.score import STRATEGIES, Strategy
 
 METRICS_PORT = 9468
@@ -62,7 +68,7 @@ def command(settings: SchedulerCommandSettings) -> None:
     given = scheduler.SchedulerSettings(
         bootstrap=settings.bootstrap,
         access=None if settings.no_api_server else asyncio.run(access(settings.kubeconfig)),
-        replica=replica_name(),
+        replica=process_name(),
         host=settings.host,
         port=settings.port,
         args=PlacementArgs(
@@ -72,8 +78,4 @@ def command(settings: SchedulerCommandSettings) -> None:
             numa_strategy=settings.numa_strategy,
         ),
     )
-
-    async def work(stop: asyncio.Event, health: Health) -> None:
-        await scheduler.run(given, stop, health)
-
-    process.run("scheduler", settings, work)
+    process.run("scheduler", settings, lambda stop, health: scheduler.run(given, stop, health))

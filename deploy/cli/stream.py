@@ -4,27 +4,68 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.files import Watched
 from slacktide.deploy.cli import proof_keys
 from slacktide.deploy.runtime import garbage, process
-from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, Kafka, configured, file, folder, node_name, setting
+from slacktide.deploy.runtime.settings import (
+    LOOPBACK_BROKER,
+    Kafka,
+    configured,
+    fetch_wait_ms,
+    file,
+    folder,
+    process_name,
+    setting,
+)
+from slacktide.schemas import policy as policies
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
+from slacktide.schemas.policy import Parsed
+
+log = logging.getLogger(__name__)
 
 METRICS_PORT = 9465
 OPEN_NODES_MAX = 1_000
+LOOK_S = 1.0
 
 
-def worker_name() -> str:
-    """Return host name and process id, unique per machine."""
-    return f"{node_name()}-{os.getpid()}"
+class ShadowFile:
+    """A policy file, and the shadow that decides by its last valid content.
+
+    Raises ConfigError: the file is missing or invalid.
+    """
+
+    def __init__(self, path: Path, worker: str) -> None:
+        from slacktide.streams.worker.answering import Shadow  # noqa: PLC0415 - loads numpy: not for --help
+
+        self._file: Watched[Parsed] = Watched(path, policies.parse)
+        self.shadow = Shadow(worker, self._file.value.policy)
+
+    async def follow(self) -> None:
+        """Check each second for changes; an invalid change is logged, and the last valid policy stays."""
+        self._report()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not self._file.poll():
+                continue
+            if self._file.refused:
+                log.warning("%s", self._file.refused)
+            if self._file.value.policy.version != self.shadow.policy.version:
+                self.shadow.policy = self._file.value.policy
+                self._report()
+
+    def _report(self) -> None:
+        log.info(
+            "shadow policy in force", extra={"policy": str(self._file.path), "version": self.shadow.policy.version}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +75,7 @@ class StreamSettings(process.ProcessSettings):
     bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     group: str = setting("Consumer group. Workers of one group divide the nodes among them.", default=STREAM_GROUP)
     worker_name: str = setting(
-        "Name of this worker in the records that it publishes.", default=worker_name, shown="host name and process id"
+        "Name of this worker in the records that it publishes.", default=process_name, shown="host name and process id"
     )
     session_timeout: float = setting(
         "Seconds without a heartbeat after which a worker loses its partitions (session.timeout.ms). Kafka "
@@ -42,13 +83,7 @@ class StreamSettings(process.ProcessSettings):
         click.FloatRange(1, 300),
         default=6.0,
     )
-    fetch_wait_ms: int = setting(
-        "Longest time in milliseconds that the broker waits for records before it answers a fetch "
-        "(fetch.max.wait.ms). Kafka answers as soon as there is a record. The embedded broker answers after "
-        "this time.",
-        click.IntRange(1, 5_000),
-        default=100,
-    )
+    fetch_wait_ms: int = fetch_wait_ms(100)
     open_nodes_max: int = setting(
         "Most nodes without an inventory record that this worker accepts, if the policy's node_source is `open`. "
         "Samples of further nodes are answered `skipped`.",
@@ -79,7 +114,6 @@ def command(settings: StreamSettings) -> None:
 
     Start more workers to divide the nodes. On SIGTERM it finishes its batch, commits, and leaves the group.
     """
-    from slacktide.deploy.cli.shadowing import ShadowFile  # noqa: PLC0415
     from slacktide.schemas.proof import Verifier  # noqa: PLC0415
     from slacktide.streams.engine import metrics, on_faust  # noqa: PLC0415
     from slacktide.streams.engine.folding import FoldSettings, fold_jobs  # noqa: PLC0415

@@ -18,11 +18,7 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve the command of the first argument.
-
-        Raises:
-            click.UsageError: it is unknown.
-        """
+        """Resolve the command of the first argument. Raises click.UsageError: it is unknown."""
         names = self.list_commands(ctx)
         similar = difflib.get_close_matches(args[0], names, n=3, cutoff=0.6)
         if args[0] not in names and similar:

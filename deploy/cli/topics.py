@@ -1,31 +1,43 @@
-"""``slacktide topics``: plan, create, list and read topics; show lag."""
+"""``slacktide topics``: plan, create, list, read and export topics; show lag."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import click
 import msgspec
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import export
-from slacktide.deploy.cli.kafka_access import acl_command, strimzi_command
 from slacktide.deploy.cli.records import json_line, line, sample_lines, topic_named
 from slacktide.deploy.cli.suggestions import Group
-from slacktide.deploy.cli.topic_plan import Change, changes, plan_text
+from slacktide.deploy.cli.topic_plan import Change, acl_command, changes, plan_text, strimzi_command
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import Duration, Name, count, show, show_json, table
+from slacktide.deploy.runtime.text import (
+    Duration,
+    Moment,
+    MomentType,
+    Name,
+    count,
+    instant,
+    output_option,
+    show,
+    show_json,
+    table,
+)
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
+from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.schemas.errors import BadMessageError, LogError, RightsError
 from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.sample import LISTED_MS
-from slacktide.schemas.topics import BACKFILL, HOUR_MS, SAMPLE, TOPICS, Topic
+from slacktide.schemas.topics import BACKFILL, BY_NAME, HOUR_MS, SAMPLE, TOPICS, Topic
 from slacktide.streams.kafka import TopicState, create_topics, describe_topics, group_lag, read_topic
 from slacktide.streams.kafka.admin import broker_count, set_configs
 from slacktide.streams.records import FIGURES, Record
@@ -64,8 +76,16 @@ def apply(bootstrap: Cluster, *, wait: bool) -> None:
 
     The partition count and replication of existing topics stay. The command reports where they differ.
     """
-    found = asyncio.run(_apply(bootstrap, wait=wait))
-    show(plan_text(found))
+
+    async def applied() -> list[Change]:
+        found = await (_awaited_changes(bootstrap) if wait else _changes(bootstrap))
+        if any(change.kind == "create" for change in found):
+            await create_topics(bootstrap)
+        if different := {change.topic: change.config for change in found if change.kind == "set"}:
+            await set_configs(bootstrap, different)
+        return found
+
+    show(plan_text(asyncio.run(applied())))
 
 
 async def _changes(bootstrap: Cluster) -> list[Change]:
@@ -88,43 +108,24 @@ async def _awaited_changes(bootstrap: Cluster) -> list[Change]:
             await asyncio.sleep(backoff.next_s())
 
 
-async def _apply(bootstrap: Cluster, *, wait: bool) -> list[Change]:
-    found = await (_awaited_changes(bootstrap) if wait else _changes(bootstrap))
-    if any(change.kind == "create" for change in found):
-        await create_topics(bootstrap)
-    different = {change.topic: change.config for change in found if change.kind == "set"}
-    if different:
-        await set_configs(bootstrap, different)
-    return found
-
-
 @command.command(name="list", epilog="Example: slacktide topics list --bootstrap kafka-1:9092")
 @settings.bootstrap_option
 @click.option("--table", "table_only", is_flag=True, help="Print the table of topics without connecting to Kafka.")
 def list_(bootstrap: Cluster, *, table_only: bool) -> None:
     """List the topics: key, partitions, retention, writers, readers, and the current number of records."""
-    if table_only:
-        show(_listed(None))
-        return
-    show(_listed(asyncio.run(describe_topics(bootstrap, [topic.name for topic in TOPICS]))))
-
-
-def _listed(there: Mapping[str, TopicState] | None) -> str:
+    there = None
+    if not table_only:
+        there = asyncio.run(describe_topics(bootstrap, [topic.name for topic in TOPICS]))
     head = ["TOPIC", "KEY", "PARTITIONS", "KEPT", "CLEANUP", "REPLICATION", "ACKS", "PRODUCERS", "CONSUMERS"]
-    if there is not None:
-        head.append("LIVE")
     rows = []
     for topic in TOPICS:
-        row: list[object] = [topic.name, topic.key, topic.partitions, _kept(topic), topic.cleanup, topic.replication]
+        kept = "newest record of each key" if topic.retention_ms is None else f"{topic.retention_ms / HOUR_MS:g} h"
+        row: list[object] = [topic.name, topic.key, topic.partitions, kept, topic.cleanup, topic.replication]
         row += [topic.acks, ", ".join(topic.producers), ", ".join(topic.consumers)]
         if there is not None:
             row.append(_live(there.get(topic.name)))
         rows.append(row)
-    return table(head, rows)
-
-
-def _kept(topic: Topic) -> str:
-    return "newest record of each key" if topic.retention_ms is None else f"{topic.retention_ms / HOUR_MS:g} h"
+    show(table(head if there is None else [*head, "LIVE"], rows))
 
 
 def _live(state: TopicState | None) -> str:
@@ -143,7 +144,7 @@ def _live(state: TopicState | None) -> str:
 @click.option("-n", "--last", type=click.IntRange(1), help=f"Only the last N records; without --since: {LAST}.")
 @click.option("--follow", is_flag=True, help="Follow new records, until Ctrl-C.")
 @click.option("--headers", is_flag=True, help="Print headers, too, before the body. JSON always has them.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option("text", "json")
 def tail(
     topic: str,
     *,
@@ -189,8 +190,12 @@ class _Asked:
 
 async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked, form: str) -> None:
     samples = SampleReader() if topic in (SAMPLE, BACKFILL) else None
-    if samples is not None and asked.key is not None:
-        await _learn(bootstrap, asked, samples)
+    if samples is not None and asked.key is not None:  # the node's earlier keyframes name its pods
+        since_ms = (asked.since_ms or SystemClock().wall_ms()) - LISTED_MS
+        async with aclosing(read_topic(bootstrap, asked.topic, since_ms=since_ms, key=asked.key)) as records:
+            async for record in records:
+                with suppress(BadMessageError):
+                    samples.read(record)
     async with aclosing(_records(bootstrap, asked)) as records:
         async for record in records:
             if form == "json":
@@ -201,40 +206,28 @@ async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked, form: str) -> 
             show(line(record, topic) if samples is None else sample_lines(record, topic, samples))
 
 
-async def _learn(bootstrap: Cluster, asked: _Asked, samples: SampleReader) -> None:
-    """Read a node's earlier keyframes, which name its pods."""
-    since_ms = (asked.since_ms or SystemClock().wall_ms()) - LISTED_MS
-    async with aclosing(read_topic(bootstrap, asked.topic, since_ms=since_ms, key=asked.key)) as records:
-        async for record in records:
-            with suppress(BadMessageError):
-                samples.read(record)
-
-
 async def _records(bootstrap: Cluster, asked: _Asked) -> AsyncGenerator[Record, None]:
     """Yield existing records, then with --follow new ones."""
     state = (await describe_topics(bootstrap, [asked.topic])).get(asked.topic)
     if state is None:
         raise LogError(f"{bootstrap}: topic {asked.topic} does not exist; create it: slacktide topics apply")
-    there = _there(bootstrap, asked, state)
+    found: list[Record] = []
     if asked.limit is not None and asked.topic in FIGURES and asked.key is None and asked.since_ms is None:
         lately_ms = SystemClock().wall_ms() - LATELY_MS
         found = [one async for one in _last(_there(bootstrap, replace(asked, since_ms=lately_ms), state), asked.limit)]
-        if len(found) == asked.limit:
-            there = _these(found)
-    async with aclosing(there):
-        async for record in there if asked.limit is None else _last(there, asked.limit):
+    if found and len(found) == asked.limit:
+        for record in found:
             yield record
+    else:
+        async with aclosing(_there(bootstrap, asked, state)) as there:
+            async for record in there if asked.limit is None else _last(there, asked.limit):
+                yield record
     if asked.follow:
         coming = read_topic(bootstrap, asked.topic, follow=True, key=asked.key, start=state.end)
         async with aclosing(coming):
             async for record in coming:
                 if not _beat(record):
                     yield record
-
-
-async def _these(records: Sequence[Record]) -> AsyncGenerator[Record, None]:
-    for record in records:
-        yield record
 
 
 def _beat(record: Record) -> bool:
@@ -268,7 +261,65 @@ async def _last(records: AsyncIterator[Record], limit: int) -> AsyncGenerator[Re
 
 command.add_command(acl_command)
 command.add_command(strimzi_command)
-command.add_command(export.command)
+
+
+@command.command(epilog="Example: slacktide topics export day.jsonl.gz --since 2026-03-01T12:00Z --until 1h")
+@click.argument("file", type=settings.file())
+@settings.bootstrap_option
+@click.option(
+    "--since", type=MomentType(), help="Start: a time, or a duration before the end. Without it: the oldest record."
+)
+@click.option("--until", type=MomentType(), help="End: a time, or a duration before now. Without it: now.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    help="Only this topic. Repeat for several. Without it: all topics that a replay needs.",
+)
+def export(
+    file: Path, *, bootstrap: Cluster, since: Moment | None, until: Moment | None, topics: tuple[str, ...]
+) -> None:
+    """Write a time span of the topics to FILE as JSON lines, compressed if its name ends in .gz.
+
+    The file contains all records of policy and inventory, and those of other topics in the span. Samples begin 70 s
+    before it, because later samples refer to their pod lists and facts.
+    """
+    from slacktide.deploy.cli.replay import source  # noqa: PLC0415 - loads the streams' Kafka: not for --help
+    from slacktide.schemas.heartbeat import is_heartbeat  # noqa: PLC0415
+    from slacktide.streams.records import FIGURES  # noqa: PLC0415
+    from slacktide.streams.replay import lines  # noqa: PLC0415
+
+    now_ms = SystemClock().wall_ms()
+    until_ms = now_ms if until is None else until.at(now_ms)
+    since_ms = 0 if since is None else since.at(now_ms)
+    if since_ms >= until_ms:
+        raise click.UsageError(f"--since ({instant(since_ms)}) is not before --until ({instant(until_ms)})")
+    names = tuple(dict.fromkeys(topic_named(topic).name for topic in topics)) or lines.REPLAYED
+    written: Counter[str] = Counter()
+    with source.writing(file) as out:
+
+        def put(record: Record) -> None:
+            if isinstance(record.value, UnreadableBatch):
+                show(f"left out: {line(record, BY_NAME[record.topic])}", err=True)
+                return
+            if record.topic in FIGURES and is_heartbeat(record.key):
+                return  # no decision depends on them
+            out.write(lines.line_of(record))
+            written[record.topic] += 1
+
+        def put_all(some: Sequence[Record]) -> None:
+            deque(map(put, some), maxlen=0)
+
+        def begin(opened: source.Opened) -> source.Sink:
+            out.write(lines.head_line(lines.Header(since_ms=since_ms, until_ms=until_ms, topics=names)))
+            put_all(opened.policies)
+            return put_all
+
+        asyncio.run(source.from_log(bootstrap, names, since_ms, until_ms, begin))
+        out.write(lines.end_line(written.total()))
+    for name in names:
+        show(f"{written[name]:>10}  {name}")
+    show(f"{count(written.total(), 'record')}, {file.stat().st_size:,} bytes in {file}")
 
 
 @command.command(epilog="Example: slacktide topics lag --bootstrap kafka-1:9092 --group slacktide-stream")

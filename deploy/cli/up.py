@@ -1,5 +1,7 @@
 """``slacktide up``: broker, topics, publisher, stream worker, agent and console on this machine, in the foreground.
 
+``slacktide publish`` is the publisher alone.
+
 Worker and agent are separate processes, as in a cluster, and are restarted independently. The embedded broker restarts
 empty; the operator's files are then republished.
 """
@@ -23,7 +25,7 @@ from slacktide.agents.listening import reachable
 from slacktide.deploy.cli import agent_options, machine
 from slacktide.deploy.cli.agent import METRICS_PORT, NodeSettings
 from slacktide.deploy.cli.machine import OperatorFiles
-from slacktide.deploy.runtime import console_process, logs, process
+from slacktide.deploy.runtime import console_process, process
 from slacktide.deploy.runtime.broker import (
     FETCH_WAIT_MS,
     NOTICE,
@@ -33,13 +35,22 @@ from slacktide.deploy.runtime.broker import (
     EmbeddedBroker,
     free_port,
 )
-from slacktide.deploy.runtime.settings import Kafka, configured, file, setting
+from slacktide.deploy.runtime.settings import (
+    LOOPBACK_BROKER,
+    Kafka,
+    configured,
+    file,
+    named,
+    setting,
+    stored,
+)
 from slacktide.deploy.runtime.supervisor import BACKOFF_S, BACKOFF_S_MAX, Part, how
 from slacktide.deploy.runtime.text import printable
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import CgroupError, SlacktideError
 from slacktide.schemas.health import Health
+from slacktide.schemas.policy import NodeSource
 
 if TYPE_CHECKING:  # it imports Kafka, which would delay the other parts
     from slacktide.deploy.cli.log_side import LogSide
@@ -47,7 +58,7 @@ if TYPE_CHECKING:  # it imports Kafka, which would delay the other parts
 log = logging.getLogger(__name__)
 
 SHIPPED_POLICY = Path(__file__).with_name("policy.yaml")
-KAFKA_PORT = 9092
+KAFKA_PORT, PUBLISH_PORT = 9092, 9469
 PART_STOP_S = 3.5
 
 
@@ -56,6 +67,17 @@ SAMPLE_EXCLUDES = ("inventory", "kubepods", "kubelet", "host_workloads")
 
 class NoPodsHereError(CgroupError):
     """No cgroup with pods was found or given."""
+
+
+def _policy() -> Any:
+    """Return the setting of the policy's file."""
+    return setting(
+        "File with the ConfigMap slo-controller-config. Reread when it changes. An invalid policy is rejected, "
+        "and the last valid one stays in force.",
+        file(),
+        default=SHIPPED_POLICY,
+        shown="the shipped policy: idle best-effort pods, quota above 95%, memory eviction from 70%",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +95,7 @@ class UpSettings(NodeSettings):
         Kafka(),
         default=None,
     )
-    policy: Path = setting(
-        "File with the ConfigMap slo-controller-config. Reread when it changes. An invalid policy is rejected, "
-        "and the last valid one stays in force.",
-        file(),
-        default=SHIPPED_POLICY,
-        shown="the shipped policy: idle best-effort pods, quota above 95%, memory eviction from 70%",
-    )
+    policy: Path = _policy()
     metrics_port: int = setting(
         "Port of the agent's endpoints. The stream worker uses the next port. 0: free ports, which are logged at "
         "start.",
@@ -89,11 +105,7 @@ class UpSettings(NodeSettings):
     no_console: bool = setting("Do not start the console.", default=False)
 
     def __post_init__(self) -> None:
-        """Reject contradictory options.
-
-        Raises:
-            click.UsageError: options exclude or require each other.
-        """
+        """Raise click.UsageError if options exclude or require each other."""
         NodeSettings.__post_init__(self)
         other = next((name for name in SAMPLE_EXCLUDES if getattr(self, name) is not None), None)
         if self.sample and other is not None:
@@ -111,22 +123,16 @@ def command(settings: UpSettings) -> None:
     Environment variables set the options of a part that are not listed here, such as SLACKTIDE_GUARD_DEADLINE.
     On Ctrl-C or SIGTERM, all parts stop within 10 s.
     """
-    logs.configure("up", settings.log_level, settings.log_format)
-    chosen = replace(settings, sample=True) if _wants_the_sample(settings) else settings
-    process.until_stopped(lambda stop: Stack(chosen).run(stop))
-
-
-def _wants_the_sample(settings: UpSettings) -> bool:
-    """Return whether to start the sample. On a terminal without pods, prompt the user."""
-    if settings.sample or not sys.stdin.isatty():
-        return False
-    try:
-        _find_groups(settings)
-    except NoPodsHereError as exc:
-        return click.confirm(f"{printable(str(exc))}\nRun a sample service and batch work now?", default=True)
-    except SlacktideError:
-        pass  # the stack reports it
-    return False
+    process.configure("up", settings.log_level, settings.log_format)
+    if not settings.sample and sys.stdin.isatty():
+        try:
+            _find_groups(settings)
+        except NoPodsHereError as exc:
+            asked = f"{printable(str(exc))}\nRun a sample service and batch work now?"
+            settings = replace(settings, sample=click.confirm(asked, default=True))
+        except SlacktideError:
+            pass  # the stack reports it
+    process.until_stopped(lambda stop: Stack(settings).run(stop))
 
 
 class Stack:
@@ -146,11 +152,7 @@ class Stack:
         self._beside: list[asyncio.Task[None]] = []
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until ``stop`` is set.
-
-        Raises:
-            SlacktideError: a file is invalid, there are no cgroups, or a part does not start.
-        """
+        """Run until ``stop`` is set. Raises SlacktideError: a file is invalid, no cgroups, or a part does not start."""
         if not self._settings.sample:
             _find_groups(self._settings)
             await self._run(self._settings, stop, [])
@@ -182,6 +184,10 @@ class Stack:
         self._parts = parts_of(settings, bootstrap, inventory)
         for part in self._parts:
             log.info("%s: %s", part.name, part.url)
+
+        async def until_stopped() -> None:
+            await stop.wait()
+
         self._keeping = [asyncio.create_task(part.keep()) for part in self._parts]
         self._keeping += [asyncio.create_task(self._keep_console(settings, bootstrap))]
         try:
@@ -189,7 +195,7 @@ class Stack:
             from slacktide.deploy.cli.log_side import LogSide  # noqa: PLC0415
 
             side = LogSide(bootstrap, settings.node_name, "open")
-            work = [*also, _until(stop), side.publish(files, stop, self._health), self._log_first_decisions(side)]
+            work = [*also, until_stopped(), side.publish(files, stop, self._health), self._log_first_decisions(side)]
             work += [self._keep_broker(self._broker, side)] if self._broker is not None else []
             self._beside = [asyncio.create_task(one) for one in work]
             done, _ = await asyncio.wait([*self._keeping, *self._beside], return_when=asyncio.FIRST_COMPLETED)
@@ -264,15 +270,11 @@ class Stack:
 def _find_groups(settings: UpSettings) -> None:
     """Find the pods' cgroups before anything starts. Raises SlacktideError if there are none, or a file is invalid."""
     try:
-        agent_options.groups_of(settings)
+        agent_options.groups_of(settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.host_workloads)
     except CgroupError as exc:
         if settings.kubepods is not None or settings.host_workloads is not None:
             raise
         raise NoPodsHereError(exc.path, f"{exc.why}; to try Slacktide without pods: slacktide up --sample") from exc
-
-
-async def _until(stop: asyncio.Event) -> None:
-    await stop.wait()
 
 
 async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -303,3 +305,42 @@ def parts_of(settings: UpSettings, bootstrap: Cluster, inventory: Path) -> list[
         Part(name, [name, *shared, "--metrics-port", str(at), *more], f"http://{reachable(settings.metrics_host)}:{at}")
         for name, at, more in zip(("agent", "stream"), ports, (agent, stream), strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSettings(process.ProcessSettings):
+    """The files to publish, and the Kafka cluster."""
+
+    bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
+    node_name: str = named("Name of the node, which is the key of its records.")
+    policy: Path = _policy()
+    inventory: Path | None = setting(
+        "File with the node, in the format of `kubectl get node -o yaml`. Reread when it changes. Without a Node, "
+        "it is this machine.",
+        file(),
+        default=None,
+    )
+    node_source: NodeSource = setting(
+        "Nodes that workers accept. inventory: nodes with an inventory record. open: also nodes that only send "
+        "samples. The published policy record carries it.",
+        click.Choice(["inventory", "open"]),
+        default="inventory",
+    )
+    state_folder: Path = stored("Folder for the last valid files. Each process needs its own.")
+    metrics_port: int = process.metrics_port(PUBLISH_PORT)
+
+
+@click.command(epilog="Example: slacktide publish --bootstrap kafka-1:9092 --policy policy.yaml --node-name db-7")
+@configured(PublishSettings)
+def publish(settings: PublishSettings) -> None:
+    """Publish the policy and the inventory of a node to Kafka, each minute and when a file changes.
+
+    `slacktide up` and the bridge do this themselves. The command creates missing topics. It runs until SIGTERM.
+    """
+    from slacktide.deploy.cli.log_side import LogSide  # noqa: PLC0415 - loads Kafka: not for --help
+
+    itself = partial(machine.node_item, settings.node_name)
+    inventory = settings.inventory or machine.inventory(settings.node_name, settings.state_folder)
+    files = OperatorFiles(settings.policy, inventory, settings.node_name, settings.state_folder, machine=itself)
+    side = LogSide(settings.bootstrap, settings.node_name, settings.node_source)
+    process.run("publish", settings, lambda stop, health: side.publish(files, stop, health))

@@ -11,7 +11,6 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.listening import ALL
-from slacktide.deploy.cli.bridge import replica_name
 from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,
@@ -21,10 +20,10 @@ from slacktide.deploy.runtime.settings import (
     file,
     folder,
     kubeconfig,
+    process_name,
     setting,
 )
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.health import Health
 from slacktide.schemas.policy.configmap import NAME
 
 METRICS_PORT = 9467
@@ -91,12 +90,8 @@ def command(settings: WebhookSettings) -> None:
         port=settings.port,
         bootstrap=settings.bootstrap,
         config_map=ConfigMapName(namespace=settings.policy_namespace, name=settings.policy_name),
-        replica=replica_name(),
+        replica=process_name(),
         cert_folder=settings.cert_folder,
         clients=None if settings.client_ca is None else Clients(ca=settings.client_ca, names=names),
     )
-
-    async def work(stop: asyncio.Event, health: Health) -> None:
-        await webhook.run(given, stop, health, SystemClock().wall_ms)
-
-    process.run("webhook", settings, work)
+    process.run("webhook", settings, lambda stop, health: webhook.run(given, stop, health, SystemClock().wall_ms))

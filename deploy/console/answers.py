@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from slacktide.deploy.cli.policy.on_node import value_text
+from slacktide.deploy.cli.policy import value_text
 from slacktide.deploy.cli.records import dead_letter_row, json_line
 from slacktide.deploy.console.arithmetic import explained
 from slacktide.deploy.console.history.queries import History

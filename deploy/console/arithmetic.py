@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from slacktide.deploy.cli.explain.node_text import node_text
-from slacktide.deploy.cli.queue.standing import amount_text
+from slacktide.deploy.cli.queue.topics import amount_text
 from slacktide.deploy.console.amounts import shown
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NONE, Decision, NodeRow

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from slacktide.deploy.cli.explain.workload_text import job_text
-from slacktide.deploy.cli.queue.standing import rows, standing
+from slacktide.deploy.cli.queue.topics import rows, standing
 from slacktide.deploy.console.history.latest import Held, JobRow, job_row
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.runtime.text import instant

@@ -14,7 +14,7 @@ import msgspec
 from slacktide.agents.node import loop
 from slacktide.agents.node.cgroup.kernel import CgroupKernel
 from slacktide.deploy.runtime import process
-from slacktide.deploy.runtime.logs import configure
+from slacktide.deploy.runtime.process import configure
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 

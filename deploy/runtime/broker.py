@@ -62,24 +62,22 @@ class EmbeddedBroker:
     async def start(self) -> None:
         """Start it, and return once it responds.
 
-        Raises:
-            BrokerError: it does not support this platform, its port is in use, or it does not respond.
+        Raises BrokerError: it does not support this platform, its port is in use, or it does not respond.
         """
         binary = str(program())
         forget_kafka_environment()
         await self.stop()
-        _refuse_taken(self._port)
+        with socket.socket() as probe:
+            # Like the broker: connections of a former broker do not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, self._port))
+            except OSError as exc:  # another broker would respond
+                taken = f"embedded broker: {HOST}:{self._port}: {exc.strerror}; choose another port"
+                raise BrokerError(taken) from exc
         url = f"tcp://{self.bootstrap}"
-        command = [
-            binary,
-            "broker",
-            "--listener-url",
-            url,
-            "--advertised-listener-url",
-            url,
-            "--storage-engine",
-            STORAGE,
-        ]
+        listen = ["--listener-url", url, "--advertised-listener-url", url]
+        command = [binary, "broker", *listen, "--storage-engine", STORAGE]
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = child_process.popen(command, stdout=self._output, stderr=subprocess.STDOUT)
         try:
@@ -130,17 +128,6 @@ def free_port() -> int:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _refuse_taken(port: int) -> None:
-    """Raise an error if the port is in use: another broker would respond."""
-    with socket.socket() as probe:
-        # Like the broker: connections of a former broker do not count.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as exc:
-            raise BrokerError(f"embedded broker: {HOST}:{port}: {exc.strerror}; choose another port") from exc
 
 
 def program() -> Path:

@@ -52,7 +52,12 @@ def console_part(bootstrap: Cluster, store: Path, *more: str) -> Part:
 
 async def keep(console: Part) -> None:
     """Run the console until cancelled, and log its URL. If it does not start, continue without it."""
-    announcing = asyncio.create_task(_announce(console))
+
+    async def announce() -> None:
+        await console.ready.wait()
+        log.info("console: %s", console.url)
+
+    announcing = asyncio.create_task(announce())
     try:
         await console.keep()
     except PartError as exc:
@@ -60,8 +65,3 @@ async def keep(console: Part) -> None:
         await asyncio.Event().wait()
     finally:
         announcing.cancel()
-
-
-async def _announce(console: Part) -> None:
-    await console.ready.wait()
-    log.info("console: %s", console.url)

@@ -6,29 +6,87 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import click
+import orjson
 import uvloop
 
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.deploy.runtime.endpoints import Endpoints
-from slacktide.deploy.runtime.logs import configure
 from slacktide.deploy.runtime.settings import PORT, setting
+from slacktide.deploy.runtime.text import printable
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
 
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_QUIET = {"aiokafka": logging.CRITICAL, "kafka": logging.CRITICAL}
+"""Kafka clients log an outage repeatedly. Slacktide's own parts log it once."""
 log = logging.getLogger(__name__)
-
 DRAIN_S = 9.0
 """A stop that takes longer is forced, below the promised 10 s."""
 BEAT_S = 1.0
 STUCK_S = 10.0
 STOPPED_S = 180.0
 """A task that should run once a minute counts as stopped after this time."""
+Work = Callable[[asyncio.Event, Health], Coroutine[Any, Any, None]]
+
+
+def configure(process: str, level: str, style: Literal["auto", "human", "json"]) -> None:
+    """Send all logs of this process to stderr.
+
+    Args:
+        process: its name in each line.
+        level: minimum level; ``debug`` includes the Kafka client.
+        style: ``auto``: human on a terminal, else JSON.
+    """
+    human = style == "human" or (style == "auto" and sys.stderr.isatty())
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter(process, _human if human else _json))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name, quiet in _QUIET.items():
+        logging.getLogger(name).setLevel(logging.NOTSET if level == "debug" else quiet)
+    logging.captureWarnings(capture=True)
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, process: str, style: Callable[[str, logging.LogRecord, str, dict[str, object]], str]) -> None:
+        super().__init__()
+        self._process, self._written = process, style
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record as one line, except tracebacks in the human style."""
+        fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        trace = self.formatException(record.exc_info) if record.exc_info else ""
+        return self._written(self._process, record, trace, fields)
+
+
+def _json(process: str, record: logging.LogRecord, trace: str, fields: dict[str, object]) -> str:
+    line: dict[str, object] = {
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        "level": record.levelname.lower(),
+        "process": process,
+        "logger": record.name,
+        "message": record.getMessage(),
+    }
+    # The record's own fields follow, and never override these.
+    line |= {name: value for name, value in fields.items() if name not in line}
+    if trace:
+        line["error"] = trace
+    return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _human(process: str, record: logging.LogRecord, trace: str, fields: dict[str, object]) -> str:
+    when = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+    level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
+    text = "".join(f" {name}={value}" for name, value in fields.items())
+    line = printable(f"{when} {process:<6} {level}{record.getMessage()}{text}", keep="")
+    return line + (f"\n{printable(trace)}" if trace else "")
 
 
 def metrics_port(default: int) -> Any:
@@ -36,9 +94,6 @@ def metrics_port(default: int) -> Any:
     return setting(
         "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.", PORT, default=default
     )
-
-
-Work = Callable[[asyncio.Event, Health], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +121,8 @@ class ProcessSettings(LogSettings):
 def run(name: str, settings: ProcessSettings, work: Work) -> None:
     """Run ``work`` with logs and endpoints until it returns, or SIGTERM or SIGINT.
 
-    Args:
-        name: the process's name in logs.
-        settings: logs and endpoints.
-        work: receives the stop event, and the health for ``/live``, ``/ready`` and ``/fresh``.
-
-    Raises:
-        SystemExit: with 1 if the work failed; the reason is in the logs.
+    It receives the stop event, and the health for ``/live``, ``/ready`` and ``/fresh``. Raises SystemExit with 1 if it
+    failed; the reason is in the logs.
     """
     configure(name, settings.log_level, settings.log_format)
     health = Health()
@@ -93,14 +143,21 @@ def run(name: str, settings: ProcessSettings, work: Work) -> None:
 def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Run ``work`` on uvloop; the first SIGTERM or SIGINT sets its event, the second exits immediately.
 
-    Raises:
-        SystemExit: with 1 if the work failed; the reason is in the logs.
+    Raises SystemExit with 1 if the work failed; the reason is in the logs.
     """
+
+    def on_signal(name: signal.Signals, stop: asyncio.Event) -> None:
+        if stop.is_set():
+            log.warning("second stop signal: exiting immediately", extra={"signal": name.name})
+            os._exit(128 + name)
+        log.info("stopping", extra={"signal": name.name})
+        stop.set()
+        _cut_short_later()
 
     async def main() -> bool:
         stop = asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(name, _on_signal, name, stop)
+            asyncio.get_running_loop().add_signal_handler(name, on_signal, name, stop)
         try:
             await work(stop)
         except SlacktideError as exc:
@@ -123,26 +180,16 @@ def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) ->
         raise SystemExit(1)
 
 
-def _on_signal(name: signal.Signals, stop: asyncio.Event) -> None:
-    if stop.is_set():
-        log.warning("second stop signal: exiting immediately", extra={"signal": name.name})
-        os._exit(128 + name)
-    log.info("stopping", extra={"signal": name.name})
-    stop.set()
-    _cut_short_later()
-
-
 def _cut_short_later() -> threading.Timer:
+    def cut_short() -> None:
+        log.critical("did not stop within %g s: exiting", DRAIN_S)
+        os._exit(1)
+
     # in a thread, which works even if the loop hangs
-    timer = threading.Timer(DRAIN_S, _cut_short)
+    timer = threading.Timer(DRAIN_S, cut_short)
     timer.daemon = True
     timer.start()
     return timer
-
-
-def _cut_short() -> None:
-    log.critical("did not stop within %g s: exiting", DRAIN_S)
-    os._exit(1)
 
 
 class _Beat:

@@ -39,8 +39,7 @@ _WORKLOAD = re.compile(r"[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*")
 def read_kafka_config(path: Path | None, environment: Mapping[str, str]) -> Security:
     """Read connection settings from file and environment; default: plain text.
 
-    Raises:
-        ConfigError: the file is unreadable or invalid, or names unusable files.
+    Raises ConfigError: the file is unreadable or invalid, or names unusable files.
     """
     security = parse("" if path is None else _config_text(path), "" if path is None else str(path), environment)
     if security.encrypted:
@@ -79,10 +78,6 @@ class HostPort(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Reject invalid broker addresses."""
-        return self.addresses(value, param, ctx)
-
-    def addresses(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the validated value."""
         for part in str(value).split(","):
             host, _, port = part.strip().rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
@@ -108,7 +103,7 @@ class Kafka(HostPort):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Cluster:
         """Combine addresses and connection settings."""
         security = ctx.meta.get(SECURITY) if ctx is not None else None
-        return Cluster(self.addresses(value, param, ctx), security or Security())
+        return Cluster(super().convert(value, param, ctx), security or Security())
 
 
 def setting(text: str, kind: Any = None, *, default: Any, shown: str = "", hidden: bool = False) -> Any:
@@ -162,31 +157,39 @@ bootstrap_option = option(
 
 def _kafka_config(command: C) -> C:
     """Add the option. It is eager: processed before the addresses."""
+
+    def secured(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
+        ctx.meta[SECURITY] = read_kafka_config(value, os.environ)
+
     return option(
         "--kafka-config",
         type=file(),
         is_eager=True,
         expose_value=False,
-        callback=_secured,
+        callback=secured,
         help="Client configuration file for Kafka: TLS and login, as `kcat -F` reads it. Without it, connections "
         f"are not encrypted. An environment variable such as {variable('sasl.password')} overrides its property "
         "in the file.",
     )(command)
 
 
-def _secured(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
-    ctx.meta[SECURITY] = read_kafka_config(value, os.environ)
-
-
 def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., None]]:
     """Pass a command its settings. Adds an option per field, and ``--show-settings``."""
-    fields = _fields(kind)
+    names = [name for made in kind.__mro__ for name in inspect.get_annotations(made)]
+    settings: Any = kind  # a dataclass
+    fields = sorted(dataclasses.fields(settings), key=lambda field: names.index(field.name))  # own ones come first
+    shown_names: list[str] = []
+    for field in fields:
+        shown_names += [field.name, "kafka_config"] if isinstance(field.metadata["kind"], Kafka) else [field.name]
 
     def decorate(command: Callable[[S], None]) -> Callable[..., None]:
         @click.pass_context
         def called(ctx: click.Context, /, *, show_settings: bool, **values: Any) -> None:
             if show_settings:
-                show(shown(ctx, [name for field in fields for name in _options_of(field)]))
+                further = {
+                    field.name: ["kafka_config"] for field in fields if isinstance(field.metadata["kind"], Kafka)
+                }
+                show(shown(ctx, [name for field in fields for name in (field.name, *further.get(field.name, ()))]))
                 return
             command(kind(**values))
 
@@ -202,26 +205,13 @@ def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., N
     return decorate
 
 
-def _fields(kind: type[Any]) -> list[dataclasses.Field[Any]]:
-    """Return a class's own fields, then inherited ones."""
-    names = [name for made in kind.__mro__ for name in inspect.get_annotations(made)]
-    return sorted(dataclasses.fields(kind), key=lambda field: names.index(field.name))
-
-
-def _options_of(field: dataclasses.Field[Any]) -> list[str]:
-    return [field.name, "kafka_config"] if isinstance(field.metadata["kind"], Kafka) else [field.name]
-
-
 def _option_of(field: dataclasses.Field[Any]) -> Callable[[C], C]:
-    factory = field.default_factory
+    factory, meta = field.default_factory, field.metadata
     default = field.default if factory is dataclasses.MISSING else factory
-    flag = "--" + field.name.replace("_", "-")
-    meta = field.metadata
-    switch = isinstance(default, bool)
     return option(
-        flag,
+        "--" + field.name.replace("_", "-"),
         type=meta["kind"],
-        is_flag=switch,
+        is_flag=isinstance(default, bool),
         default=default,
         help=meta["help"],
         hidden=meta["hidden"],
@@ -232,31 +222,35 @@ def _option_of(field: dataclasses.Field[Any]) -> Callable[[C], C]:
 def shown(ctx: click.Context, names: list[str]) -> str:
     """Format one line per setting: name, value, origin."""
     values = {"kafka_config": ctx.meta[SECURITY].file or None if SECURITY in ctx.meta else None} | ctx.params
-    rows = [(name.replace("_", "-"), _text(values[name]), _origin(ctx, name)) for name in names]
+    rows = []
+    for name in names:
+        flag, value = "--" + name.replace("_", "-"), values[name]
+        text = ("yes" if value else "no") if isinstance(value, bool) else "-" if value is None else str(value)
+        match ctx.get_parameter_source(name):
+            case ParameterSource.COMMANDLINE:
+                origin = f"flag {flag}"
+            case ParameterSource.ENVIRONMENT:
+                origin = f"environment {envvar(flag)}"
+            case _:
+                origin = "default"
+        rows.append((flag.removeprefix("--"), text, origin))
     name_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
     return "\n".join(f"{name:<{name_width}}  {value:<{value_width}}  {origin}" for name, value, origin in rows)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "-" if value is None else str(value)
-
-
-def _origin(ctx: click.Context, name: str) -> str:
-    flag = "--" + name.replace("_", "-")
-    match ctx.get_parameter_source(name):
-        case ParameterSource.COMMANDLINE:
-            return f"flag {flag}"
-        case ParameterSource.ENVIRONMENT:
-            return f"environment {envvar(flag)}"
-        case _:
-            return "default"
 
 
 def node_name() -> str:
     """Return the host name, which is the default node name."""
     return socket.gethostname()
+
+
+def named(text: str) -> Any:
+    """Return the setting of a node's name."""
+    return setting(text, default=node_name, shown="host name")
+
+
+def process_name() -> str:
+    """Return host name and process id, unique per machine: a restarted pod gets another name."""
+    return f"{node_name()}-{os.getpid()}"
 
 
 def state_folder() -> Path:
@@ -265,3 +259,20 @@ def state_folder() -> Path:
         return Path("/var/lib/slacktide")
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "slacktide"
+
+
+def stored(text: str) -> Any:
+    """Return the setting of the state folder."""
+    shown = "/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide"
+    return setting(text, folder(exists=False), default=state_folder, shown=shown)
+
+
+def fetch_wait_ms(default: int) -> Any:
+    """Return the setting of the longest wait of a fetch."""
+    return setting(
+        "Longest time in milliseconds that the broker waits for records before it answers a fetch "
+        "(fetch.max.wait.ms). Kafka answers as soon as there is a record. The embedded broker answers after "
+        "this time.",
+        click.IntRange(1, 5_000),
+        default=default,
+    )

@@ -1,14 +1,17 @@
-"""Text formatting: tables, durations, timestamps."""
+"""Formats results as text, JSON and YAML, and parses times and names of the command line."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from textwrap import wrap
 from typing import Any
 
 import click
+import msgspec
 
 from slacktide.schemas import units
 
@@ -72,6 +75,33 @@ def show_json(found: bytes | str) -> None:
     click.echo(text if text.isprintable() else "".join(escaped))
 
 
+def output_option(*kinds: str, default: str = "", short: bool = True) -> Callable[[Any], Any]:
+    """Return the option ``--output`` of a command, by default the first kind; ``short``: also ``-o``."""
+    names = ["-o", "--output"] if short else ["--output"]
+    return click.option(*names, type=click.Choice(kinds), default=default or kinds[0], show_default=True)
+
+
+def rendered(result: object, output: str, text: Callable[[], str], *, indent: int = 2) -> str:
+    """Return a command's result as ``json`` or ``yaml``, and for any other ``output`` its text.
+
+    Args:
+        result: a struct, or plain data.
+        output: the chosen kind.
+        text: formats the result for people.
+        indent: of JSON; 0: on one line.
+    """
+    if output == "json":
+        encoded = msgspec.json.encode(result)
+        return (msgspec.json.format(encoded, indent=indent) if indent else encoded).decode()
+    return msgspec.yaml.encode(result).decode().rstrip() if output == "yaml" else text()
+
+
+def show_result(result: object, output: str, text: Callable[[], str], *, indent: int = 2) -> None:
+    """Print a command's result, as ``rendered`` formats it."""
+    made = rendered(result, output, text, indent=indent)
+    show_json(made) if output in {"json", "yaml"} else show(made)
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Pad columns to their widest cell, one line per row; numbers are right-aligned."""
     texts = [[printable(str(cell), keep="") for cell in row] for row in rows]
@@ -86,6 +116,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     )
 
 
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Wrap text without breaking words, so that a path or a command can be copied; ``indent``: of further lines."""
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)
+
+
 def instant(epoch_ms: int) -> str:
     """Format an instant as UTC with milliseconds. A year outside of the calendar gives the bare number."""
     try:
@@ -93,3 +128,45 @@ def instant(epoch_ms: int) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{epoch_ms} ms"
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A point in time; ``ms``: UTC epoch, or milliseconds before the end."""
+
+    ms: int
+    before_end: bool
+
+    def at(self, end_ms: int) -> int:
+        """Return UTC epoch milliseconds."""
+        return max(0, end_ms - self.ms) if self.before_end else self.ms
+
+
+class MomentType(click.ParamType):
+    """``2026-03-01T12:00:00Z`` (UTC unless it has an offset), or ``90s``, ``5m``, ``2h``, ``1d`` before the end."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
+        """Parse a moment; reject any other text."""
+        text = str(value)
+        try:
+            when = datetime.fromisoformat(text)
+            when = when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            pass
+        else:
+            return Moment(round(when.timestamp() * 1_000), before_end=False)
+        try:
+            return Moment(Duration().convert(text, param, ctx), before_end=True)
+        except click.BadParameter:
+            self.fail(f"{text!r} is neither a time such as 2026-03-01T12:00:00Z nor a time span such as 2h", param, ctx)
+
+
+since_option = click.option(
+    "--since",
+    type=MomentType(),
+    default="7d",
+    show_default=True,
+    help="Start of the span: a time, or a duration before its end.",
+)

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.doctor import kafka_facts
-from slacktide.deploy.cli.doctor.kafka_checks import login_findings
+from slacktide.deploy.cli.doctor.agent_checks import login_findings
 from slacktide.deploy.cli.log_side import LogSide
 from slacktide.deploy.cli.machine import OperatorFiles
 from slacktide.deploy.cli.main import cli

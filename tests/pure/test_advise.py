@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from slacktide.deploy.cli.advise import report
 from slacktide.deploy.cli.main import cli
+from slacktide.deploy.cli.replay import advice as report
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.streams.advise.advice import Advice, Tag, advise
 from slacktide.streams.advise.demand import Demand, share_over, share_used

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.assess import page
+from slacktide.deploy.cli.assess import report
 from slacktide.schemas.policy import DEFAULT
 from slacktide.schemas.policy.strategies import CalculatePolicy
 from slacktide.streams.assess.assessment import assess
@@ -134,7 +134,7 @@ def test_steps_with_too_few_nodes_are_left_out_and_counted() -> None:
 
 def test_a_page_escapes_names_and_loads_nothing() -> None:
     found = assess(cluster(node="<script>alert(1)</script>", pool='"><img src=x>'), DEFAULT, horizon_s=3600)
-    made = page.page(found)
+    made = report.page(found)
 
     assert "<script" not in made
     assert "<img" not in made

@@ -8,7 +8,7 @@ import json
 import msgspec
 import pytest
 
-from slacktide.deploy.cli.audit.listing import nothing, shown
+from slacktide.deploy.cli.audit import nothing, shown
 from slacktide.schemas.codec import encode
 from slacktide.schemas.outcome import KnobChange, NodeOutcome, Spent
 from slacktide.schemas.topics import AUDIT, HOUR_MS, OUTCOME

@@ -15,7 +15,7 @@ import urllib.request
 
 import pytest
 
-from slacktide.deploy.runtime import logs, process
+from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.endpoints import Endpoints, EndpointsError
 from slacktide.schemas.health import Health
 
@@ -210,12 +210,12 @@ def test_an_error_is_logged(raised: str, message: str, error: str | None) -> Non
 
 def formatted(style, **fields: object) -> str:
     record = logging.makeLogRecord({"name": "agent", "levelname": "WARNING", "levelno": 30, "msg": "late"} | fields)
-    return logs._Formatter("agent", style).format(record)
+    return process._Formatter("agent", style).format(record)
 
 
 def test_a_json_line_carries_the_fields_of_its_part_and_a_human_line_is_short(snapshot) -> None:
-    assert formatted(logs._json, created=1763712000.25, seq=7, level="mine") == snapshot
-    clock, _, said = formatted(logs._human, created=1763712000.25, seq=7).partition(" ")
+    assert formatted(process._json, created=1763712000.25, seq=7, level="mine") == snapshot
+    clock, _, said = formatted(process._human, created=1763712000.25, seq=7).partition(" ")
     assert (len(clock), said) == (len("08:00:00"), "agent  warning: late seq=7")
 
 
@@ -223,7 +223,7 @@ def test_logs_are_json_where_nobody_looks(capfd: pytest.CaptureFixture[str]) -> 
     """Format auto: stderr is no terminal here."""
     assert not os.isatty(2)
     code = (
-        "import logging; from slacktide.deploy.runtime import logs; logs.configure('up', 'info', 'auto');"
+        "import logging; from slacktide.deploy.runtime import process; process.configure('up', 'info', 'auto');"
         "logging.getLogger('x').info('said'); logging.getLogger('x').debug('not said')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

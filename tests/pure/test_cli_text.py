@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.records import UnknownTopicError, dead_letter_row, dead_letter_text, line, topic_named
-from slacktide.deploy.runtime.logs import _Formatter, _human
+from slacktide.deploy.runtime.process import _Formatter, _human
 from slacktide.deploy.runtime.text import Duration, instant, show, show_json, table
 from slacktide.schemas.codec import encode
 from slacktide.schemas.dead_letter import DeadLetter

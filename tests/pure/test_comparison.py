@@ -8,7 +8,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.policy.compared import as_json, shown
+from slacktide.deploy.cli.policy_compare import plain, shown
+from slacktide.deploy.runtime.text import rendered
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.policy import Policy
@@ -86,7 +87,7 @@ def test_a_tighter_shadow_is_told_by_rule_by_pod_and_by_what_it_sells() -> None:
     limit = tally.limits["cpu_suppress"]
     assert (limit.tighter, limit.looser, limit.mean_milli, limit.greatest_milli) == (2, 0, -700, -700)
     assert (dict(tally.evicts_real), dict(tally.evicts_shadow)) == ({}, {"jobs/batch": 2})
-    said = json.loads(as_json(comparison))
+    said = json.loads(rendered(plain(comparison), "json", text=str))
     assert said["policies"] == [{"real": SUPPRESS.version, "shadow": TIGHT.version, "samples": 2}]
     real_milli, shadow_milli = said["all"]["batch_cpu_milli"]
     assert real_milli > shadow_milli > 0

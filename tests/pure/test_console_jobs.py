@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.explain.workload_text import job_text
-from slacktide.deploy.cli.queue.standing import rows, standing
+from slacktide.deploy.cli.queue.topics import rows, standing
 from slacktide.deploy.console.answers import NotKeptError, Question, answer
 from slacktide.deploy.console.history.latest import Latest
 from slacktide.deploy.console.history.minute import Minute, Version

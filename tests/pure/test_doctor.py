@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 from slacktide.agents.node.ahead.pressure import NO_GROUPS, UNPRIVILEGED
 from slacktide.agents.node.pods.host_pods import Remark
 from slacktide.deploy.cli.doctor import machine_facts
-from slacktide.deploy.cli.doctor.agent_checks import agent_findings, node_findings
-from slacktide.deploy.cli.doctor.drain_checks import drain_finding
+from slacktide.deploy.cli.doctor.agent_checks import EMBEDDED, agent_findings, kafka_findings, node_findings
+from slacktide.deploy.cli.doctor.cluster_checks import drain_finding
 from slacktide.deploy.cli.doctor.facts import (
     AgentFacts,
     CgroupFacts,
@@ -28,12 +28,18 @@ from slacktide.deploy.cli.doctor.facts import (
     Newest,
     NoKafka,
 )
-from slacktide.deploy.cli.doctor.finding import Finding, as_json, as_table, failed, good, ready, warned
-from slacktide.deploy.cli.doctor.kafka_checks import EMBEDDED, kafka_findings
-from slacktide.deploy.cli.doctor.machine_checks import cgroup_findings, host_findings, machine_findings
-from slacktide.deploy.cli.doctor.policy_checks import KNOB_OF, knob_of, policy_findings
+from slacktide.deploy.cli.doctor.finding import Finding, as_table, failed, good, plain, ready, warned
+from slacktide.deploy.cli.doctor.machine_checks import (
+    KNOB_OF,
+    cgroup_findings,
+    host_findings,
+    knob_of,
+    machine_findings,
+    policy_findings,
+)
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.topic_plan import Change
+from slacktide.deploy.runtime.text import rendered
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.knob_table import CONTROLS
@@ -268,7 +274,7 @@ FINDINGS = [
 
 
 def test_for_machines_there_is_one_shape_and_for_people_a_table_with_failures_first(snapshot) -> None:
-    assert as_json(FINDINGS) == snapshot(name="json")
+    assert rendered(plain(FINDINGS), "json", text=str) == snapshot(name="json")
     assert as_table(FINDINGS) == snapshot(name="table")
     assert as_table(FINDINGS[:1]).splitlines()[-1] == "ready, 0 warnings"
     assert [ready(FINDINGS[:2]), ready(FINDINGS)] == [True, False]

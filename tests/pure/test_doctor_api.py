@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from slacktide.deploy.cli.doctor.agent_checks import api_findings
-from slacktide.deploy.cli.doctor.agent_facts import token_facts
 from slacktide.deploy.cli.doctor.facts import API_RIGHTS, KUBELET_PODS, KUBELET_PROXY, ApiFacts, TokenFacts
+from slacktide.deploy.cli.doctor.machine_facts import token_facts
 from testbed.snapshots import checks, situations
 
 GOOD = ApiFacts(

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from slacktide.deploy.runtime.http_server import CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_S, WRITE_S
+from slacktide.deploy.runtime.endpoints import CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_S, WRITE_S
 
 pytestmark = pytest.mark.exhaustive
 

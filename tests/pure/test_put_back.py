@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from slacktide.deploy.cli.put_back import HEADER, Found, StoredDeadLetter, dead_letter_of, starts, steps
+from slacktide.deploy.cli.dead_letter import HEADER, Found, StoredDeadLetter, dead_letter_of, starts, steps
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
 from slacktide.schemas.topics import CREDIT, DEAD_LETTER, POLICY, SAMPLE

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from slacktide.deploy.cli.queue.standing import exceeds_text
-from slacktide.deploy.cli.queue.standing import standing as cluster_queues
+from slacktide.deploy.cli.queue.topics import standing as cluster_queues
 from slacktide.schemas.queue_objects import (
     Metadata,
     NodeSize,
@@ -58,10 +57,8 @@ async def test_admission_follows_what_is_sold_and_what_exceeds_it_is_listed_not_
     log.put(sold(2_000))
     await turns(one, cluster, 3)
     assert len(cluster.running) == 3, "nobody is stopped"
-    [row] = cluster_queues(objects_of(log.records)).exceeds
-    assert (
-        exceeds_text(row) == "ClusterQueue a exceeds its quota by 2 cpu of default; will be stopped: jobs/w0, jobs/w1"
-    )
+    [line] = cluster_queues(objects_of(log.records)).exceeds
+    assert line == "ClusterQueue a exceeds its quota by 2 cpu of default; will be stopped: jobs/w0, jobs/w1"
     cluster.finish("uid-00000")
     await turns(one, cluster, 3)
     assert standing(log)["uid-00003"][0] == "pending", "two run, and one is allowed"

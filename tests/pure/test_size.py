@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.main import cli
-from slacktide.deploy.cli.size.sizing import CODECS, interpolated, sized
-from slacktide.deploy.cli.size.sizing import measured as figures
+from slacktide.deploy.cli.size import CODECS, interpolated, sized
+from slacktide.deploy.cli.size import measured as figures
 from slacktide.streams.kafka.fetched import walked
 
 PAGE = Path(__file__).parents[2] / "docs/sizing.md"

@@ -14,8 +14,8 @@ import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
 from generate.reference import derived
+from slacktide.deploy.cli import savings_report as savings
 from slacktide.deploy.cli.main import cli
-from slacktide.deploy.cli.savings import report as savings
 from slacktide.schemas.heartbeat import KIND
 from slacktide.schemas.topics import BY_NAME
 from testbed.prometheus import all_metrics

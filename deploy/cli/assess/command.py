@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import load_yaml
-from slacktide.deploy.cli.moment import Moment, MomentType, since_option
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.progress import Bar
-from slacktide.deploy.runtime.text import Duration, show, show_json
+from slacktide.deploy.runtime.text import Duration, Moment, MomentType, output_option, show_result, since_option
 from slacktide.schemas import policy as policies
 
 if TYPE_CHECKING:
-    from slacktide.deploy.cli.assess.recording import Answer
+    from slacktide.deploy.cli.assess.prometheus import Asked
 
 USER, PASSWORD = "SLACKTIDE_PROMETHEUS_USER", "SLACKTIDE_PROMETHEUS_PASSWORD"
 
@@ -72,25 +70,20 @@ USER, PASSWORD = "SLACKTIDE_PROMETHEUS_USER", "SLACKTIDE_PROMETHEUS_PASSWORD"
 )
 @click.option("--record", type=settings.file(), help="Also record all answers of the server in this file (gzip).")
 @click.option("--html", type=settings.file(), help="Also write the report with charts to this HTML file.")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option("text", "json", short=False)
 def command(  # noqa: PLR0913 - one argument per option
     *,
     url: str | None,
     recording: Path | None,
-    since: Moment,
-    until: Moment | None,
-    step: int,
-    window: int,
-    horizon: int,
     policy: Path | None,
-    node_label: str,
+    horizon: int,
     pool_label: str,
-    matcher: str,
     token_file: Path | None,
     ca: Path | None,
     record: Path | None,
     html: Path | None,
     output: str,
+    **span: Any,
 ) -> None:
     """Report batch resources that a cluster could have offered, and where they would have caused evictions.
 
@@ -99,54 +92,40 @@ def command(  # noqa: PLR0913 - one argument per option
     """
     if (url is None) == (recording is None):
         raise click.UsageError("nothing to read: give --prometheus URL for a server, or --from FILE for a recording")
-    from slacktide.deploy.cli.assess import page, report  # noqa: PLC0415 - numpy: not for --help
-    from slacktide.deploy.cli.assess import recording as recordings  # noqa: PLC0415
+    from slacktide.deploy.cli.assess import prometheus, report  # noqa: PLC0415 - numpy: not for --help
     from slacktide.deploy.cli.assess.gathering import Gathering  # noqa: PLC0415
-    from slacktide.deploy.cli.assess.prometheus import Prometheus, Server  # noqa: PLC0415
     from slacktide.streams.assess.assessment import assess  # noqa: PLC0415
 
     in_force = policies.DEFAULT if policy is None else policies.parse(load_yaml(policy), str(policy)).policy
+    calculations = {in_force.colocation.cpu_calculate_policy, in_force.colocation.mem_calculate_policy}
+    needs_larger = "maxUsageRequest" in calculations
     if recording is not None:
-        asked, coming = recordings.read(recording)
+        asked, coming = prometheus.read(recording)
     else:
         assert url is not None
-        start_s, steps = _steps(since, until, step, window)
-        asked = recordings.Asked(
-            start_s=start_s,
-            step_s=step // 1000,
-            steps=steps,
-            node_label=node_label,
-            pool_label=pool_label,
-            matcher=matcher,
-            max_used_request=_needs_larger(in_force),
-            window_s=window // 1000,
-        )
-        login = {"user": os.environ.get(USER), "password": os.environ.get(PASSWORD)}
-        server = Prometheus(Server(url=url, token_file=token_file, ca=ca, **login))
-        coming = recordings.answers(server, asked)
-    if _needs_larger(in_force) and not asked.max_used_request:
+        asked = _asked(**span, pool_label=pool_label, max_used_request=needs_larger)
+        login = os.environ.get(USER), os.environ.get(PASSWORD)
+        coming = prometheus.answers(prometheus.Prometheus(url, token_file, login, ca), asked)
+    if needs_larger and not asked.max_used_request:
         raise click.UsageError(
             f"{recording} lacks the series that maxUsageRequest needs: record it again with this --policy"
         )
     if pool_label:
         asked = msgspec.structs.replace(asked, pool_label=pool_label)
-    gathering = Gathering(asked)
-    for answer in _shown(coming if record is None else recordings.recorded(asked, coming, record)):
+    gathering, bar = Gathering(asked), Bar("reading")
+    for answer in coming if record is None else prometheus.recorded(asked, coming, record):
+        bar.show(answer.part, answer.name)
         gathering.take(answer)
+    bar.done()
     found = assess(gathering.usage(), in_force, horizon_s=horizon // 1000)
     if html is not None:
-        html.write_text(page.page(found))
-    show_json(msgspec.json.encode(found)) if output == "json" else show(report.text(found))
+        html.write_text(report.page(found))
+    show_result(found, output, lambda: report.text(found), indent=0)
 
 
-def _needs_larger(policy: policies.Policy) -> bool:
-    colocation = policy.colocation
-    return "maxUsageRequest" in {colocation.cpu_calculate_policy, colocation.mem_calculate_policy}
-
-
-def _steps(since: Moment, until: Moment | None, step: int, window: int) -> tuple[int, int]:
-    """Return the first step in seconds, and the number of steps."""
-    from slacktide.deploy.cli.assess.recording import STEPS_MAX  # noqa: PLC0415 - the client: not for --help
+def _asked(*, since: Moment, until: Moment | None, step: int, window: int, **selectors: Any) -> Asked:
+    """Return the first step, the number of steps, and the selectors of the series."""
+    from slacktide.deploy.cli.assess.prometheus import STEPS_MAX, Asked  # noqa: PLC0415 - the client: not for --help
 
     for name, span_ms in (("--step", step), ("--window", window)):
         if span_ms < 1000 or span_ms % 1000:
@@ -158,12 +137,4 @@ def _steps(since: Moment, until: Moment | None, step: int, window: int) -> tuple
     steps = (end_s - start_s) // step_s + 1
     if not 2 <= steps <= STEPS_MAX:
         raise click.UsageError(f"--since, --until and --step give {steps} steps; from 2 to {STEPS_MAX} are accepted")
-    return start_s, steps
-
-
-def _shown(coming: Iterator[Answer]) -> Iterator[Answer]:
-    bar = Bar("reading")
-    for answer in coming:
-        bar.show(answer.part, answer.name)
-        yield answer
-    bar.done()
+    return Asked(start_s=start_s, step_s=step_s, steps=steps, window_s=window // 1000, **selectors)

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from slacktide.deploy.cli.assess.prometheus import Series
-from slacktide.deploy.cli.assess.recording import LABELS, POOL_LABELS, Answer, Asked, queries
+from slacktide.deploy.cli.assess.prometheus import LABELS, POOL_LABELS, Answer, Asked, Series, queries
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import SlacktideError
 from slacktide.streams.assess.usage import Amounts, Matrix, Usage
@@ -62,16 +61,13 @@ class Gathering:
             if row is None:
                 self._foreign.setdefault(answer.name, set()).add(node)
                 continue
-            self._put(answer.name, row, series)
-
-    def _put(self, name: str, row: int, series: Series) -> None:
-        values = self._values[name].get(row)
-        if values is None:
-            values = self._values[name][row] = np.full(self._asked.steps, np.nan)
-        at = np.array([moment for moment, _ in series.values])
-        steps = np.rint((at - self._asked.start_s) / self._asked.step_s).astype(np.int64)
-        inside = (steps >= 0) & (steps < self._asked.steps)
-        values[steps[inside]] = np.array([_number(text, name, series) for _, text in series.values])[inside]
+            values = self._values[answer.name].get(row)
+            if values is None:
+                values = self._values[answer.name][row] = np.full(self._asked.steps, np.nan)
+            at = np.array([moment for moment, _ in series.values])
+            steps = np.rint((at - self._asked.start_s) / self._asked.step_s).astype(np.int64)
+            inside = (steps >= 0) & (steps < self._asked.steps)
+            values[steps[inside]] = np.array([_number(text, answer.name, series) for _, text in series.values])[inside]
 
     def usage(self) -> Usage:
         """Return all collected data. Raises SeriesError if there are no nodes, or no series of their use."""
@@ -136,12 +132,14 @@ class Gathering:
                 whole[np.abs(whole) >= AMOUNT_MAX] = np.nan
             return whole
 
-        capacity, pods_used = matrix("capacity"), matrix("pods_used")
+        capacity, pods_used, requested = matrix("capacity"), matrix("pods_used"), matrix("requested")
         capacity[capacity <= 0] = np.nan
         # The rate handles counter resets. Values above capacity and NaN are dropped.
         wrong = ~np.isfinite(pods_used) & ~np.isnan(pods_used) | (pods_used > capacity * ABOVE) | (pods_used < 0)
         wrong |= pods_used >= AMOUNT_MAX
         pods_used[wrong] = np.nan
+        if not np.isnan(requested).all():  # a node without a series has pods without requests
+            requested = np.where(np.isnan(requested) & ~np.isnan(capacity), 0, requested)
         amounts = Amounts(
             capacity=capacity,
             reserved=np.maximum(capacity - matrix("allocatable"), 0),
@@ -149,7 +147,7 @@ class Gathering:
             pods_used=pods_used,
             low_used=np.nan_to_num(matrix("low_used"), nan=0.0),
             exclusive_idle=np.nan_to_num(matrix("exclusive_idle"), nan=0.0),
-            requested=_filled(matrix("requested"), capacity),
+            requested=requested,
             max_used_request=matrix("max_used_request"),
         )
         return amounts, int(wrong.sum())
@@ -168,21 +166,12 @@ def _number(text: str, name: str, series: Series) -> float:
     return math.copysign(AMOUNT_MAX, value) if abs(value) > AMOUNT_MAX else value
 
 
-def _filled(values: Matrix, capacity: Matrix) -> Matrix:
-    """Fill missing request series with 0, if any requests are recorded."""
-    if np.isnan(values).all():
-        return values
-    filled: Matrix = np.where(np.isnan(values) & ~np.isnan(capacity), 0, values)
-    return filled
-
-
 def _pools(series: Iterable[Series], label: str) -> dict[str, str]:
     """Return each node's pool, by the given label or the first usual one."""
     own = re.sub(r"[^a-zA-Z0-9_]", "_", label)
     names = (own if own.startswith("label_") else f"label_{own}",) if own else POOL_LABELS
     found = {}
     for one in series:
-        pool = next((one.metric[name] for name in names if one.metric.get(name)), None)
-        if pool is not None:
+        if pool := next((one.metric[name] for name in names if one.metric.get(name)), None):
             found[one.metric.get("node", "")] = pool
     return found

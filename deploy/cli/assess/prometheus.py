@@ -1,20 +1,26 @@
-"""A read-only client for Prometheus range queries over HTTP."""
+"""Queries Prometheus in chunks over HTTP, read-only, or reads the answers from the file of an earlier run.
+
+The queries sum by node, so that responses do not grow with pods.
+"""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import ssl
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
-from http.client import HTTPException, HTTPMessage, HTTPResponse
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.client import HTTPException, HTTPMessage
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated, BinaryIO, NamedTuple, cast
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from slacktide.agents.http import token_of
+from slacktide.deploy.runtime.line_file import ExportFileError, Lines
 from slacktide.schemas.errors import SlacktideError
 
 TIMEOUT_S = 120.0
@@ -22,6 +28,23 @@ BYTES_MAX = 512 * 1024 * 1024
 SHOWN = 300
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What the decoding of malformed JSON raises."""
+STEPS_MAX = 50_000
+WINDOW_S = 300
+"""Rates are averaged over a NodeMetric's default window."""
+LOW = 'priority_class=~"koord-(batch|free).*"'
+POOL_LABELS = (
+    "label_node_pool",
+    "label_cloud_google_com_gke_nodepool",
+    "label_eks_amazonaws_com_nodegroup",
+    "label_kubernetes_azure_com_agentpool",
+    "label_karpenter_sh_nodepool",
+    "label_node_koordinator_sh_pool",
+)
+"""Labels of common node pools, as kube-state-metrics writes them."""
+CHUNK_STEPS = 72
+"""Steps per query: six hours at five minutes."""
+FORMAT = "slacktide assess 1"
+LABELS = "labels"
 
 
 class PrometheusError(SlacktideError):
@@ -49,18 +72,6 @@ class _Answer(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """Address and login."""
-
-    url: str
-    token_file: Path | None = None
-    user: str | None = None
-    password: str | None = None
-    ca: Path | None = None
-    """None: the system's CAs."""
-
-
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Rejects redirects, which could send the token to another host."""
 
@@ -75,23 +86,37 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 class Prometheus:
     """One server.
 
+    Args:
+        url: its address.
+        token_file: with a bearer token, read for each request.
+        login: user and password, without a token file; None: unknown.
+        ca: the CA certificates in PEM; None: the system's.
+
     Raises:
         PrometheusError: the address is not a URL, or the CA file is unreadable.
     """
 
-    def __init__(self, server: Server) -> None:
-        if not _is_address(server.url):
-            without_login = server.url.rpartition("@")[2]
+    def __init__(
+        self,
+        url: str,
+        token_file: Path | None = None,
+        login: tuple[str | None, str | None] = (None, None),
+        ca: Path | None = None,
+    ) -> None:
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # such as of brackets without an IPv6 address
+            parts = urlsplit("")
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query:
             raise PrometheusError(
-                f"{without_login} is not a valid address; accepted: http://HOST:PORT or https://HOST:PORT, "
+                f"{url.rpartition('@')[2]} is not a valid address; accepted: http://HOST:PORT or https://HOST:PORT, "
                 "with an optional path"
             )
-        self._server = server
-        self._api = server.url.rstrip("/") + "/api/v1/query_range"
+        self._url, self._token_file, self._login = url, token_file, login
         try:
-            context = ssl.create_default_context(cafile=server.ca)
+            context = ssl.create_default_context(cafile=ca)
         except OSError as exc:
-            raise PrometheusError(f"{server.ca}: {exc.strerror or exc}; accepted: certificates in PEM") from exc
+            raise PrometheusError(f"{ca}: {exc.strerror or exc}; accepted: certificates in PEM") from exc
         self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirect())
 
     def range(self, query: str, start_s: int, end_s: int, step_s: int) -> list[Series]:
@@ -103,29 +128,41 @@ class Prometheus:
         """
         form = {"query": query, "start": start_s, "end": end_s, "step": step_s, "timeout": f"{TIMEOUT_S:.0f}s"}
         # GET: read-only proxies, such as the API server's, deny POST.
-        request = urllib.request.Request(f"{self._api}?{urlencode(form)}", headers=self._headers())  # noqa: S310
+        address = f"{self._url.rstrip('/')}/api/v1/query_range?{urlencode(form)}"
+        request = urllib.request.Request(address, headers=self._headers())  # noqa: S310
         try:
             with self._opener.open(request, timeout=TIMEOUT_S) as response:
-                body = _read(response)
+                body: bytes = response.read(BYTES_MAX + 1)
         except urllib.error.HTTPError as exc:
             raise self._refused(exc.code, exc.read(65_536)) from exc
         except (OSError, HTTPException, UnicodeError) as exc:
             raise PrometheusError(
-                f"{self._server.url} cannot be reached: {_why(exc)}; check the address and that Prometheus runs"
+                f"{self._url} cannot be reached: {_why(exc)}; check the address and that Prometheus runs"
             ) from exc
-        return self._series(body)
+        if len(body) > BYTES_MAX:
+            raise TooMuchError(f"an answer is longer than {BYTES_MAX >> 20} MiB; a longer --step reads fewer samples")
+        try:
+            answer = msgspec.json.decode(body, type=_Answer)
+        except MALFORMED as exc:
+            raise PrometheusError(
+                f"{self._url} did not answer like Prometheus ({exc}). Give the address without /api/v1"
+            ) from exc
+        if answer.status != "success" or answer.data is None:
+            raise PrometheusError(f"{self._url} rejected a query: {answer.error[:SHOWN]}")
+        return answer.data.result
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "slacktide-assess"}
-        if self._server.token_file is not None:
-            headers["Authorization"] = f"Bearer {token_of(self._server.token_file)}"
-        elif self._server.user is not None:
-            pair = f"{self._server.user}:{self._server.password or ''}".encode()
+        user, password = self._login
+        if self._token_file is not None:
+            headers["Authorization"] = f"Bearer {token_of(self._token_file)}"
+        elif user is not None:
+            pair = f"{user}:{password or ''}".encode()
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         return headers
 
     def _refused(self, code: int, body: bytes) -> PrometheusError:
-        url = self._server.url
+        url = self._url
         if code in {401, 403}:
             return PrometheusError(
                 f"{url} answered {code}: it requires a login that may query. Give --token-file FILE, or set "
@@ -143,32 +180,6 @@ class Prometheus:
             return TooMuchError(f"{url}: {why}; a longer --step reads fewer samples")
         return PrometheusError(f"{url} rejected a query ({code}): {why[:SHOWN]}")
 
-    def _series(self, body: bytes) -> list[Series]:
-        try:
-            answer = msgspec.json.decode(body, type=_Answer)
-        except MALFORMED as exc:
-            raise PrometheusError(
-                f"{self._server.url} did not answer like Prometheus ({exc}). Give the address without /api/v1"
-            ) from exc
-        if answer.status != "success" or answer.data is None:
-            raise PrometheusError(f"{self._server.url} rejected a query: {answer.error[:SHOWN]}")
-        return answer.data.result
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-    except ValueError:  # such as of brackets without an IPv6 address
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not (parts.username or parts.query)
-
-
-def _read(response: HTTPResponse) -> bytes:
-    body = response.read(BYTES_MAX + 1)
-    if len(body) > BYTES_MAX:
-        raise TooMuchError(f"an answer is longer than {BYTES_MAX >> 20} MiB; a longer --step reads fewer samples")
-    return body
-
 
 def _why(exc: Exception) -> str:
     reason = getattr(exc, "reason", exc)
@@ -179,3 +190,175 @@ def _why(exc: Exception) -> str:
     if isinstance(reason, TimeoutError):
         return f"no answer within {TIMEOUT_S:.0f} s; a longer --step reads fewer samples"
     return str(getattr(reason, "strerror", None) or reason or exc)
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The span and the selectors of a recording."""
+
+    start_s: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+    step_s: Annotated[int, msgspec.Meta(ge=1)]
+    steps: Annotated[int, msgspec.Meta(ge=2, le=STEPS_MAX)]
+    node_label: str
+    """The label of cAdvisor's series with the node name."""
+    pool_label: str = ""
+    """The label of kube_node_labels; "": the usual labels."""
+    matcher: str = ""
+    """A matcher for every series, such as ``cluster="prod"``."""
+    max_used_request: bool = False
+    window_s: int = WINDOW_S
+    """Minimum averaging window. A window longer than a counter's history understates its rate."""
+
+
+class Query(NamedTuple):
+    """A query, and its label with the node name."""
+
+    label: str
+    text: str
+
+
+def queries(asked: Asked) -> dict[str, Query]:
+    """Return the queries by name. Capacity is first, since it determines the nodes."""
+    more = f",{asked.matcher}" if asked.matcher else ""
+    window = f"[{max(asked.step_s, asked.window_s)}s]"
+    by, label = f"by ({asked.node_label})", asked.node_label
+    low = f"max by (namespace, pod) (kube_pod_info{{{LOW}{more}}})"
+    alive = f'max by (namespace, pod) (kube_pod_status_phase{{phase=~"Pending|Running"{more}}} == 1)'
+    found: dict[str, Query] = {}
+    for short, resource, counted in (
+        ("cpu", "cpu", "rate(container_cpu_usage_seconds_total{{{0}}}{1})"),
+        ("mem", "memory", "container_memory_working_set_bytes{{{0}}}"),
+    ):
+        of = f'resource="{resource}"{more}'
+        root = counted.format(f'id="/"{more}', window)
+        pods = counted.format(f'pod!="",container!="",container!="POD"{more}', window)
+        # Each replica of kube-state-metrics shows every container.
+        once = "max by (namespace, pod, container, node)"
+        request = (
+            f'sum by (namespace, pod, node) ({once} (kube_pod_container_resource_requests{{node!="",{of}}}))'
+            f" and on (namespace, pod) {alive} unless on (namespace, pod) {low}"
+        )
+        found |= {
+            f"{short}_capacity": Query(label="node", text=f"max by (node) (kube_node_status_capacity{{{of}}})"),
+            f"{short}_allocatable": Query(label="node", text=f"max by (node) (kube_node_status_allocatable{{{of}}})"),
+            f"{short}_node_used": Query(label=label, text=f"sum {by} ({root})"),
+            f"{short}_pods_used": Query(label=label, text=f"sum {by} ({pods})"),
+            f"{short}_low_used": Query(label=label, text=f"sum {by} ({pods} and on (namespace, pod) {low})"),
+            f"{short}_requested": Query(label="node", text=f"sum by (node) ({request})"),
+        }
+        if asked.max_used_request:
+            renamed = f'label_replace({pods}, "node", "$1", "{label}", "(.+)")'
+            used = f"sum by (namespace, pod, node) ({renamed}) unless on (namespace, pod) {low}"
+            larger = f"sum by (node) ((({used}) > ({request})) or ({request}) or ({used}))"
+            found[f"{short}_max_used_request"] = Query(label="node", text=larger)
+        if short == "cpu":
+            found["cpu_exclusive_idle"] = Query(label="node", text=_exclusive_idle(request, pods, label, more))
+    return found
+
+
+def _exclusive_idle(request: str, pods: str, label: str, more: str) -> str:
+    """Query the idle part of exclusive CPUs by node. The kubelet counts them without their owners.
+
+    Exclusive CPUs belong to Guaranteed pods with a container that requests whole CPUs.
+    """
+    counted = f"kubelet_cpu_manager_exclusive_cpu_allocation_count{{{more.removeprefix(',')}}} > 0"
+    nodes = f'label_replace({counted}, "node", "$1", "{label}", "(.+)")'
+    asked = f'kube_pod_container_resource_requests{{node!="",resource="cpu"{more}}}'
+    whole = f"max by (namespace, pod) ({asked} >= 1 and {asked} % 1 == 0)"
+    guaranteed = f'max by (namespace, pod) (kube_pod_status_qos_class{{qos_class="Guaranteed"{more}}} == 1)'
+    owners = f"({request}) and on (namespace, pod) {whole} and on (namespace, pod) {guaranteed} and on (node) {nodes}"
+    used = f"sum by (namespace, pod) ({pods})"
+    return f"sum by (node) (clamp_min(({owners}) - on (namespace, pod) group_left {used}, 0))"
+
+
+class RecordingError(SlacktideError):
+    """The file is not a recording, or is truncated."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The series of a query, or of a part of its span."""
+
+    name: str
+    part: float
+    """Progress after this response, 0 to 1."""
+    series: list[Series]
+
+
+class _Header(msgspec.Struct, frozen=True, kw_only=True):
+    format: str
+    asked: Asked
+
+
+def answers(prometheus: Prometheus, asked: Asked) -> Iterator[Answer]:
+    """Run all queries in chunks of bounded size."""
+    wanted = queries(asked)
+    end_s = asked.start_s + (asked.steps - 1) * asked.step_s
+    chunks = range(0, asked.steps, CHUNK_STEPS)
+    total, done = len(wanted) * len(chunks) + 1, 1
+    labels = prometheus.range(f"kube_node_labels{{{asked.matcher}}}", end_s, end_s, asked.step_s)
+    yield Answer(name=LABELS, part=done / total, series=labels)
+    for name, query in wanted.items():
+        for first in chunks:
+            last = min(first + CHUNK_STEPS, asked.steps) - 1
+            done += 1
+            for series in _split(prometheus, query.text, asked, first, last):
+                yield Answer(name=name, part=done / total, series=series)
+
+
+def _split(prometheus: Prometheus, text: str, asked: Asked, first: int, last: int) -> Iterator[list[Series]]:
+    """Query a span; halve it if the server's limit is exceeded."""
+    start_s, end_s = (asked.start_s + at * asked.step_s for at in (first, last))
+    try:
+        series = prometheus.range(text, start_s, end_s, asked.step_s)
+    except TooMuchError:
+        if first == last:
+            raise
+        middle = (first + last) // 2
+        yield from _split(prometheus, text, asked, first, middle)
+        yield from _split(prometheus, text, asked, middle + 1, last)
+    else:
+        yield series
+
+
+def recorded(asked: Asked, coming: Iterator[Answer], file: Path) -> Iterator[Answer]:
+    """Write responses to a file as they pass: a header, one line per response, an end."""
+    with gzip.open(file, "wb", compresslevel=3) as out:
+        out.write(msgspec.json.encode(_Header(format=FORMAT, asked=asked)) + b"\n")
+        for answer in coming:
+            out.write(msgspec.json.encode(answer) + b"\n")
+            yield answer
+        out.write(b"end\n")
+
+
+def read(file: Path) -> tuple[Asked, Iterator[Answer]]:
+    """Read the recording of an earlier run.
+
+    Raises RecordingError: the file is not from ``--record``, or is truncated.
+    """
+    stack = ExitStack()
+    try:
+        packed = gzip.open(file, "rb")  # noqa: SIM115 - _lines closes it
+        lines = stack.enter_context(Lines(cast("BinaryIO", packed), str(file), BYTES_MAX))
+        header = msgspec.json.decode(lines.readline(), type=_Header)
+    except (OSError, ExportFileError, *MALFORMED) as exc:
+        stack.close()
+        why = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
+        raise RecordingError(
+            f"{file} is not a recording: {why}; accepted: a file that slacktide assess --record wrote"
+        ) from exc
+    if header.format != FORMAT:
+        stack.close()
+        raise RecordingError(f"{file} has the format {header.format!r}; accepted: {FORMAT!r}. Record it again")
+    return header.asked, _lines(file, lines, stack)
+
+
+def _lines(file: Path, lines: Lines, stack: ExitStack) -> Iterator[Answer]:
+    decoder = msgspec.json.Decoder(Answer)
+    with stack:
+        try:
+            for line in lines:
+                if line == b"end\n":
+                    return
+                yield decoder.decode(line)
+        except (ExportFileError, *MALFORMED) as exc:
+            raise RecordingError(f"{file} is damaged: {exc}. Record it again") from exc
+    raise RecordingError(f"{file} ends early: its recording was interrupted. Record it again")

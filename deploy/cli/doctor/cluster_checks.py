@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
 
 from slacktide.deploy.cli.doctor.agent_checks import MINOR_FINE_GRAINED, MINOR_MIN
-from slacktide.deploy.cli.doctor.drain_checks import drain_finding
+from slacktide.deploy.cli.doctor.facts import (
+    ClusterFacts,
+    InstalledFacts,
+    Koordinator,
+    Kubelet,
+    Limits,
+    Offer,
+    PreflightFacts,
+    Quota,
+)
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, unknown, warned
 from slacktide.deploy.runtime.text import count
+from slacktide.schemas.policy import refusal
 
 SYSTEM = "slacktide-system"
-_COUNTED = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
-"""CPU and memory resources of quotas. Under such a quota a pod must declare them; batch pods do not."""
-BATCH_CLASS = "koord-batch"
 CRITICAL = "system-node-critical"
 EXAMPLE_CPU_MILLI = 400
 """The request of the pod of deploy/kubernetes/examples/batch-job.yaml."""
@@ -25,61 +30,72 @@ AGENT_CPU_MILLI, PARTS_CPU_MILLI = 40, 1_500
 """Slacktide's requests by the chart's defaults: per node, and for the other parts in total."""
 _MINOR = re.compile(r"v?1\.(\d+)")
 _RELEASE = re.compile(r"v?(1\.\d+\.\d+)")
-_NATIVE = ("cpu", "memory")
 _AWAY = (
     "check that pods can reach its port; it may be closed to clients outside the cluster: see the log of the "
     "chart's Job"
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """One requirement of a quota's scopes."""
-
-    name: str
-    operator: str = "Exists"
-    values: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quota:
-    """A ResourceQuota."""
-
-    namespace: str
-    name: str
-    hard: Sequence[str]
-    scopes: Sequence[Scope] = ()
-
-    def refuses_batch(self) -> bool:
-        """Return whether a batch pod is refused, since it declares no native CPU or memory."""
-        return bool(_COUNTED.intersection(self.hard)) and all(_takes_batch(scope) for scope in self.scopes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterFacts:
-    """A cluster as an operator meets it. A text in place of a list is the reason why it is not known."""
-
-    url: str
-    critical: Sequence[str] | str
-    """Critical pods without requests, as NAMESPACE/NAME."""
-    quotas: Sequence[Quota] | str
-    installed: bool | str
-    """Whether Slacktide is there, by its bridge's account."""
-    critical_tried: str
-    """The API server's refusal of a critical pod in a dry run; "": accepted, or not tried."""
-    held: Sequence[str] | str
-    """Rights of the bridge that are deleted, and kept by its finalizer: as KIND/NAME."""
-    webhook_nodes: Sequence[str] | str
-    """The node of each of the webhook's pods."""
-
-
 def cluster_findings(facts: ClusterFacts) -> Iterator[Finding]:
     """Report all findings of the cluster."""
-    yield _critical_pods(facts)
-    yield _batch_quotas(facts)
+    yield _none(
+        "cluster.critical-pods",
+        facts.critical,
+        "CPU requests for all critical pods",
+        right="list pods",
+        none="all have requests",
+        found="without requests: ",
+        advice="give these pods CPU requests, such as for kube-proxy: kubectl set resources daemonset/kube-proxy -n "
+        "kube-system --requests=cpu=10m. Without requests they are in the best-effort tier. There the agent "
+        "must limit the other pods one by one, so that idle pods waste their share",
+    )
+    quotas: Sequence[str] | str = ""
+    if isinstance(facts.quotas, str):
+        quotas = facts.quotas
+    else:
+        quotas = [f"{one.namespace}/{one.name}" for one in facts.quotas if one.refuses_batch()]
+    yield _none(
+        "cluster.batch-quota",
+        quotas,
+        "quotas that accept batch pods",
+        right="list resourcequotas",
+        none="no quota refuses batch pods",
+        found="ResourceQuota ",
+        advice="such a quota counts CPU or memory. Batch pods have only batch resources, so it rejects them with "
+        "`must specify requests.cpu`. In namespaces of batch pods, recreate it with `scopes: [NotBestEffort]` "
+        "in its spec (scopes cannot be changed)",
+    )
     yield _critical_quota(facts)
-    yield _held(facts)
+    yield _none(
+        "cluster.removal",
+        facts.held,
+        "no rights of a removed bridge that wait for their finalizer",
+        right="get clusterroles, clusterrolebindings and serviceaccounts",
+        none="no such rights",
+        found="deleted, but the finalizer slacktide.io/batch-resources remains: ",
+        advice="a running bridge removes batch resources from Nodes, then the finalizer, within a minute. If no "
+        "bridge runs, its last log line says whether only the finalizer is left. Remove it, or both, by hand: "
+        "docs/kubernetes.md#remove-it lists the commands",
+        wrong=failed,
+    )
     yield drain_finding(facts.webhook_nodes)
+
+
+def _none(
+    check: str,
+    names: Sequence[str] | str,
+    needed: str,
+    *,
+    right: str,
+    none: str,
+    found: str,
+    advice: str,
+    wrong: Callable[[str, str, str, str], Finding] = warned,
+) -> Finding:
+    """Report objects that should not be there; a text in place of their names: why they are not known."""
+    if isinstance(names, str):
+        return unknown(check, names, needed, right)
+    return wrong(check, f"{found}{some(names)}", needed, advice) if names else good(check, none, needed)
 
 
 def admitting_critical(quotas: Sequence[Quota]) -> list[str]:
@@ -90,43 +106,6 @@ def admitting_critical(quotas: Sequence[Quota]) -> list[str]:
         if one.namespace == SYSTEM
         and any(scope.name == "PriorityClass" and CRITICAL in scope.values for scope in one.scopes)
     ]
-
-
-def _takes_batch(scope: Scope) -> bool:
-    """Return whether the quota's scope covers batch pods, which are BestEffort to Kubernetes."""
-    if scope.name == "PriorityClass":
-        there = BATCH_CLASS in scope.values
-        return {"In": there, "NotIn": not there, "DoesNotExist": False}.get(scope.operator, True)
-    return scope.name not in {"NotBestEffort", "CrossNamespacePodAffinity"}
-
-
-def _critical_pods(facts: ClusterFacts) -> Finding:
-    check, needed = "cluster.critical-pods", "CPU requests for all critical pods"
-    if isinstance(facts.critical, str):
-        return unknown(check, facts.critical, needed, "list pods")
-    if not facts.critical:
-        return good(check, "all have requests", needed)
-    advice = (
-        "give these pods CPU requests, such as for kube-proxy: kubectl set resources daemonset/kube-proxy -n "
-        "kube-system --requests=cpu=10m. Without requests they are in the best-effort tier. There the agent "
-        "must limit the other pods one by one, so that idle pods waste their share"
-    )
-    return warned(check, f"without requests: {some(facts.critical)}", needed, advice)
-
-
-def _batch_quotas(facts: ClusterFacts) -> Finding:
-    check, needed = "cluster.batch-quota", "quotas that accept batch pods"
-    if isinstance(facts.quotas, str):
-        return unknown(check, facts.quotas, needed, "list resourcequotas")
-    refusing = [f"{one.namespace}/{one.name}" for one in facts.quotas if one.refuses_batch()]
-    if not refusing:
-        return good(check, "no quota refuses batch pods", needed)
-    advice = (
-        "such a quota counts CPU or memory. Batch pods have only batch resources, so it rejects them with "
-        "`must specify requests.cpu`. In namespaces of batch pods, recreate it with `scopes: [NotBestEffort]` "
-        "in its spec (scopes cannot be changed)"
-    )
-    return warned(check, f"ResourceQuota {some(refusing)}", needed, advice)
 
 
 def _critical_quota(facts: ClusterFacts) -> Finding:
@@ -147,90 +126,21 @@ def _critical_quota(facts: ClusterFacts) -> Finding:
     return warned(check, f"{name} is missing; whether it is needed is unknown: {facts.critical_tried}", needed, advice)
 
 
-def _held(facts: ClusterFacts) -> Finding:
-    check, needed = "cluster.removal", "no rights of a removed bridge that wait for their finalizer"
-    if isinstance(facts.held, str):
-        return unknown(check, facts.held, needed, "get clusterroles, clusterrolebindings and serviceaccounts")
-    if not facts.held:
-        return good(check, "no such rights", needed)
-    found = f"deleted, but the finalizer slacktide.io/batch-resources remains: {some(facts.held)}"
-    advice = (
-        "a running bridge removes batch resources from Nodes, then the finalizer, within a minute. If no "
-        "bridge runs, its last log line says whether only the finalizer is left. Remove it, or both, by hand: "
-        "docs/kubernetes.md#remove-it lists the commands"
-    )
-    return failed(check, found, needed, advice)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kubelet:
-    """One node's kubelet."""
-
-    node: str
-    version: str
-    certificate: Literal["accepted", "refused", "not reached", "not asked"]
-    trouble: str = ""
-    """Why the certificate is rejected, or the kubelet not reached."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """The batch CPU that a node could publish, in millicores."""
-
-    node: str
-    most_milli: int
-    """If its pods used no CPU."""
-    by_requests_milli: int
-    """If its pods used their requests. Before an installation, add the agent's and a share of the other parts'."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """One item of a LimitRange: resource names by field."""
-
-    namespace: str
-    name: str
-    fields: Mapping[str, Sequence[str]]
-
-    def meets(self, *fields: str) -> bool:
-        """Return whether one of these fields names native CPU or memory."""
-        return any(name in _NATIVE for field in fields for name in self.fields.get(field, ()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Koordinator:
-    """The parts of Koordinator in a cluster."""
-
-    agents: Mapping[str, bool]
-    """koordlet's pods as NAMESPACE/NAME, and whether each runs on a node of Slacktide's."""
-    parts: Sequence[str]
-    """Koordinator's other pods, CRDs and webhook configurations."""
-    own_nodes: int
-    """Nodes with the label colocation-agent=slacktide."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreflightFacts:
-    """A cluster before an installation or upgrade. A text instead of a list is the reason why it is unknown."""
-
-    version: str
-    """The API server's version, such as ``v1.34.4``; "": unknown."""
-    kubelets: Sequence[Kubelet] | str
-    kube_scheduler: str
-    """Image of the kube-scheduler in Slacktide's Deployment; "": none."""
-    latency_sensitive: Sequence[str] | str
-    """Pods of class LSE, LSR or LS in the best-effort tier, as NAMESPACE/NAME."""
-    limits: Sequence[Limits] | str
-    koordinator: Koordinator | str
-    offers: Sequence[Offer] | str
-
-
 def preflight_findings(facts: PreflightFacts) -> Iterator[Finding]:
     """Report all findings before an installation."""
     yield _version(facts.version)
-    yield from _kubelets(facts)
+    yield from _kubelets(facts.kubelets)
     yield _kube_scheduler(facts)
-    yield _latency_sensitive(facts.latency_sensitive)
+    yield _none(
+        "cluster.latency-sensitive-pods",
+        facts.latency_sensitive,
+        "requests on pods of class LSE, LSR and LS",
+        right="list pods",
+        none="all have requests",
+        found="without requests: ",
+        advice="give them CPU and memory requests; without requests, the kubelet places them in the best-effort tier, "
+        "where they are suppressed like batch pods",
+    )
     yield _limits(facts.limits)
     yield _koordinator(facts.koordinator)
     yield _offers(facts.offers)
@@ -246,22 +156,19 @@ def _version(version: str) -> Finding:
     minor = _minor(version)
     if minor is None:
         return warned(check, f"unknown: {version or 'no answer'}", needed, "check that the API server answers /version")
-    if minor < MINOR_MIN:
-        return failed(
-            check,
-            version,
-            needed,
-            "upgrade the cluster: in older versions tokens do not contain their node, and admission policies differ",
-        )
-    return good(check, version, needed)
+    if minor >= MINOR_MIN:
+        return good(check, version, needed)
+    advice = "upgrade the cluster: in older versions tokens do not contain their node, and admission policies differ"
+    return failed(check, version, needed, advice)
 
 
-def _kubelets(facts: PreflightFacts) -> Iterator[Finding]:
+def _kubelets(kubelets: Sequence[Kubelet] | str) -> Iterator[Finding]:
     check, needed = "cluster.kubelet-versions", f"kubelets of 1.{MINOR_FINE_GRAINED} or newer, which check nodes/pods"
-    if isinstance(facts.kubelets, str):
-        yield unknown(check, facts.kubelets, needed, "list nodes")
+    if isinstance(kubelets, str):
+        yield unknown(check, kubelets, needed, "list nodes")
         return
-    old = [one for one in facts.kubelets if (_minor(one.version) or MINOR_FINE_GRAINED) < MINOR_FINE_GRAINED]
+    nodes = count(len(kubelets), "node")
+    old = [one for one in kubelets if (_minor(one.version) or MINOR_FINE_GRAINED) < MINOR_FINE_GRAINED]
     if old:
         advice = (
             "set kubelet.access=proxy in the chart, or add deploy/kubernetes/components/kubelet-before-1.33: "
@@ -269,11 +176,7 @@ def _kubelets(facts: PreflightFacts) -> Iterator[Finding]:
         )
         yield warned(check, some([f"{one.node} {one.version}" for one in old]), needed, advice)
     else:
-        yield good(check, f"{count(len(facts.kubelets), 'node')}", needed)
-    yield _certificates(facts.kubelets)
-
-
-def _certificates(kubelets: Sequence[Kubelet]) -> Finding:
+        yield good(check, nodes, needed)
     check, needed = "cluster.kubelet-certificates", "certificates that the cluster's CA signed"
     refused = [f"{one.node}: {one.trouble}" for one in kubelets if one.certificate == "refused"]
     away = [f"{one.node}: {one.trouble}" for one in kubelets if one.certificate == "not reached"]
@@ -284,11 +187,12 @@ def _certificates(kubelets: Sequence[Kubelet]) -> Finding:
             "kubelet.insecure=true in the chart or add deploy/kubernetes/components/kubelet-self-signed, and "
             "give --kubelet-insecure here"
         )
-        return failed(check, some(refused), needed, advice)
-    if away:
-        return warned(check, f"not reached: {some(away)}", needed, _AWAY)
-    asked = sum(one.certificate != "not asked" for one in kubelets)
-    return good(check, f"{asked} of {count(len(kubelets), 'node')} checked", needed)
+        yield failed(check, some(refused), needed, advice)
+    elif away:
+        yield warned(check, f"not reached: {some(away)}", needed, _AWAY)
+    else:
+        asked = sum(one.certificate != "not asked" for one in kubelets)
+        yield good(check, f"{asked} of {nodes} checked", needed)
 
 
 def _kube_scheduler(facts: PreflightFacts) -> Finding:
@@ -307,19 +211,6 @@ def _kube_scheduler(facts: PreflightFacts) -> Finding:
         return good(check, facts.kube_scheduler, needed)
     wrong = warned if minor == server - 1 else failed  # Kubernetes allows a kube-scheduler one minor version older
     return wrong(check, f"{facts.kube_scheduler}, but the API server is {facts.version}", needed, advice)
-
-
-def _latency_sensitive(pods: Sequence[str] | str) -> Finding:
-    check, needed = "cluster.latency-sensitive-pods", "requests on pods of class LSE, LSR and LS"
-    if isinstance(pods, str):
-        return unknown(check, pods, needed, "list pods")
-    if not pods:
-        return good(check, "all have requests", needed)
-    advice = (
-        "give them CPU and memory requests; without requests, the kubelet places them in the best-effort tier, "
-        "where they are suppressed like batch pods"
-    )
-    return warned(check, f"without requests: {some(pods)}", needed, advice)
 
 
 def _limits(limits: Sequence[Limits] | str) -> Finding:
@@ -394,3 +285,49 @@ def _offers(offers: Sequence[Offer] | str) -> Finding:
     if best.most_milli < EXAMPLE_CPU_MILLI:
         advice = f"a pod that requests more than that stays pending: {advice}"
     return warned(check, found, needed, advice)
+
+
+def installed_findings(facts: InstalledFacts) -> Iterator[Finding]:
+    """Report all findings of what is installed: an agent on each node, and a policy that is in force."""
+    agents: Sequence[str] | str = ""
+    if isinstance(facts.agents, str):
+        agents = facts.agents
+    else:
+        agents = [f"{node}: {trouble}" for node, trouble in facts.agents.items() if trouble]
+    yield _none(
+        "cluster.agents",
+        agents,
+        "a ready agent on each node",
+        right="get daemonsets, and list pods and nodes",
+        none=f"ready on {count(len(facts.agents), 'node')}" if facts.agents else "not installed",
+        found="",
+        advice="these nodes offer no batch resources. `kubectl logs --namespace slacktide-system --previous POD` and "
+        "`kubectl describe` of the pod show why. `helm --wait` does not wait for all agents: a tenth of them, at least "
+        "one, may be missing",
+        wrong=failed,
+    )
+    check, needed = "cluster.policy", "a valid ConfigMap slo-controller-config"
+    if isinstance(facts.refused, str):
+        yield unknown(check, facts.refused, needed, "get this ConfigMap")
+    elif facts.refused is None:
+        yield good(check, "valid, or absent", needed)
+    else:
+        advice = "correct the ConfigMap; `slacktide policy lint FILE` checks it"
+        yield failed(check, refusal(facts.refused, facts.version), needed, advice)
+
+
+def drain_finding(nodes: Sequence[str] | str) -> Finding:
+    """Report on which nodes the webhook's pods run; a text: why this is not known."""
+    check, needed = "cluster.drain", "webhook pods on two nodes, so that one can be drained"
+    if isinstance(nodes, str):
+        return unknown(check, nodes, needed, "list pods")
+    there = sorted(set(nodes))
+    if not there:
+        return good(check, "no webhook yet", needed)
+    if len(there) > 1:
+        return good(check, f"on {len(there)} nodes", needed)
+    advice = (
+        f"while {there[0]} is drained, batch pods are created unchanged, and run as native pods. Before that, "
+        "stop what creates batch pods, or set webhook.failClosed=true in the chart: docs/kubernetes.md#drain-a-node"
+    )
+    return warned(check, f"all on {there[0]}", needed, advice)

@@ -1,117 +1,98 @@
-"""Queries a cluster as an operator, by a kubeconfig. Objects are created only in dry runs."""
+"""Queries a cluster as an operator, by a kubeconfig, and Kafka. Objects are created only in dry runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from slacktide.agents.cluster.bridge.removal import FINALIZER
+from slacktide.agents.cluster.webhook.missed import changed_ms
 from slacktide.agents.kubernetes.access import access
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CONFIGMAPS,
+    NODES,
+    NOT_FOUND,
     PODS,
     RESOURCE_QUOTAS,
     SERVICE_ACCOUNTS,
     ApiError,
-    ApiRefusedError,
+    IgnoreStatus,
+    Resource,
 )
-from slacktide.deploy.cli.doctor import preflight_facts
-from slacktide.deploy.cli.doctor.cluster_checks import (
-    CRITICAL,
-    SYSTEM,
-    ClusterFacts,
-    PreflightFacts,
-    Quota,
-    Scope,
-    admitting_critical,
-)
-from slacktide.deploy.cli.doctor.preflight_facts import (
-    NOT_FOUND,
-    Metadata,
-    Object,
-    Placed,
-    critical,
-    is_there,
-    or_why,
-    placed,
-)
+from slacktide.agents.publisher import read_policy
+from slacktide.deploy.cli.doctor.cluster_checks import CRITICAL, SYSTEM, admitting_critical
+from slacktide.deploy.cli.doctor.facts import ClusterFacts, InstalledFacts, PreflightFacts, Quota, Scope
+from slacktide.deploy.cli.doctor.preflight_facts import field, gather_preflight, is_there, items_of, or_why, placed
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import ConfigError, LogError
+from slacktide.schemas.policy import DEFAULT, RefusedFile, parse, refused_file
+from slacktide.streams.decisions.known_pods import is_spared
 
-NAME = "slacktide-bridge"
+NAME, DAEMON_SET = "slacktide-bridge", "slacktide-agent"
+RIGHTS = (
+    ("serviceaccount", SERVICE_ACCOUNTS, SYSTEM),
+    ("clusterrole", CLUSTER_ROLES, ""),
+    ("clusterrolebinding", CLUSTER_ROLE_BINDINGS, ""),
+)
+"""The rights of the bridge."""
 COMPONENT = "app.kubernetes.io/component"
-
-
-class _Expression(msgspec.Struct, frozen=True, rename="camel"):
-    scope_name: str
-    operator: str = "Exists"
-    values: list[str] | None = None
-
-
-class _Selector(msgspec.Struct, frozen=True, rename="camel"):
-    match_expressions: list[_Expression] | None = None
-
-
-class _QuotaSpec(msgspec.Struct, frozen=True, rename="camel"):
-    hard: dict[str, str] | None = None
-    scopes: list[str] | None = None
-    scope_selector: _Selector | None = None
-
-
-class _Quota(msgspec.Struct, frozen=True):
-    metadata: Metadata
-    spec: _QuotaSpec = _QuotaSpec()
-
-    def described(self) -> Quota:
-        selector = self.spec.scope_selector or _Selector()
-        given = [Scope(name=one) for one in self.spec.scopes or ()]
-        chosen = [
-            Scope(name=one.scope_name, operator=one.operator, values=one.values or ())
-            for one in selector.match_expressions or ()
-        ]
-        return Quota(
-            namespace=self.metadata.namespace,
-            name=self.metadata.name,
-            hard=tuple(self.spec.hard or ()),
-            scopes=(*given, *chosen),
-        )
+DAEMON_SETS = Resource(group="apps", plural="daemonsets")
+AGENTS = f"app.kubernetes.io/name=slacktide,{COMPONENT}=agent"
+CONFIG_MAP, CONFIG_MAP_NAMESPACES = "slo-controller-config", (SYSTEM, "koordinator-system")
+"""Beside Koordinator, Slacktide has a ConfigMap of its own."""
 
 
 async def gather(kubeconfig: Path | None, *, kubelet_insecure: bool = False) -> tuple[ClusterFacts, PreflightFacts]:
     """Query the cluster of a kubeconfig; None: of $KUBECONFIG, of the pod's account, or of ``~/.kube/config``.
 
-    Raises:
-        ConfigError: the file cannot be used.
+    Raises ConfigError if the file cannot be used.
     """
     async with ApiServer(await access(kubeconfig), name="slacktide-doctor") as api:
-        pods, quotas = await or_why(lambda: _pods(api)), await or_why(lambda: _quotas(api))
+        items, quotas = await or_why(lambda: items_of(api, PODS)), await or_why(lambda: _quotas(api))
+        pods = items if isinstance(items, str) else placed(items)
         installed = await or_why(lambda: is_there(api, SERVICE_ACCOUNTS, NAME, namespace=SYSTEM))
         needs_quota = installed is True and not isinstance(quotas, str) and not admitting_critical(quotas)
+        critical: list[str] | str = ""
+        webhook_nodes: list[str] | str = ""
+        if isinstance(pods, str):
+            critical = webhook_nodes = pods
+        else:
+            critical = sorted(one.name for one in pods if is_spared(one.pod))
+            ours = [one for one in pods if one.pod.namespace == SYSTEM]
+            webhook_nodes = [one.node for one in ours if one.labels.get(COMPONENT) == "webhook"]
         cluster = ClusterFacts(
             url=str(api.access.configuration.host),
-            critical=pods if isinstance(pods, str) else critical(pods),
+            critical=critical,
             quotas=quotas,
             installed=installed,
             critical_tried=await _tried(api) if needs_quota else "",
             held=await or_why(lambda: _held(api)),
-            webhook_nodes=pods if isinstance(pods, str) else _webhook_nodes(pods),
+            webhook_nodes=webhook_nodes,
         )
-        return cluster, await preflight_facts.gather_preflight(
+        return cluster, await gather_preflight(
             api, pods, installed=installed is True, kubelet_insecure=kubelet_insecure
         )
 
 
-async def _pods(api: ApiServer) -> list[Placed]:
-    return placed((await api.list(PODS, dict)).items)
-
-
-def _webhook_nodes(pods: list[Placed]) -> list[str]:
-    return [one.node for one in pods if one.pod.namespace == SYSTEM and one.labels.get(COMPONENT) == "webhook"]
-
-
 async def _quotas(api: ApiServer) -> list[Quota]:
-    return [one.described() for one in (await api.list(RESOURCE_QUOTAS, _Quota)).items]
+    found = []
+    for one in await items_of(api, RESOURCE_QUOTAS):
+        spec = one.get("spec")
+        scopes = [Scope(name=name) for name in field(spec, "scopes") or ()]
+        scopes += [
+            Scope(name=each["scopeName"], operator=each.get("operator", "Exists"), values=each.get("values") or ())
+            for each in field(spec, "scopeSelector", "matchExpressions") or ()
+        ]
+        name, namespace = one["metadata"]["name"], one["metadata"]["namespace"]
+        found.append(Quota(namespace=namespace, name=name, hard=tuple(field(spec, "hard") or ()), scopes=scopes))
+    return found
 
 
 async def _tried(api: ApiServer) -> str:
@@ -120,26 +101,93 @@ async def _tried(api: ApiServer) -> str:
     spec = {"priorityClassName": CRITICAL, "containers": [container], "serviceAccountName": NAME}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "slacktide-doctor-"}, "spec": spec}
     try:
-        await api.create(PODS, body, Object, namespace=SYSTEM, dry_run=True)
+        await api.create(PODS, body, dict, namespace=SYSTEM, dry_run=True)
     except ApiError as exc:
         return str(exc)
     return ""
 
 
 async def _held(api: ApiServer) -> list[str]:
-    rights = (
-        ("serviceaccount", SERVICE_ACCOUNTS, SYSTEM),
-        ("clusterrole", CLUSTER_ROLES, ""),
-        ("clusterrolebinding", CLUSTER_ROLE_BINDINGS, ""),
-    )
     held = []
-    for kind, resource, namespace in rights:
-        try:
-            right = (await api.get(resource, NAME, Object, namespace=namespace)).metadata
-        except ApiRefusedError as exc:
-            if exc.status == NOT_FOUND:
-                continue
-            raise
-        if right.deletion_timestamp and FINALIZER in right.finalizers:
-            held.append(f"{kind}/{NAME}")
+    for kind, resource, namespace in RIGHTS:
+        with IgnoreStatus(NOT_FOUND):
+            metadata = (await api.get(resource, NAME, dict, namespace=namespace))["metadata"]
+            if metadata.get("deletionTimestamp") and FINALIZER in (metadata.get("finalizers") or ()):
+                held.append(f"{kind}/{NAME}")
     return held
+
+
+async def gather_installed(kubeconfig: Path | None, bootstrap: Cluster | None) -> InstalledFacts:
+    """Query the cluster of a kubeconfig, and Kafka for the policy in force; without ``bootstrap`` it is unknown.
+
+    Raises ConfigError if the file cannot be used.
+    """
+    async with ApiServer(await access(kubeconfig), name="slacktide-doctor") as api:
+        agents, refused = await or_why(lambda: _agents(api)), await or_why(lambda: _refused(api))
+    policy = DEFAULT
+    if bootstrap is not None:
+        with suppress(LogError):  # other checks report it
+            policy = (await read_policy(bootstrap)).policy
+    if isinstance(refused, RefusedFile) and policy is not DEFAULT:
+        return InstalledFacts(agents=agents, refused=policy.refused or refused, version=policy.version)
+    return InstalledFacts(agents=agents, refused=refused)
+
+
+async def _agents(api: ApiServer) -> dict[str, str]:
+    if not await is_there(api, DAEMON_SETS, DAEMON_SET, namespace=SYSTEM):
+        return {}
+    daemons = await api.get(DAEMON_SETS, DAEMON_SET, dict, namespace=SYSTEM)
+    pods = (await api.list(PODS, dict, namespace=SYSTEM, labels=AGENTS)).items
+    troubles = [(_node(pod.get("spec")), _trouble(pod.get("status"))) for pod in pods]
+    ready = {node for node, trouble in troubles if not trouble}
+    found = {node: trouble for node, trouble in troubles if node not in ready} | dict.fromkeys(ready, "")
+    if lacking := max(0, (field(daemons, "status", "desiredNumberScheduled") or 0) - len(found)):
+        # Its controller creates a pod for each node that it selects. Which nodes these are, only it knows.
+        nodes = {node["metadata"]["name"] for node in await items_of(api, NODES)}
+        found |= dict.fromkeys(sorted(nodes - found.keys())[:lacking], "no pod; see the DaemonSet's Events")
+    return dict(sorted(found.items()))
+
+
+def _node(spec: object) -> str:
+    """Return where an agent's pod runs, or shall run by the affinity that its DaemonSet gave it."""
+
+    def named(value: object) -> Iterator[str]:
+        if isinstance(value, dict):
+            if value.get("key") == "metadata.name":
+                yield from value.get("values") or ()
+            value = list(value.values())
+        if isinstance(value, list):
+            for each in value:
+                yield from named(each)
+
+    return field(spec, "nodeName") or next(named(field(spec, "affinity")), "a node")
+
+
+def _trouble(status: object) -> str:
+    """Return why a pod is not ready; "": it is."""
+    conditions = {one["type"]: one for one in field(status, "conditions") or ()}
+    if field(conditions, "Ready", "status") == "True":
+        return ""
+    for one in field(status, "containerStatuses") or ():
+        waiting, ended = field(one, "state", "waiting"), field(one, "state", "terminated")
+        last = field(one, "lastState", "terminated") or ended
+        code = "" if last is None else f", exit code {last.get('exitCode')}"
+        if waiting is not None:
+            return f"{waiting.get('reason', '')}{code}"
+        if ended is not None:
+            return f"ended{code}"
+    if field(conditions, "PodScheduled", "status") == "False":
+        return f"not scheduled: {conditions['PodScheduled'].get('message', '')}"
+    return "not ready"
+
+
+async def _refused(api: ApiServer) -> RefusedFile | None:
+    for namespace in CONFIG_MAP_NAMESPACES:
+        with IgnoreStatus(NOT_FOUND):
+            document = await api.get(CONFIGMAPS, CONFIG_MAP, dict[str, Any], namespace=namespace)
+            try:
+                parse({**document, "kind": "ConfigMap"}, CONFIG_MAP)
+            except ConfigError as exc:
+                return msgspec.structs.replace(refused_file(exc.findings), since_ms=changed_ms(document))
+            return None
+    return None

@@ -24,16 +24,25 @@ from slacktide.deploy.cli.agent_options import (
     refuse_alone,
     refuse_both,
 )
-from slacktide.deploy.cli.doctor import agent_facts, machine_facts
-from slacktide.deploy.cli.doctor.agent_checks import agent_findings, api_findings, node_findings
-from slacktide.deploy.cli.doctor.cluster_checks import cluster_findings, preflight_findings
-from slacktide.deploy.cli.doctor.finding import Finding, as_json, as_table, ready
-from slacktide.deploy.cli.doctor.installed_checks import installed_findings
-from slacktide.deploy.cli.doctor.kafka_checks import kafka_findings, login_findings
-from slacktide.deploy.cli.doctor.machine_checks import cgroup_findings, host_findings, machine_findings, writable
-from slacktide.deploy.cli.doctor.policy_checks import policy_findings
-from slacktide.deploy.runtime.settings import PORT, Kafka, configured, file, folder, node_name, setting, state_folder
-from slacktide.deploy.runtime.text import show
+from slacktide.deploy.cli.doctor import machine_facts
+from slacktide.deploy.cli.doctor.agent_checks import (
+    agent_findings,
+    api_findings,
+    kafka_findings,
+    login_findings,
+    node_findings,
+)
+from slacktide.deploy.cli.doctor.cluster_checks import cluster_findings, installed_findings, preflight_findings
+from slacktide.deploy.cli.doctor.finding import Finding, as_table, plain, ready
+from slacktide.deploy.cli.doctor.machine_checks import (
+    cgroup_findings,
+    host_findings,
+    machine_findings,
+    policy_findings,
+    writable,
+)
+from slacktide.deploy.runtime.settings import PORT, Kafka, configured, file, folder, named, setting, stored
+from slacktide.deploy.runtime.text import show_result
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import Parsed, parse
@@ -87,25 +96,14 @@ class DoctorSettings:
     host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
     cgroup_mount: Path = setting("Mount point of control groups.", folder(exists=False), default=Path("/sys/fs/cgroup"))
     proc_mount: Path = setting("Mount point of procfs.", folder(exists=False), default=Path("/proc"))
-    state_folder: Path = setting(
-        "State folder of the agent.",
-        folder(exists=False),
-        default=state_folder,
-        shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
-    )
-    node_name: str = setting(
-        "Name of the node whose samples are checked in Kafka.", default=node_name, shown="host name"
-    )
+    state_folder: Path = stored("State folder of the agent.")
+    node_name: str = named("Name of the node whose samples are checked in Kafka.")
     metrics_host: str = setting("Host address of a running agent's endpoints.", default="127.0.0.1")
     metrics_port: int = setting("Port of a running agent's endpoints.", PORT, default=METRICS_PORT)
     output: Literal["table", "json"] = setting("Output format.", click.Choice(["table", "json"]), default="table")
 
     def __post_init__(self) -> None:
-        """Reject contradictory options.
-
-        Raises:
-            click.UsageError: two options exclude each other, or one lacks another.
-        """
+        """Raise click.UsageError if two options exclude each other, or one lacks another."""
         refuse_both(self.kubepods, self.host_workloads)
         refuse_alone(self.api_server, self.api_token, self.api_ca)
 
@@ -124,7 +122,7 @@ def command(settings: DoctorSettings) -> None:
     "verdict": "ok" | "warning" | "failed", "found": TEXT, "needed": TEXT, "advice": TEXT}, ...]}
     """
     findings = list(_findings(settings))
-    show(as_json(findings)) if settings.output == "json" else show(as_table(findings))
+    show_result(plain(findings), settings.output, lambda: as_table(findings))
     if not ready(findings):
         raise click.exceptions.Exit(1)
 
@@ -135,14 +133,13 @@ def _findings(settings: DoctorSettings) -> Iterator[Finding]:
         return
     from slacktide.deploy.cli.doctor import cluster_facts  # noqa: PLC0415 - loads HTTP: not for --help
 
-    gathering = cluster_facts.gather(settings.kubeconfig, kubelet_insecure=settings.kubelet_insecure)
-    cluster, preflight = asyncio.run(gathering)
+    cluster, preflight = asyncio.run(
+        cluster_facts.gather(settings.kubeconfig, kubelet_insecure=settings.kubelet_insecure)
+    )
     yield from preflight_findings(preflight)
     yield from cluster_findings(cluster)
     if not settings.preflight:
-        from slacktide.deploy.cli.doctor import installed_facts  # noqa: PLC0415 - loads HTTP: not for --help
-
-        installed = asyncio.run(installed_facts.gather_installed(settings.kubeconfig, settings.bootstrap))
+        installed = asyncio.run(cluster_facts.gather_installed(settings.kubeconfig, settings.bootstrap))
         yield from installed_findings(installed)
     if settings.bootstrap is not None:
         from slacktide.deploy.cli.doctor import kafka_facts  # noqa: PLC0415 - loads Kafka: not for --help
@@ -165,7 +162,7 @@ def _of_machine(settings: DoctorSettings) -> Iterator[Finding]:
     machine = machine_facts.gather_machine(machine_facts.Mounts(proc=settings.proc_mount), settings.state_folder)
     yield from machine_findings(machine, quota_writable=writable(cgroups, "cpu-quota"))
     yield from cgroup_findings(cgroups)
-    agent = agent_facts.gather_agent(
+    agent = machine_facts.gather_agent(
         settings.metrics_host, settings.metrics_port, settings.state_folder, settings.proc_mount
     )
     yield from agent_findings(agent)
@@ -178,13 +175,11 @@ def _of_machine(settings: DoctorSettings) -> Iterator[Finding]:
             yield from node_findings(settings.node_name, explained, runs=agent is not None)
     access = access_of(settings.api_server, settings.api_token, settings.api_ca)
     if access is not None:
-        yield from api_findings(agent_facts.gather_api(access))
+        yield from api_findings(machine_facts.gather_api(access))
     if settings.policy is not None:
-        yield from policy_findings(str(settings.policy), _policy(settings.policy), cgroups, machine.cpus)
-
-
-def _policy(path: Path) -> Parsed | ConfigError:
-    try:
-        return parse(load_yaml(path), str(path))
-    except ConfigError as error:
-        return error
+        parsed: Parsed | ConfigError
+        try:
+            parsed = parse(load_yaml(settings.policy), str(settings.policy))
+        except ConfigError as error:
+            parsed = error
+        yield from policy_findings(str(settings.policy), parsed, cgroups, machine.cpus)

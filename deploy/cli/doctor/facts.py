@@ -1,4 +1,7 @@
-"""Defines the facts about a machine and its Kafka cluster, before any check; ``trouble`` "": none. Pure."""
+"""Defines the facts about a machine, its Kafka cluster and a Kubernetes cluster, before any check. Pure.
+
+``trouble`` "": none. In the facts of a Kubernetes cluster, a text in place of a value is why it is not known.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,15 @@ from slacktide.agents.node.ahead.pressure import Kind
 from slacktide.agents.node.pods.host_pods import Remark
 from slacktide.deploy.cli.topic_plan import Change
 from slacktide.schemas.connection import Cluster, Security
+from slacktide.schemas.policy import RefusedFile
 
 ControllerState = Literal["absent", "not handed on", "usable"]
 """``not handed on``: the machine has it, the best-effort cgroup does not."""
 FileState = Literal["absent", "not writable", "writable"]
+_COUNTED = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
+"""CPU and memory resources of quotas. Under such a quota a pod must declare them; batch pods do not."""
+_NATIVE = ("cpu", "memory")
+BATCH_CLASS = "koord-batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,3 +235,126 @@ CONTROLLERS = (
     Controller(name="cpuset", needed="for cpuSuppressPolicy cpuset", required=False),
     Controller(name="freezer", needed="to freeze best-effort pods that lack eviction credit", required=False),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """One requirement of a quota's scopes."""
+
+    name: str
+    operator: str = "Exists"
+    values: Sequence[str] = ()
+
+    def takes_batch(self) -> bool:
+        """Return whether it covers batch pods, which are BestEffort to Kubernetes."""
+        if self.name == "PriorityClass":
+            there = BATCH_CLASS in self.values
+            return {"In": there, "NotIn": not there, "DoesNotExist": False}.get(self.operator, True)
+        return self.name not in {"NotBestEffort", "CrossNamespacePodAffinity"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """A ResourceQuota."""
+
+    namespace: str
+    name: str
+    hard: Sequence[str]
+    scopes: Sequence[Scope] = ()
+
+    def refuses_batch(self) -> bool:
+        """Return whether a batch pod is refused, since it declares no native CPU or memory."""
+        return bool(_COUNTED.intersection(self.hard)) and all(scope.takes_batch() for scope in self.scopes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """A cluster as an operator meets it. A text in place of a list is the reason why it is not known."""
+
+    url: str
+    critical: Sequence[str] | str
+    """Critical pods without requests, as NAMESPACE/NAME."""
+    quotas: Sequence[Quota] | str
+    installed: bool | str
+    """Whether Slacktide is there, by its bridge's account."""
+    critical_tried: str
+    """The API server's refusal of a critical pod in a dry run; "": accepted, or not tried."""
+    held: Sequence[str] | str
+    """Rights of the bridge that are deleted, and kept by its finalizer: as KIND/NAME."""
+    webhook_nodes: Sequence[str] | str
+    """The node of each of the webhook's pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kubelet:
+    """One node's kubelet."""
+
+    node: str
+    version: str
+    certificate: Literal["accepted", "refused", "not reached", "not asked"]
+    trouble: str = ""
+    """Why the certificate is rejected, or the kubelet not reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """The batch CPU that a node could publish, in millicores."""
+
+    node: str
+    most_milli: int
+    """If its pods used no CPU."""
+    by_requests_milli: int
+    """If its pods used their requests. Before an installation, add the agent's and a share of the other parts'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """One item of a LimitRange: resource names by field."""
+
+    namespace: str
+    name: str
+    fields: Mapping[str, Sequence[str]]
+
+    def meets(self, *fields: str) -> bool:
+        """Return whether one of these fields names native CPU or memory."""
+        return any(name in _NATIVE for field in fields for name in self.fields.get(field, ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Koordinator:
+    """The parts of Koordinator in a cluster."""
+
+    agents: Mapping[str, bool]
+    """koordlet's pods as NAMESPACE/NAME, and whether each runs on a node of Slacktide's."""
+    parts: Sequence[str]
+    """Koordinator's other pods, CRDs and webhook configurations."""
+    own_nodes: int
+    """Nodes with the label colocation-agent=slacktide."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightFacts:
+    """A cluster before an installation or upgrade. A text instead of a list is the reason why it is unknown."""
+
+    version: str
+    """The API server's version, such as ``v1.34.4``; "": unknown."""
+    kubelets: Sequence[Kubelet] | str
+    kube_scheduler: str
+    """Image of the kube-scheduler in Slacktide's Deployment; "": none."""
+    latency_sensitive: Sequence[str] | str
+    """Pods of class LSE, LSR or LS in the best-effort tier, as NAMESPACE/NAME."""
+    limits: Sequence[Limits] | str
+    koordinator: Koordinator | str
+    offers: Sequence[Offer] | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledFacts:
+    """What is installed. A text in place of a value is the reason why it is not known."""
+
+    agents: Mapping[str, str] | str
+    """Why the agent of each node that the DaemonSet selects is not ready; "": it is."""
+    refused: RefusedFile | str | None
+    """What is wrong in the ConfigMap of the policy; None: it is valid, or absent."""
+    version: str = ""
+    """The policy in force; "": unknown."""

@@ -1,23 +1,20 @@
-"""Defines the result of a check; summarizes results, and formats them as a table and as JSON. Pure."""
+"""Defines the result of a check; summarizes results, and formats them as a table and as plain data. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
-from textwrap import wrap
+from itertools import chain, repeat, zip_longest
 from typing import Literal
 
-import msgspec
-
-from slacktide.deploy.runtime.text import count, table
+from slacktide.deploy.runtime.text import count, table, wrapped
 
 Verdict = Literal["ok", "warning", "failed"]
 NAMED_MAX = 3
 FOUND_WIDTH = 52
 NEEDED_WIDTH = 40
 ADVICE_WIDTH = 100
-_SHOWN_FIRST = ("failed", "warning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,52 +61,32 @@ def ready(findings: Sequence[Finding]) -> bool:
     return not any(one.verdict == "failed" for one in findings)
 
 
-def tally(findings: Sequence[Finding], verdict: Verdict) -> int:
-    """Count the findings with this verdict."""
-    return sum(one.verdict == verdict for one in findings)
-
-
-def as_json(findings: Sequence[Finding]) -> str:
-    """Format one object: ``ready``, ``failed`` and ``warnings`` (counts), ``checks`` in the order of the table.
+def plain(findings: Sequence[Finding]) -> dict[str, object]:
+    """Return ``ready``, ``failed`` and ``warnings`` (counts), and ``checks`` in the order of the table.
 
     A check has ``check``, ``verdict`` (``ok``, ``warning`` or ``failed``), ``found``, ``needed`` and ``advice``, all
     text; ``advice`` is empty for ``ok``. A name may occur several times, once per object.
     """
-    body = {
-        "ready": ready(findings),
-        "failed": tally(findings, "failed"),
-        "warnings": tally(findings, "warning"),
-        "checks": findings,
-    }
-    return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
+    tally = Counter(one.verdict for one in findings)
+    return {"ready": ready(findings), "failed": tally["failed"], "warnings": tally["warning"], "checks": findings}
 
 
 def as_table(findings: Sequence[Finding]) -> str:
     """Format found and required states, then the remedies, failures first, and a summary."""
-    head = ("VERDICT", "CHECK", "FOUND", "NEEDED")
-    parts = [table(head, [row for one in findings for row in _rows(one)])]
-    to_do = [line for verdict in _SHOWN_FIRST for one in findings if one.verdict == verdict for line in _advice(one)]
+    rows: list[tuple[str, ...]] = []
+    for one in findings:
+        cells = zip_longest(wrapped(one.found, FOUND_WIDTH) or [""], wrapped(one.needed, NEEDED_WIDTH), fillvalue="")
+        heads = chain([(one.verdict, one.check)], repeat(("", "")))
+        rows += [(*head, *pair) for head, pair in zip(heads, cells, strict=False)]
+    parts = [table(("VERDICT", "CHECK", "FOUND", "NEEDED"), rows)]
+    to_do = []
+    for verdict in ("failed", "warning"):
+        for one in (one for one in findings if one.verdict == verdict):
+            for number, line in enumerate(wrapped(f"{one.check}: {one.advice}", ADVICE_WIDTH)):
+                to_do.append(f"  {'' if number else verdict:<7}  {line}")
     if to_do:
         parts.append("\n".join(["what to do:", *to_do]))
-    return "\n\n".join([*parts, _sum(findings)])
-
-
-def _rows(one: Finding) -> Iterator[tuple[str, ...]]:
-    cells = zip_longest(_lines(one.found, FOUND_WIDTH), _lines(one.needed, NEEDED_WIDTH), fillvalue="")
-    for number, (found, needed) in enumerate(cells):
-        yield ("" if number else one.verdict, "" if number else one.check, found, needed)
-
-
-def _advice(one: Finding) -> Iterator[str]:
-    for number, line in enumerate(_lines(f"{one.check}: {one.advice}", ADVICE_WIDTH)):
-        yield f"  {'' if number else one.verdict:<7}  {line}"
-
-
-def _lines(text: str, width: int) -> list[str]:
-    """Wrap text without breaking words, so that a path or a command can be copied."""
-    return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
-
-
-def _sum(findings: Sequence[Finding]) -> str:
-    bad, warnings = tally(findings, "failed"), count(tally(findings, "warning"), "warning")
-    return f"ready, {warnings}" if ready(findings) else f"not ready: {bad} failed, {warnings}"
+    tally = Counter(one.verdict for one in findings)
+    warnings = count(tally["warning"], "warning")
+    parts.append(f"ready, {warnings}" if ready(findings) else f"not ready: {tally['failed']} failed, {warnings}")
+    return "\n\n".join(parts)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli.doctor.agent_checks import EMBEDDED
 from slacktide.deploy.cli.doctor.facts import KafkaFacts, LoginFacts, Newest, NoKafka
-from slacktide.deploy.cli.doctor.kafka_checks import EMBEDDED
 from slacktide.deploy.cli.explain.log import opened
 from slacktide.deploy.cli.topic_plan import changes
 from slacktide.schemas.access import ADMINISTRATOR, IN_THE_LOOP, Part
@@ -35,7 +35,9 @@ async def gather_kafka(bootstrap: Cluster, *, to_create: bool = False) -> KafkaF
     """Query the cluster and its topics; ``to_create``: also whether missing topics could be created."""
     try:
         cluster = await probe(bootstrap)
-        topics = await _topics(bootstrap)
+        topics: dict[str, TopicState] | None = None
+        with suppress(RightsError):  # the user may not see all
+            topics = await describe_topics(bootstrap, [topic.name for topic in TOPICS])
         differing = None if topics is None else changes(TOPICS, topics, cluster.brokers)
         missing = [topic for topic in TOPICS if topics is not None and topic.name not in topics]
         asks = to_create and cluster.id != EMBEDDED  # which would create them
@@ -67,14 +69,6 @@ async def node_freshness(bootstrap: Cluster, name: str) -> list[Finding] | None:
     except LogError:
         return None
     return list(freshness_findings(found, now_ms)) if found.sample or found.metric else None
-
-
-async def _topics(bootstrap: Cluster) -> dict[str, TopicState] | None:
-    """Return the existing topics; None: the user may not see all."""
-    try:
-        return await describe_topics(bootstrap, [topic.name for topic in TOPICS])
-    except RightsError:
-        return None
 
 
 async def _newest(bootstrap: Cluster, topics: Mapping[str, TopicState]) -> Newest | None:

@@ -1,4 +1,4 @@
-"""Checks whether a machine meets an agent's requirements: kernel, rights, cgroups and host workloads. Pure."""
+"""Checks whether a machine meets an agent's requirements, and a policy's fields have an effect on it. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.knob_table import CONTROLS, KNOBS, Control
+from slacktide.schemas.message import Message
+from slacktide.schemas.policy import Parsed, Policy, ResourceThreshold
+from slacktide.schemas.policy.features import FEATURES, Feature
+from slacktide.schemas.policy.fields import value_at
+from slacktide.schemas.policy.idle import above_capacity, unused
+from slacktide.schemas.policy.paths import key_of, path_of
 
 KERNEL_MIN = (5, 3)
 """Older kernels lack process handles (pidfd), which an agent needs to end evicted pods safely."""
@@ -23,6 +29,21 @@ OPEN_FILES_MIN = 128
 SLOW_CLOCKS = frozenset({"acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies"})
 _MIB = 1024 * 1024
 NAMED_MAX = 5
+KNOB_OF = {
+    "BECPUSuppress": "cpu-quota",
+    "CPUBurst": "cpu-burst",
+    "CFSQuotaBurst": "cpu-quota",
+    "CPUQOS (beClass)": "cpu-weight",
+    "CPUQOS idle (beClass)": "cpu-idle",
+    "MemoryQOS": "memory-high",
+}
+"""The knobs of each feature; of a feature per QoS class, for all classes."""
+NEEDED = "fields that have an effect"
+_IDLE = (
+    "set schedIdle to 0, or cpuPolicy to podIdle, which makes each best-effort pod idle instead of their cgroup. Linux "
+    "rejects a weight for an idle cgroup (EINVAL), and the kubelet writes one. It logs an error each minute, and does "
+    "not start again until the cgroup's cpu.idle is 0"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +69,7 @@ CAPABILITIES = (
 def machine_findings(facts: MachineFacts, *, quota_writable: bool) -> Iterator[Finding]:
     """Report all findings of the machine except its cgroups.
 
-    Args:
-        facts: facts of the machine.
-        quota_writable: whether this process could write the best-effort cgroup's CPU quota.
+    ``quota_writable``: this process could write the best-effort cgroup's CPU quota.
     """
     yield _kernel(facts)
     yield _clock_source(facts)
@@ -138,26 +157,27 @@ def _state(facts: MachineFacts) -> Finding:
     state = facts.state
     check, needed = "state.folder", f"writable, {BYTES_MAX // _MIB} MiB free for the spool"
     if state.trouble:
-        advice = "give a folder that this user can write, with --state-folder"
-        return failed(check, state.trouble, needed, advice)
+        return failed(check, state.trouble, needed, "give a folder that this user can write, with --state-folder")
     found = f"{state.path}, {state.free_bytes // _MIB:,} MiB free"
-    if state.free_bytes < BYTES_MAX:
-        return warned(
-            check,
-            found,
-            needed,
-            "free disk space; on a full disk, outcomes of suppression are merged while Kafka is unreachable",
-        )
-    return good(check, found, needed)
+    if state.free_bytes >= BYTES_MAX:
+        return good(check, found, needed)
+    advice = "free disk space; on a full disk, outcomes of suppression are merged while Kafka is unreachable"
+    return warned(check, found, needed, advice)
 
 
 def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
     """Check from the mount down to each knob. Checks below a missing part are skipped."""
-    yield _version(facts)
     if not facts.version:
+        yield failed("cgroup.version", f"none at {facts.mount}", "v1 or v2", facts.trouble)
         return
+    name = "v1, with v2 mounted beside it (hybrid)" if facts.hybrid else f"v{facts.version}"
+    yield good("cgroup.version", f"{name}, at {facts.mount}", "v1 or v2")
     if facts.driver != "none":
-        yield _pods(facts)
+        check, needed = "cgroup.pods", "the cgroup of all pods"
+        if facts.pods:
+            yield good(check, f"{facts.pods}, driver {facts.driver}", needed)
+        else:
+            yield failed(check, "none", needed, facts.trouble)
     if facts.pods:
         yield _best_effort(facts)
     for controller in CONTROLLERS:
@@ -166,9 +186,12 @@ def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
         if knob.name in facts.knobs:
             yield _knob(knob, facts.knobs[knob.name], facts)
     if facts.best_effort:
-        yield from _idle_tier(facts)
+        if facts.idle_tier:
+            yield _idle_tier(facts)
         yield _group_pressure(facts)
-        yield _stall(facts)
+        # Never a failure here: the policy's checks report it if a policy needs it.
+        found = f"none: {facts.no_stall}" if facts.no_stall else "PSI of cgroups is readable"
+        yield good("pressure.stall", found, "only for cpuSuppressSignal pressure or both")
 
 
 def writable(facts: CgroupFacts, knob: str) -> bool:
@@ -176,44 +199,27 @@ def writable(facts: CgroupFacts, knob: str) -> bool:
     return knob in facts.knobs and facts.knobs[knob].state == "writable"
 
 
-def _version(facts: CgroupFacts) -> Finding:
-    check, needed = "cgroup.version", "v1 or v2"
-    if not facts.version:
-        return failed(check, f"none at {facts.mount}", needed, facts.trouble)
-    name = "v1, with v2 mounted beside it (hybrid)" if facts.hybrid else f"v{facts.version}"
-    return good(check, f"{name}, at {facts.mount}", needed)
-
-
-def _pods(facts: CgroupFacts) -> Finding:
-    check, needed = "cgroup.pods", "the cgroup of all pods"
-    if not facts.pods:
-        return failed(check, "none", needed, facts.trouble)
-    return good(check, f"{facts.pods}, driver {facts.driver}", needed)
-
-
 def _best_effort(facts: CgroupFacts) -> Finding:
     check, needed = "cgroup.best-effort", "the cgroup of best-effort pods"
-    if not facts.best_effort and facts.driver == "none":
+    if facts.best_effort:
+        return good(check, facts.best_effort, needed)
+    if facts.driver == "none":
         advice = "start its slice unit, and keep it running; until then nothing is limited"
         return warned(check, "does not exist now", needed, advice)
-    if not facts.best_effort:
-        advice = (
-            "the kubelet creates it at its start (cgroupsPerQOS): check that it runs, and that --kubepods is its cgroup"
-        )
-        return failed(check, f"none below {facts.pods}", needed, advice)
-    return good(check, facts.best_effort, needed)
+    advice = (
+        "the kubelet creates it at its start (cgroupsPerQOS): check that it runs, and that --kubepods is its cgroup"
+    )
+    return failed(check, f"none below {facts.pods}", needed, advice)
 
 
-def _idle_tier(facts: CgroupFacts) -> Iterator[Finding]:
-    if not facts.idle_tier:
-        return
+def _idle_tier(facts: CgroupFacts) -> Finding:
     weight = KNOBS["cpu_shares"].files(facts.version)[0]
     advice = (
         "set cpuPolicy podIdle, which makes pods idle instead of their cgroup: otherwise a kubelet fails at "
         f"its next start, because Linux rejects its write of {weight} (EINVAL). If no agent runs, write 0 to "
         f"{facts.best_effort}/cpu.idle"
     )
-    yield warned("cgroup.idle-tier", "cpu.idle is 1", "a best-effort cgroup that accepts the kubelet's weight", advice)
+    return warned("cgroup.idle-tier", "cpu.idle is 1", "a best-effort cgroup that accepts the kubelet's weight", advice)
 
 
 def _controller(controller: Controller, facts: CgroupFacts) -> Finding:
@@ -222,19 +228,19 @@ def _controller(controller: Controller, facts: CgroupFacts) -> Finding:
     if state == "usable":
         return good(check, state, controller.needed)
     if state == "absent":
-        return wrong(check, state, controller.needed, _to_have(controller.name, facts))
+        name, mount = controller.name, facts.mount
+        advice = (
+            "use a kernel that includes it, without cgroup_disable= on its command line and without a v1 mount of it"
+        )
+        if facts.version == 1:
+            advice = f"mkdir {mount}/{name} && mount -t cgroup -o {name} {name} {mount}/{name}"
+        elif name == "freezer":
+            advice = "use kernel 5.2 or newer"
+        return wrong(check, state, controller.needed, advice)
     if not facts.best_effort:  # no cgroup to delegate it to, which is reported already
         return good(check, "there", controller.needed)
     found = "not delegated to the best-effort cgroup"
     return wrong(check, found, controller.needed, _to_hand_on(controller.name, facts))
-
-
-def _to_have(name: str, facts: CgroupFacts) -> str:
-    if facts.version == 1:
-        return f"mkdir {facts.mount}/{name} && mount -t cgroup -o {name} {name} {facts.mount}/{name}"
-    if name == "freezer":
-        return "use kernel 5.2 or newer"
-    return "use a kernel that includes it, without cgroup_disable= on its command line and without a v1 mount of it"
 
 
 def _to_hand_on(name: str, facts: CgroupFacts) -> str:
@@ -277,12 +283,6 @@ def _group_pressure(facts: CgroupFacts) -> Finding:
     return warned(check, found, needed, f"{advice}; until then, only a rise in CPU use triggers an immediate sample")
 
 
-def _stall(facts: CgroupFacts) -> Finding:
-    """Report PSI of cgroups. It is never a failure here: the policy's checks report it if a policy needs it."""
-    found = f"none: {facts.no_stall}" if facts.no_stall else "PSI of cgroups is readable"
-    return good("pressure.stall", found, "only for cpuSuppressSignal pressure or both")
-
-
 def to_have_pressure(why: str, facts: CgroupFacts) -> str:
     """Return the remedy for missing pressure of cgroups, by the reason."""
     if why == UNPRIVILEGED:
@@ -294,19 +294,97 @@ def to_have_pressure(why: str, facts: CgroupFacts) -> str:
     return "boot with psi=1, on a kernel with CONFIG_PSI (4.20 or newer)"
 
 
+def _invalid(check: str, error: ConfigError) -> Iterator[Finding]:
+    for one in error.findings:
+        yield failed(check, one.found, one.accepted or "a file that exists", f"correct it in {one.file}")
+
+
 def host_findings(facts: HostFacts | ConfigError) -> Iterator[Finding]:
     """Report all findings of the workloads of a machine without Kubernetes."""
     if isinstance(facts, ConfigError):
-        for one in facts.findings:
-            yield failed("host.valid", one.found, one.accepted or "a file that exists", f"correct it in {one.file}")
+        yield from _invalid("host.valid", facts)
         return
     yield good("host.valid", facts.file, "workloads by QoS class")
-    yield good("host.pods", _named(facts), f"the contents of {facts.best_effort}, and matching workloads")
+    pods, more = count(len(facts.pods), "pod"), len(facts.pods) - NAMED_MAX
+    names = ", ".join([*facts.pods[:NAMED_MAX], *([f"{more} more"] if more > 0 else [])])
+    found = f"{pods}: {names}" if names else pods
+    yield good("host.pods", found, f"the contents of {facts.best_effort}, and matching workloads")
     for remark in facts.remarks:
         yield warned("host.match", f"{remark.what}: {remark.why}", "cgroups as in the file", remark.advice)
 
 
-def _named(facts: HostFacts) -> str:
-    more = len(facts.pods) - NAMED_MAX
-    names = [*facts.pods[:NAMED_MAX], *([f"{more} more"] if more > 0 else [])]
-    return f"{count(len(facts.pods), 'pod')}{': ' if names else ''}{', '.join(names)}"
+def policy_findings(file: str, parsed: Parsed | ConfigError, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
+    """Report all findings of a policy, on a machine with these cgroups and this number of CPUs."""
+    if isinstance(parsed, ConfigError):
+        yield from _invalid("policy.valid", parsed)
+        return
+    yield good("policy.valid", f"{file}, version {parsed.policy.version}", "a policy that can be published")
+    notes = [note.removeprefix(f"{file}: ") for note in parsed.notes if note not in parsed.unknown]
+    if notes:
+        fields = count(len(notes), "field")
+        yield warned("policy.not-built", fields, "only fields that have an effect", "; ".join(notes))
+    for note in parsed.unknown:
+        key = note.removeprefix(f"{file}: ")
+        yield warned("policy.unknown-key", key, "only keys that Slacktide reads", f"correct {file}")
+    for idle in unused(parsed.policy):
+        where = f"{path_of(idle.strategy, idle.field)} ({idle.source})"
+        yield warned("policy.without-effect", where, NEEDED, idle.because)
+    for above in above_capacity(parsed.policy):
+        where = f"{path_of(above.strategy, above.field)} ({above.source})"
+        yield warned("policy.above-capacity", where, "at most 100", above.because)
+    yield from _void_here(parsed.policy, cgroups, cpus)
+
+
+def _void_here(policy: Policy, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
+    for source, threshold in _strategies(policy, "resource_threshold"):
+        if not isinstance(threshold, ResourceThreshold) or not threshold.enable:
+            continue
+        if threshold.cpu_suppress_policy == "cpuset":
+            yield from _by_cpuset(source, threshold.cpuset_cpus_min, cgroups, cpus)
+        if threshold.cpu_suppress_signal != "usage" and cgroups.no_stall:
+            where = path_of("resource_threshold", "cpu_suppress_signal")
+            advice = (
+                f"no effect on this machine: {cgroups.no_stall}. Best-effort pods are limited by CPU use instead; to "
+                f"use pressure, {to_have_pressure(cgroups.no_stall, cgroups)}"
+            )
+            found = f"{where} {threshold.cpu_suppress_signal} ({source})"
+            yield warned("policy.void-here", found, "pressure.stall", advice)
+    for feature in FEATURES:
+        knob = knob_of(feature)
+        void = knob is not None and cgroups.knobs and not writable(cgroups, knob)
+        for source, strategy in _strategies(policy, feature.strategy) if void or knob == "cpu-idle" else ():
+            if feature.lacks(strategy):
+                continue
+            if void:
+                found = f"{key_of(feature.strategy)}: {feature.name} ({source})"
+                advice = f"no effect on this machine: see knob.{knob}"
+                yield warned("policy.void-here", found, f"knob.{knob}", advice)
+            elif value_at(strategy, "policies.cpu") == "coreSched":
+                found = f"{key_of(feature.strategy)}: beClass.cpuQOS.schedIdle 1 ({source})"
+                yield warned("policy.idle-weight", found, "a kubelet that can write its weights", _IDLE)
+
+
+def knob_of(feature: Feature) -> str | None:
+    """Return the knob that the feature requires; None: it requires none, or is reported in another way."""
+    return KNOB_OF.get("MemoryQOS" if feature.name.startswith("MemoryQOS (") else feature.name)
+
+
+def _by_cpuset(source: str, cpus_min: int, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
+    found = f"{path_of('resource_threshold', 'cpu_suppress_policy')} cpuset ({source})"
+    if cpus <= cpus_min:
+        advice = (
+            f"no CPU set is used here, only the CPU quota: a best-effort CPU set has at least {cpus_min} CPUs, and "
+            f"this machine has {cpus}"
+        )
+        advice += f"; to use a CPU set, lower {path_of('resource_threshold', 'cpuset_cpus_min')}"
+        yield warned("policy.cpuset-floor", found, f"more than {cpus_min} CPUs", advice)
+    elif cgroups.knobs and not writable(cgroups, "cpu-set"):
+        advice = "no effect on this machine: see knob.cpu-set; the CPU quota is used instead"
+        yield warned("policy.void-here", found, "knob.cpu-set", advice)
+
+
+def _strategies(policy: Policy, name: str) -> Iterator[tuple[str, Message]]:
+    """Yield the cluster's strategy and each node strategy, with its source."""
+    yield "cluster strategy", getattr(policy, name)
+    for node in getattr(policy, f"node_{name}"):
+        yield f"node strategy {node.name}", node.strategy

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli.suggestions import Group, NotFoundError, near
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import Duration, Name, show, show_json
+from slacktide.deploy.runtime.text import Duration, Name, output_option, show_result
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import JOB_STATUS, QUEUE_DECISION
 
 if TYPE_CHECKING:  # not needed for --help
     from slacktide.streams.explain.job import JobExplanation
-    from slacktide.streams.explain.manifest import Manifest
     from slacktide.streams.explain.node import NodeExplanation
     from slacktide.streams.explain.pod import PodExplanation
     from slacktide.streams.explain.queued import QueuePlace
@@ -27,8 +27,6 @@ if TYPE_CHECKING:  # not needed for --help
 EVICTED_MS = 60_000
 """Tolerated difference between the clocks of brokers and the queue's decider."""
 STANDARD_INPUT = Path("/dev/stdin")
-
-output_option = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
 @click.group(cls=Group, epilog="Example: slacktide explain node node-1 --bootstrap kafka-1:9092")
@@ -45,7 +43,7 @@ def command() -> None:
 @click.option(
     "--since", type=Duration(), default="10m", show_default=True, help="How far back to read: 90s, 5m, 2h or 1d."
 )
-@output_option
+@output_option("text", "json")
 def node(name: str, bootstrap: Cluster, since: int, output: str) -> None:
     """Explain a node by its chain of records: sample, window, allocatable, command, outcome, with the arithmetic.
 
@@ -59,7 +57,7 @@ def node(name: str, bootstrap: Cluster, since: int, output: str) -> None:
     from slacktide.deploy.cli.explain.node_text import node_text  # noqa: PLC0415
 
     explanation = asyncio.run(_node(name, bootstrap, since))
-    show(as_json(explanation)) if output == "json" else show(node_text(explanation))
+    show_result(explanation, output, lambda: node_text(explanation))
 
 
 async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
@@ -94,7 +92,7 @@ async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
     help="File with the pod, in the format of `kubectl get pod -o yaml`, alone or in a List that may contain Services. "
     "-: standard input. Required for a pod that is not on a node.",
 )
-@output_option
+@output_option("text", "json")
 def pod(name: str, bootstrap: Cluster, since: int, file: Path | None, output: str) -> None:
     """Explain why a pod waits or is evicted, and check its labels and resources as a best-effort pod.
 
@@ -105,14 +103,18 @@ def pod(name: str, bootstrap: Cluster, since: int, file: Path | None, output: st
 
     namespace, short = _parts(name)
     explanation = asyncio.run(_pod(namespace, short, bootstrap, since, file))
-    show(as_json(explanation)) if output == "json" else show(pod_text(explanation))
+    show_result(explanation, output, lambda: pod_text(explanation))
 
 
 async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: Path | None) -> PodExplanation:
     from slacktide.deploy.cli.explain.log import opened, pod_log, shortened  # noqa: PLC0415
+    from slacktide.streams.explain.manifest import manifest_of  # noqa: PLC0415
     from slacktide.streams.explain.pod import explain_pod  # noqa: PLC0415
 
-    manifest = None if file is None else _manifest(file, namespace, name)
+    manifest = None
+    if file is not None:
+        given = STANDARD_INPUT if str(file) == "-" else file
+        manifest = manifest_of(load_yaml(given), str(given), namespace, name)
     now_ms = SystemClock().wall_ms()
     async with opened(bootstrap, now_ms) as log:
         found, short = await pod_log(log, namespace, name, since)
@@ -131,7 +133,7 @@ async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: 
 @command.command(epilog="Example: slacktide explain job jobs/etl --bootstrap kafka-1:9092")
 @click.argument("name", metavar="NAMESPACE/NAME", type=Name())
 @settings.bootstrap_option
-@output_option
+@output_option("text", "json")
 def job(name: str, bootstrap: Cluster, output: str) -> None:
     """Explain where a Job stands: progress, failures by rule, evictions, lost CPU time, and its place in a queue.
 
@@ -146,42 +148,33 @@ def job(name: str, bootstrap: Cluster, output: str) -> None:
 
     now_ms = SystemClock().wall_ms()
     found = asyncio.run(_job(*_parts(name), bootstrap, now_ms))
-    if output == "json":
-        show_json(as_json(found))
-    else:
-        show(job_text(found) if isinstance(found, JobExplanation) else queue_text(found, now_ms))
+    text = partial(job_text, found) if isinstance(found, JobExplanation) else partial(queue_text, found, now_ms)
+    show_result(found, output, text)
 
 
 async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> JobExplanation | QueuePlace:
     """Return the Job, or only its place in the queue if it has no status."""
-    from slacktide.deploy.cli.explain.log import job_statuses, records_since  # noqa: PLC0415
+    from slacktide.deploy.cli.explain.log import job_statuses, queue_of, records_since  # noqa: PLC0415
+    from slacktide.streams.decisions.queue.missing import WINDOW_S  # noqa: PLC0415
     from slacktide.streams.explain.job import explain_job, statuses  # noqa: PLC0415
+    from slacktide.streams.explain.queued import Queue  # noqa: PLC0415
 
     records = await job_statuses(bootstrap, namespace, name, now_ms)
     found = explain_job(statuses(records), namespace, name, now_ms)
-    queue = await _queue(namespace, name, "" if found is None else found.status.uid, bootstrap, now_ms)
-    if found is None and queue is not None:
-        return queue
+    queue = Queue(await queue_of(bootstrap))
+    workload, place = queue.workload(namespace, name, "" if found is None else found.status.uid), None
+    if workload is not None:
+        evicted_ms = queue.state(workload).evicted_ms
+        since_ms = now_ms - WINDOW_S * 1_000
+        since_ms = min(since_ms, evicted_ms - EVICTED_MS) if evicted_ms else since_ms
+        place = queue.explained(workload, await records_since(bootstrap, QUEUE_DECISION, since_ms), now_ms)
+    if found is None and place is not None:
+        return place
     if found is None:
         known = statuses(await records_since(bootstrap, JOB_STATUS, since_ms=0))
         names = near(f"{namespace}/{name}", [f"{one.body.namespace}/{one.body.name}" for one in known])
         raise NotFoundError(f"{bootstrap}: no status of Job {namespace}/{name}; {names}")
-    return replace(found, queue=queue)
-
-
-async def _queue(namespace: str, name: str, uid: str, bootstrap: Cluster, now_ms: int) -> QueuePlace | None:
-    from slacktide.deploy.cli.explain.log import queue_of, records_since  # noqa: PLC0415
-    from slacktide.streams.decisions.queue.missing import WINDOW_S  # noqa: PLC0415
-    from slacktide.streams.explain.queued import Queue  # noqa: PLC0415
-
-    queue = Queue(await queue_of(bootstrap))
-    workload = queue.workload(namespace, name, uid)
-    if workload is None:
-        return None
-    since_ms = now_ms - WINDOW_S * 1_000
-    evicted_ms = queue.state(workload).evicted_ms
-    since_ms = min(since_ms, evicted_ms - EVICTED_MS) if evicted_ms else since_ms
-    return queue.explained(workload, await records_since(bootstrap, QUEUE_DECISION, since_ms), now_ms)
+    return replace(found, queue=place)
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -191,16 +184,3 @@ def _parts(name: str) -> tuple[str, str]:
             f"{name!r} is not of the form NAMESPACE/NAME, such as jobs/etl", param_hint="NAMESPACE/NAME"
         )
     return namespace, short
-
-
-def _manifest(file: Path, namespace: str, name: str) -> Manifest:
-    from slacktide.agents.files import load_yaml  # noqa: PLC0415
-    from slacktide.streams.explain.manifest import manifest_of  # noqa: PLC0415
-
-    given = STANDARD_INPUT if str(file) == "-" else file
-    return manifest_of(load_yaml(given), str(given), namespace, name)
-
-
-def as_json(explanation: object) -> str:
-    """Return the explanation as one JSON object."""
-    return msgspec.json.format(msgspec.json.encode(explanation), indent=2).decode()

@@ -1,4 +1,4 @@
-"""Reads the records that an explanation needs, within seconds."""
+"""Reads the records that an explanation needs, within seconds. Raises LogError if Kafka cannot be read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from slacktide.schemas.topics import (
 from slacktide.streams.explain.carried_out import LATELY_MS
 from slacktide.streams.explain.covered import covered_of
 from slacktide.streams.explain.descheduling import looks
-from slacktide.streams.explain.evidence import Finding, Logged, by_key, logged
+from slacktide.streams.explain.evidence import Finding, by_key, logged
 from slacktide.streams.explain.node_log import NodeLog, node_log
 from slacktide.streams.explain.pod import PodLog, last_placement, last_refused, where_is
 from slacktide.streams.kafka import (
@@ -71,11 +71,7 @@ _POD, _PODS = b'"pod":{', b'"pods":['
 
 @asynccontextmanager
 async def reading(bootstrap: Cluster, topics: Sequence[Topic]) -> AsyncIterator[tuple[Tail, Mapping[str, int]]]:
-    """Connect, and return the partition counts of the topics.
-
-    Raises:
-        LogError: Kafka is unavailable, or a topic is missing.
-    """
+    """Connect, and return the partition counts. Raises LogError if Kafka is unavailable, or a topic is missing."""
     partitions = await partition_counts(bootstrap, [topic.name for topic in topics])
     if absent := [name for name, count in partitions.items() if not count]:
         do = f"slacktide topics apply {options(bootstrap)}"
@@ -85,11 +81,7 @@ async def reading(bootstrap: Cluster, topics: Sequence[Topic]) -> AsyncIterator[
 
 
 async def job_statuses(bootstrap: Cluster, namespace: str, name: str, now_ms: int) -> list[Record]:
-    """Read the statuses of a Job by name, including deleted ones. Recent records suffice for an active Job.
-
-    Raises:
-        LogError: Kafka cannot be read.
-    """
+    """Read the statuses of a Job by name, including deleted ones. Recent records suffice for an active Job."""
     named = f'"namespace":"{namespace}","name":"{name}",'.encode()
 
     def wanted(record: Record) -> bool:
@@ -103,11 +95,7 @@ async def job_statuses(bootstrap: Cluster, namespace: str, name: str, now_ms: in
 
 
 async def queue_of(bootstrap: Cluster) -> list[Record]:
-    """Return all specs, workloads and states of the queue; empty without its topics.
-
-    Raises:
-        LogError: Kafka cannot be read.
-    """
+    """Return all specs, workloads and states of the queue; empty without its topics."""
     topics = (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE)
     partitions = await partition_counts(bootstrap, [topic.name for topic in topics])
     if not all(partitions.values()):
@@ -117,7 +105,7 @@ async def queue_of(bootstrap: Cluster) -> list[Record]:
 
 
 async def records_since(bootstrap: Cluster, topic: Topic, since_ms: int) -> list[Record]:
-    """Read a topic's records since a time; 0: all. Raises LogError if Kafka cannot be read."""
+    """Read a topic's records since a time; 0: all."""
     async with reading(bootstrap, (topic,)) as (tail, partitions):
         return (await tail.read(places_of(partitions, {topic.name: since_ms}))).records
 
@@ -234,7 +222,7 @@ class Log:
 
 
 async def node_logs(log: Log) -> list[NodeLog]:
-    """Read each node's latest figures, and its recent records. Raises LogError if Kafka cannot be read."""
+    """Read each node's latest figures, and its recent records."""
     figures = await log.figures()
     names, covered = _names(figures), covered_of(figures)
     lately = await log.lately(lists=len(names) <= LISTED_NODES_MAX)
@@ -249,11 +237,7 @@ async def node_logs(log: Log) -> list[NodeLog]:
 
 
 async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[PodLog, list[Place]]:
-    """Return a pod's records: all nodes' figures, its node's newest samples, placements, and outcomes about pods.
-
-    Raises:
-        LogError: Kafka cannot be read.
-    """
+    """Return a pod's records: all nodes' figures, its node's newest samples, placements, and outcomes about pods."""
     records = await log.figures()
     names, covered = _names(records), covered_of(records)
     of_all = [record for record in records if record.topic == POLICY.name]
@@ -267,7 +251,15 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
     if there is not None:
         on: NodeLog | None = node_log(there[0].node, await log.keyframes([there[0].node]))
     else:
-        on, nodes = await _listed(log, namespace, name), await _with_pods(log, nodes)
+        on = None
+        for listing in sorted(await log.listing(name)):  # the newest pod list has the pod before its figures do
+            found_on = node_log(listing, await log.keyframes([listing]))
+            if any((pod.namespace, pod.name) == (namespace, name) for pod in found_on.pods):
+                on = found_on
+                break
+        if without_score := [one.node for one in nodes if one.score is None]:  # its requests are unknown
+            keyframes = await log.keyframes(without_score)
+            nodes = [replace(one, samples=node_log(one.node, keyframes).samples) for one in nodes]
     since_ms = log.now_ms - span_ms
     named, of_namespace = f'"name":"{name}"'.encode(), namespace.encode()
 
@@ -279,13 +271,15 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
     passes = await log.since(DESCHEDULING, since_ms)
     missed = await log.since(MISSED_POD, log.now_ms - MISSED_MS, names_it)
     refused = await log.since(REFUSED_POD, since_ms, lambda record: record.key == of_namespace)
+    every_missed = (one.body for one in logged(missed.records, MISSED_POD, MissedPod))
+    mine = [one for one in every_missed if (one.namespace, one.name) == (namespace, name)]
     found = PodLog(
         nodes=nodes,
         on=on,
         outcomes=logged(outcomes.records, OUTCOME, NodeOutcome),
         span_ms=span_ms,
         placement=last_placement(logged(placements.records, PLACEMENT, PodPlacement), namespace, name),
-        missed=_missed(logged(missed.records, MISSED_POD, MissedPod), namespace, name),
+        missed=max(mine, key=lambda one: one.found_ms, default=None),
         refused=last_refused(logged(refused.records, REFUSED_POD, RefusedPod), name),
         looks=looks(logged(passes.records, DESCHEDULING, DeschedulingPass), namespace, name),
     )
@@ -296,29 +290,6 @@ def _names(records: Sequence[Record]) -> set[str]:
     """Return the nodes with an inventory or figures."""
     found = {name for topic in (INVENTORY, *FIGURES) for name in by_key(records, topic)}
     return {name for name in found if not name.startswith(RESERVED)}
-
-
-def _missed(found: Iterable[Logged[MissedPod]], namespace: str, name: str) -> MissedPod | None:
-    mine = [one.body for one in found if (one.body.namespace, one.body.name) == (namespace, name)]
-    return max(mine, key=lambda one: one.found_ms, default=None)
-
-
-async def _listed(log: Log, namespace: str, name: str) -> NodeLog | None:
-    """Return the node whose newest pod list has the pod before its figures do."""
-    for node in sorted(await log.listing(name)):
-        found = node_log(node, await log.keyframes([node]))
-        if any((pod.namespace, pod.name) == (namespace, name) for pod in found.pods):
-            return found
-    return None
-
-
-async def _with_pods(log: Log, nodes: Sequence[NodeLog]) -> list[NodeLog]:
-    """Add pods of nodes whose score lacks requests."""
-    without_score = [one.node for one in nodes if one.score is None]
-    if not without_score:
-        return list(nodes)
-    keyframes = await log.keyframes(without_score)
-    return [replace(one, samples=node_log(one.node, keyframes).samples) for one in nodes]
 
 
 def shortened(places: Iterable[Place]) -> list[Finding]:

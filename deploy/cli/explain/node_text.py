@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from textwrap import wrap
 from typing import Any
 
 from slacktide.deploy.cli.calc.waterfall import block
-from slacktide.deploy.runtime.text import count, instant
+from slacktide.deploy.runtime.text import count, instant, wrapped
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.message import Terms
-from slacktide.schemas.metric import Aggregate, NodeMetric, Use
+from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.schemas.sample import Limits, NodeSample, NodeUse
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 from slacktide.streams.explain.carried_out import what
 from slacktide.streams.explain.evidence import Finding
-from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node import Input, NodeExplanation, Step
 from slacktide.streams.explain.pressure import pressure_text
 from slacktide.streams.explain.selling import amount, resource_name
@@ -29,17 +27,13 @@ _TITLES = {"set": "last set"}
 
 def findings_text(findings: Sequence[Finding]) -> str:
     """Format findings with their advice, problems first."""
-    if not findings:
-        return "no problems found"
-    return "\n".join(line for one in findings for line in _finding(one))
-
-
-def _finding(one: Finding) -> Iterator[str]:
-    lines = wrap(f"{one.name}: {one.text}", WIDTH, break_long_words=False, break_on_hyphens=False)
-    for number, line in enumerate(lines):
-        yield f"{'' if number else one.severity:<7}  {line}"
-    for number, line in enumerate(wrap(one.advice, WIDTH - 9, break_long_words=False, break_on_hyphens=False)):
-        yield f"         {'' if number else 'to do: ':<7}{line}"
+    lines = []
+    for one in findings:
+        for number, line in enumerate(wrapped(f"{one.name}: {one.text}", WIDTH)):
+            lines.append(f"{'' if number else one.severity:<7}  {line}")
+        for number, line in enumerate(wrapped(one.advice, WIDTH - 9)):
+            lines.append(f"         {'' if number else 'to do: ':<7}{line}")
+    return "\n".join(lines) or "no problems found"
 
 
 def age(span_ms: int) -> str:
@@ -52,45 +46,39 @@ def age(span_ms: int) -> str:
 
 def node_text(explanation: NodeExplanation) -> str:
     """Return the complete text."""
-    policy = (
-        f"policy {explanation.policy_version} ({explanation.policy_place})"
-        if explanation.policy_version
-        else "no policy"
-    )
+    policy = "no policy"
+    if explanation.policy_version:
+        policy = f"policy {explanation.policy_version} ({explanation.policy_place})"
     parts = [f"node {explanation.node}, {policy}", findings_text(explanation.findings), _chain(explanation.steps)]
     if explanation.figures:
-        parts.append(
-            "\n".join(
-                ["what it offers to batch, mid and free pods:", *(_figure(figure) for figure in explanation.figures)]
-            )
-        )
+        lines = ["what it offers to batch, mid and free pods:"]
+        for figure in explanation.figures:
+            lines += [] if figure.because is None else [block(figure.because)]
+            published = "not on the node" if figure.published is None else amount(figure.published, figure.of)
+            floored = ", kept at what running pods requested" if figure.floored else ""
+            lines.append(f"  = {resource_name(figure.of)}: {published}{floored}")
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
 def _chain(steps: Sequence[Step]) -> str:
     outcomes = [step for step in steps if step.name == "outcome"]
-    chain = [step for step in steps if step not in outcomes[1:]]
-    lines = [line for step in chain for line in _step(step)]
+    lines = []
+    for step in steps:
+        if step in outcomes[1:]:
+            continue
+        lines.append(f"{_TITLES.get(step.name, step.name):<12} {age(step.age_ms):<12}  {step.place}")
+        for line in _LINES[type(step.record)](step.record):
+            lines += [f"    {part}" for part in wrapped(line, WIDTH - 4, indent="  ")]
+        lines.append(f"    of: {', '.join(_input(one) for one in step.inputs)}")
     if outcomes[1:]:
-        lines += ["before that:", *(line for step in outcomes[1:] for line in _short(step))]
+        lines.append("before that:")
+    for step in outcomes[1:]:  # without arithmetic
+        head, *change = list(_outcome(step.record))
+        moved = step.record.knob is not None or step.record.before is not None
+        more = f"; {change[0]}" if moved and change else ""
+        lines.append(f"    {age(step.age_ms):<12} {step.place.partition}:{step.place.offset}  {head}{more}")
     return "\n".join(lines) or "no record in the span that was read"
-
-
-def _step(step: Step) -> Iterator[str]:
-    yield f"{_TITLES.get(step.name, step.name):<12} {age(step.age_ms):<12}  {step.place}"
-    lines_of: Callable[[Any], Iterator[str]] = _LINES[type(step.record)]
-    for line in lines_of(step.record):
-        for part in wrap(line, WIDTH - 4, break_long_words=False, break_on_hyphens=False, subsequent_indent="  "):
-            yield f"    {part}"
-    yield f"    of: {', '.join(_input(one) for one in step.inputs)}"
-
-
-def _short(step: Step) -> Iterator[str]:
-    """Format an earlier outcome, without arithmetic."""
-    head, *change = list(_outcome(step.record))
-    moved = step.record.knob is not None or step.record.before is not None
-    more = f"; {change[0]}" if moved and change else ""
-    yield f"    {age(step.age_ms):<12} {step.place.partition}:{step.place.offset}  {head}{more}"
 
 
 def _input(one: Input) -> str:
@@ -98,13 +86,13 @@ def _input(one: Input) -> str:
     return f"{one.what} {one.name}{place}"
 
 
-def _use(use: Use) -> str:
+def _use(use: Use | NodeUse) -> str:
     return f"{amount(use.cpu_milli, 'cpu_milli')}, {amount(use.mem_bytes, 'mem_bytes')}"
 
 
 def _sample(body: NodeSample) -> Iterator[str]:
-    cpu, mem = amount(body.use.cpu_milli, "cpu_milli"), amount(body.use.mem_bytes, "mem_bytes")
-    yield f"seq {body.seq}, {instant(body.observed_ms)}: node uses {cpu}, {mem}; {count(len(body.pod_use), 'pod')}"
+    pods = count(len(body.pod_use), "pod")
+    yield f"seq {body.seq}, {instant(body.observed_ms)}: node uses {_use(body.use)}; {pods}"
     yield f"best-effort limit in force: {limits_text(body.limits)}"
 
 
@@ -115,16 +103,10 @@ def _window(body: NodeMetric) -> Iterator[str]:
     yield f"averages over {covered} ({count(body.samples, 'sample')}{late}{stale}), seq {body.seq}"
     yield f"node uses {_use(body.node_use)}; outside pods {_use(body.system_use)}; {count(len(body.pods), 'pod')}"
     for one in body.aggregates:
-        yield _aggregate(one)
-
-
-def _aggregate(one: Aggregate) -> str:
-    cpu = one.node_cpu_milli
-    spread = f"avg {cpu.avg:,}m, p50 {cpu.p50:,}m, p90 {cpu.p90:,}m, p95 {cpu.p95:,}m, p99 {cpu.p99:,}m"
-    covered = f" ({one.covered_ms / 1000:.0f} s covered)" if one.covered_ms < one.window_ms else ""
-    return (
-        f"{one.window_ms / 60_000:g} min{covered}: CPU {spread}; memory p95 {amount(one.node_mem_bytes.p95, 'bytes')}"
-    )
+        cpu, mem = one.node_cpu_milli, amount(one.node_mem_bytes.p95, "bytes")
+        spread = f"avg {cpu.avg:,}m, p50 {cpu.p50:,}m, p90 {cpu.p90:,}m, p95 {cpu.p95:,}m, p99 {cpu.p99:,}m"
+        covered = f" ({one.covered_ms / 1000:.0f} s covered)" if one.covered_ms < one.window_ms else ""
+        yield f"{one.window_ms / 60_000:g} min{covered}: CPU {spread}; memory p95 {mem}"
 
 
 def _allocatable(body: NodeAllocatable) -> Iterator[str]:
@@ -134,11 +116,8 @@ def _allocatable(body: NodeAllocatable) -> Iterator[str]:
     yield f"{batch}; {mid}{'' if body.free_cpu_milli is None else free}"
     notes = [f"nothing is published: {body.reason}"] if body.reason else []
     notes += ["degraded"] if body.degraded else []
-    notes += (
-        [f"{', '.join(resource_name(name) for name in body.floored)} kept at the requests of running pods"]
-        if body.floored
-        else []
-    )
+    if body.floored:
+        notes.append(f"{', '.join(map(resource_name, body.floored))} kept at the requests of running pods")
     if notes:
         yield "; ".join(notes)
 
@@ -199,10 +178,3 @@ def limits_text(limits: Limits | None) -> str:
 def terms_text(terms: Terms) -> str:
     """Format named numbers in the order of the arithmetic."""
     return ", ".join(f"{name} {round(value, 6):,}" for name, value in terms.items())
-
-
-def _figure(figure: Figure) -> str:
-    published = "not on the node" if figure.published is None else amount(figure.published, figure.of)
-    floored = ", kept at what running pods requested" if figure.floored else ""
-    line = f"  = {resource_name(figure.of)}: {published}{floored}"
-    return line if figure.because is None else f"{block(figure.because)}\n{line}"

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import click
 import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import load_yaml
-from slacktide.deploy.cli.queue.standing import exceeds_text, rows, standing
 from slacktide.deploy.cli.suggestions import NotFoundError, near
 from slacktide.deploy.runtime.settings import bootstrap_option, file
-from slacktide.deploy.runtime.text import count, instant, show, show_json, table
+from slacktide.deploy.runtime.text import count, instant, output_option, show, show_result, table
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import CaseError, ConfigError, Finding, SlacktideError
@@ -24,14 +24,19 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.queue import QueueOutcome, QueueWorkload, Result
 from slacktide.schemas.queue_objects import JobObject, QueueObject
 from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
-from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, read_objects
-from slacktide.streams.decisions.queue.workload_objects import Published, published
+from slacktide.schemas.units import cpu_text, mem_text
+from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, queue_cluster, read_objects
+from slacktide.streams.decisions.queue.preempt import excess
+from slacktide.streams.decisions.queue.quota_tree import UNLIMITED
+from slacktide.streams.decisions.queue.scheduling import Scheduling
+from slacktide.streams.decisions.queue.workload_objects import published
 from slacktide.streams.queue.ledger import ledger_of
 from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Out, Record, of_queue
 
 SOURCE = "queue/publish"
 SEND_S = 5.0
+AMOUNTS = ("nominal", "used", "borrowed")
 
 
 @click.command(epilog="Example: slacktide queue publish queues.yaml jobs.yaml --bootstrap kafka-1:9092")
@@ -49,12 +54,14 @@ def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> Non
     made = [given.workload_of(one) if isinstance(one, JobObject) else one for one in objects]
     now_ms = SystemClock().wall_ms()
     records = [record for one in made if one and (record := published(one, instant(now_ms)))]
-    outs = [_out(_topic_of(one), one.key, None if delete else one.message, now_ms) for one in records]
+    topics = [QUEUE_WORKLOAD if isinstance(one.message, QueueWorkload) else QUEUE_SPEC for one in records]
+    outs = [
+        _out(topic, one.key, None if delete else one.message, now_ms)
+        for topic, one in zip(topics, records, strict=True)
+    ]
     if not outs:
-        raise SlacktideError("no object of a queue; accepted: ClusterQueue, "
-            "Cohort, ResourceFlavor, LocalQueue, Namespace, "
-            "Workload "
-            "and Job")  # fmt: skip
+        kinds = "ClusterQueue, Cohort, ResourceFlavor, LocalQueue, Namespace, Workload and Job"
+        raise SlacktideError(f"no object of a queue; accepted: {kinds}")
     asyncio.run(_sent(bootstrap, outs))
     for note in given.notes:
         show(note)
@@ -62,7 +69,7 @@ def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> Non
 
 
 @click.command(epilog="Example: slacktide queue status -o wide --bootstrap kafka-1:9092")
-@click.option("-o", "--output", type=click.Choice(["text", "wide", "json"]), default="text", show_default=True)
+@output_option("text", "wide", "json")
 @click.option("--kubeconfig", type=file(), metavar="FILE", help="Also show whether Jobs of this cluster are started.")
 @bootstrap_option
 def status(bootstrap: Cluster, output: str, kubeconfig: Path | None) -> None:
@@ -75,12 +82,11 @@ def status(bootstrap: Cluster, output: str, kubeconfig: Path | None) -> None:
     "borrowed"}]}. CPU is in millicores, memory in bytes.
     """
     found = standing(live_objects(bootstrap))
+    show_result(found.queues, output, lambda: table(*rows(found.queues, wide=output == "wide")), indent=0)
     if output == "json":
-        show_json(msgspec.json.encode(found.queues))
         return
-    show(table(*rows(found.queues, wide=output == "wide")))
-    for one in found.exceeds:
-        show(exceeds_text(one))
+    for line in found.exceeds:
+        show(line)
     if kubeconfig is not None:
         show(asyncio.run(_carrying(kubeconfig)))
     for note in found.notes:
@@ -116,10 +122,6 @@ def live_objects(bootstrap: Cluster) -> list[QueueObject]:
     return objects_of(asyncio.run(_read(bootstrap, (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE))))
 
 
-def _topic_of(one: Published) -> Topic:
-    return QUEUE_WORKLOAD if isinstance(one.message, QueueWorkload) else QUEUE_SPEC
-
-
 def _out(topic: Topic, key: str, message: Message | None, now_ms: int) -> Out:
     value = None if message is None else encode(message)
     return of_queue(topic.name, key, value, source=SOURCE, event_ms=now_ms)
@@ -147,11 +149,7 @@ async def _read(bootstrap: Cluster, topics: Sequence[Topic]) -> list[Record]:
 
 
 def objects_in(files: Sequence[Path], given: Iterable[QueueObject] = ()) -> list[QueueObject]:
-    """Read files; a later object replaces an earlier one of the same name.
-
-    Raises:
-        ConfigError: a file is unreadable, or an object invalid.
-    """
+    """Read files; a later object replaces an earlier one. Raises ConfigError if a file or an object is invalid."""
     found = {(type(one).__name__, one.metadata.namespace, one.metadata.name): one for one in given}
     for path in files:
         try:
@@ -180,12 +178,7 @@ def _items(document: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 async def _carrying(kubeconfig: Path) -> str:
-    """Report in one line that Jobs are started and stopped, or why not.
-
-    Raises:
-        ApiError: the API server is unavailable.
-        ConfigError: the kubeconfig is invalid.
-    """
+    """Report in one line that Jobs are started and stopped, or why not. Raises ApiError or ConfigError."""
     from slacktide.agents.cluster.queue.kinds import GROUP, kueue, served, workloads_of  # noqa: PLC0415 - loads HTTP
     from slacktide.agents.kubernetes.access import access  # noqa: PLC0415 - as above
     from slacktide.agents.kubernetes.api_server import ApiServer  # noqa: PLC0415 - as above
@@ -196,3 +189,94 @@ async def _carrying(kubeconfig: Path) -> str:
             return f"shadow: the API server does not serve {GROUP}"
         rival = await kueue(api, workloads_of(plurals), SystemClock().wall_ms)
     return f"shadow: Kueue admits there: {rival}" if rival else "live: a bridge with --queue starts and stops Jobs"
+
+
+class QuotaRow(msgspec.Struct, frozen=True):
+    """One resource of a flavor; CPU in millicores, memory in bytes, others in whole units."""
+
+    flavor: str
+    resource: str
+    nominal: int
+    used: int
+    borrowed: int
+    """Use above the nominal quota."""
+
+
+class QueueRow(msgspec.Struct, frozen=True):
+    """One ClusterQueue."""
+
+    cluster_queue: str
+    cohort: str
+    pending_count: int
+    admitted_count: int
+    """Workloads with quota, including those that are stopping."""
+    evicting_count: int
+    quotas: list[QuotaRow]
+
+
+class Standing(NamedTuple):
+    """All ClusterQueues by name, and notes about objects that could not be counted."""
+
+    queues: list[QueueRow]
+    notes: list[str]
+    exceeds: list[str]
+    """A line for each ClusterQueue that exceeds its quotas after they shrank."""
+
+
+def standing(objects: Sequence[QueueObject]) -> Standing:
+    """Compute the usage of ClusterQueues. Raises CaseError if an object is invalid."""
+    given = queue_cluster(objects)
+    state = Scheduling(given.queues, given.holders)
+    waiting = Counter(one.queue for one in given.waiting)
+    evicted = [one for one in given.holders if one.queued.evicted is not None and one.queued.evicted.status]
+    admitted, evicting = (Counter(one.queue.name for one in some) for some in (given.holders, evicted))
+    queues = []
+    for node in sorted((one.node for one in given.queues), key=lambda node: node.name):
+        quotas = [
+            QuotaRow(
+                of.flavor, of.resource, quota.nominal, used := state.usage.usage(node, of), max(0, used - quota.nominal)
+            )
+            for of, quota in sorted(node.quotas.items())
+        ]
+        name, cohort = node.name, node.parent.name if node.parent is not None else ""
+        queues.append(QueueRow(name, cohort, waiting[name], admitted[name], evicting[name], quotas))
+    exceeds = []
+    for one in excess(state.holders.values(), state.usage):
+        texts = [(amount_text(of.resource, amount), of) for of, amount in sorted(one.amounts.items())]
+        amounts = ", ".join(f"{text} {of.resource} of {of.flavor}" for text, of in texts)
+        names = ", ".join(given.names.get(uid, uid) for uid in one.stops)
+        stops = f"will be stopped: {names or 'workloads of other ClusterQueues, which borrow'}"
+        exceeds.append(f"ClusterQueue {one.queue} exceeds its quota by {amounts}; {stops}")
+    return Standing(queues, given.notes, exceeds)
+
+
+def rows(queues: Sequence[QueueRow], *, wide: bool) -> tuple[list[str], list[tuple[str | int, ...]]]:
+    """Return the table's header and rows."""
+    of_flavor = ["FLAVOR", "RESOURCE"] if wide else []
+    head = ["CLUSTERQUEUE", "COHORT", *of_flavor, *map(str.upper, AMOUNTS), "PENDING", "ADMITTED", "EVICTING"]
+    found: list[tuple[str | int, ...]] = []
+    for one in queues:
+        first = one.cluster_queue, one.cohort or "-"
+        last = one.pending_count, one.admitted_count, one.evicting_count
+        if wide:
+            for each in one.quotas:
+                amounts = (amount_text(each.resource, getattr(each, name)) for name in AMOUNTS)
+                found.append((*first, each.flavor, each.resource, *amounts, *last))
+        else:
+            sums = []
+            for name in AMOUNTS:  # over flavors, per resource
+                total: Counter[str] = Counter()
+                for each in one.quotas:
+                    total[each.resource] += getattr(each, name)
+                sums.append(
+                    ", ".join(f"{amount_text(of, amount)} {of}" for of, amount in total.items() if amount) or "-"
+                )
+            found.append((*first, *sums, *last))
+    return head, found
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """Format an amount with its unit: CPU in cores, memory in powers of 1,024."""
+    if amount >= UNLIMITED:
+        return "unlimited"
+    return cpu_text(amount) if resource == "cpu" else mem_text(amount) if resource == "memory" else str(amount)

@@ -62,23 +62,20 @@ class Plan:
     line_pct: float = 100.0
     """The node use above which latency-sensitive pods are at risk, for ``grid``."""
 
-    def begin(self) -> _Run:
-        """Create a run."""
-        policies = Policies(self.policies)
-        if self.grid:
-            trials = Trials(policies, self.grid, line_pct=self.line_pct, since_ms=self.since_ms, nodes=self.nodes)
-            return _Run(self.policies, trials)
-        if self.other is None:
-            return _Run(self.policies, Replay(policies, since_ms=self.since_ms, nodes=self.nodes, kept=self.kept))
-        return _Run(self.policies, WhatIf(policies, self.other, since_ms=self.since_ms, nodes=self.nodes))
-
 
 class _Run:
     """Runs a trace without samples that failed the node proof."""
 
-    def __init__(self, policies: Sequence[Record], run: Replay | WhatIf | Trials) -> None:
-        self._run = run
-        self._proven = Proven(policies, run.take)
+    def __init__(self, plan: Plan) -> None:
+        policies, since_ms, nodes = Policies(plan.policies), plan.since_ms, plan.nodes
+        self._run: Replay | WhatIf | Trials
+        if plan.grid:
+            self._run = Trials(policies, plan.grid, line_pct=plan.line_pct, since_ms=since_ms, nodes=nodes)
+        elif plan.other is None:
+            self._run = Replay(policies, since_ms=since_ms, nodes=nodes, kept=plan.kept)
+        else:
+            self._run = WhatIf(policies, plan.other, since_ms=since_ms, nodes=nodes)
+        self._proven = Proven(plan.policies, self._run.take)
         self.take = self._proven.take_all
 
     def finish(self) -> Result | Change | Tried:
@@ -91,22 +88,16 @@ class Jobs:
     """Processes a trace, in several processes if it is long."""
 
     def __init__(self, plan: Plan, count: int, few: int = FEW, *, forks: bool = False) -> None:
-        """Create it.
+        """Use at most ``count`` processes, and one for a trace of up to ``few`` records.
 
-        Args:
-            plan: the work.
-            count: maximum number of processes.
-            few: a trace up to this size is not distributed.
-            forks: processes begin as copies of this one, which saves the start of Python. A connection to Kafka would
-                be shared.
+        With ``forks`` they begin as copies of this one, which saves the start of Python. They would share a connection
+        to Kafka.
         """
-        self._plan = plan
-        self._count = count
-        self._few = few
+        self._plan, self._count, self._few = plan, count, few
         self._begun = "fork" if forks else "spawn"
         self._first: list[Records] = []
         self._jobs: list[_Job] = []
-        self._alone = plan.begin() if count == 1 else None
+        self._alone = _Run(plan) if count == 1 else None
 
     def take(self, some: Sequence[Record]) -> None:
         """Add the next records. Raises ReplayError if a process ended."""
@@ -131,18 +122,16 @@ class Jobs:
     def finish(self) -> Result | Change | Tried:
         """End the run. Raises ReplayError if a process ended."""
         if not self._jobs:
-            alone = self._alone or self._plan.begin()
+            alone = self._alone or _Run(self._plan)
             for some in self._first:
                 alone.take(some)
             return alone.finish()
         for job in self._jobs:
             job.end()
         found = [job.result() for job in self._jobs]
-        results = [one for one in found if isinstance(one, Result)]
-        if results:
+        if results := [one for one in found if isinstance(one, Result)]:
             return Result.of(results, self._plan.kept)
-        changes = [one for one in found if isinstance(one, Change)]
-        if changes:
+        if changes := [one for one in found if isinstance(one, Change)]:
             return Change.of(changes)
         return Tried.of([one for one in found if isinstance(one, Tried)])
 
@@ -207,7 +196,7 @@ def _work(plan: Plan, its_end: Connection) -> None:
     """Run one part of the trace; an empty message ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the parent handles it
     garbage.seldom()
-    run = plan.begin()
+    run = _Run(plan)
     try:
         while parcel := its_end.recv_bytes():
             topics, partitions, offsets, times_ms, keys, values = _unpacked(parcel)
@@ -221,13 +210,7 @@ def _work(plan: Plan, its_end: Connection) -> None:
 def decided(
     where: source.Where, plan: Callable[[source.Opened], Plan], nodes: tuple[str, ...], jobs: int
 ) -> Result | Change | Tried:
-    """Run a plan on a trace.
-
-    Args:
-        where: the trace.
-        plan: built from the data known before the first record.
-        nodes: only these; empty: all.
-        jobs: maximum number of processes.
+    """Run a plan, which is built from the data known before the first record, on a trace of these nodes; empty: all.
 
     Raises:
         click.UsageError: the span's end precedes its start.

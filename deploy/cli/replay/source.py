@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli.moment import Moment
 from slacktide.deploy.runtime.line_file import ExportFileError, Lines
 from slacktide.deploy.runtime.progress import Bar
+from slacktide.deploy.runtime.text import Moment
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import LISTED_MS
@@ -78,8 +78,7 @@ def reading(path: Path) -> Lines:
 def writing(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing, compressed by its name; it replaces an existing file only when complete.
 
-    Raises:
-        ExportFileError: the file cannot be written.
+    Raises ExportFileError: the file cannot be written.
     """
     whole = path.resolve()
     # A pipe is written directly: it has no content to preserve.
@@ -154,8 +153,7 @@ async def from_log(
 ) -> None:
     """Pass on records from Kafka by time: of ``topics``; samples and answers also from shortly before ``since_ms``.
 
-    Raises:
-        LogError: Kafka cannot be read, or a topic is missing.
+    Raises LogError: Kafka cannot be read, or a topic is missing.
     """
     counts = await partition_counts(bootstrap, topics)
     if not any(counts.values()):

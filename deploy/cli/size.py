@@ -1,4 +1,4 @@
-"""Computes records, disks, partitions, workers and memory for a number of nodes. Pure except for a data file.
+"""``slacktide size``: the resources for a cluster size, from measurements.
 
 ``measured.json`` has the measurements and their source; ``bench/record_sizes.py`` writes it.
 """
@@ -11,9 +11,11 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+import click
 import msgspec
 
-from slacktide.schemas.topics import BY_NAME, NODE_PARTITIONS, Topic
+from slacktide.deploy.runtime.text import output_option, show_result, table
+from slacktide.schemas.topics import BY_NAME, NODE_PARTITIONS
 
 DAY_S = 86_400
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -26,6 +28,58 @@ SEGMENT_BYTES = 1 << 30
 BROKERS = 3
 PODS_MEASURED = 30
 """Pods per node in the worker benchmarks."""
+
+
+@click.command(epilog="Example: slacktide size --nodes 1000 --pods 30")
+@click.option("--nodes", type=click.IntRange(1, 100_000), required=True, help="Number of nodes.")
+@click.option(
+    "--pods", type=click.IntRange(1, 1_000), default=30, show_default=True, help="Average number of pods per node."
+)
+@output_option("table", "json")
+def command(nodes: int, pods: int, output: str) -> None:
+    """Compute what a cluster needs: bytes per day and topic, brokers' disks, partitions, workers and memory.
+
+    Bytes of records were measured, without compression and with each codec of Kafka. CODEC is what the topic is created
+    with. Each node is sampled once per second. Outcomes are counted for nodes whose use changes each second. Topics
+    that depend on events, such as placements and dead letters, are not counted.
+    """
+    found = sized(nodes, pods, measured())
+    show_result(found, output, lambda: _text(found), indent=0)
+
+
+def _text(size: Size) -> str:
+    head = ("TOPIC", "RECORDS/S", "CODEC", "GB/DAY", "DISK GB", "DISK GB none")
+    rows = [
+        (
+            one.topic,
+            f"{one.records_per_s:,.0f}",
+            one.codec,
+            *_gb(one.bytes_per_day[one.codec], one.disk_bytes[one.codec], one.disk_bytes["none"]),
+        )
+        for one in size.topics
+    ]
+    total = ("all", "", "", *_gb(size.created_bytes_per_day, size.created_disk_bytes, size.disk_bytes["none"]))
+    created, none = _gb(size.created_disk_bytes_per_broker, size.disk_bytes_per_broker["none"])
+    partitions = f"{size.partitions}, the default"
+    if size.partitions > size.partitions_created:
+        partitions = (
+            f"{size.partitions}; by default, topics are created with {size.partitions_created}, so that agents read "
+            "more answers of other nodes"
+        )
+    return "\n".join(
+        [
+            table(head, [*rows, total]),
+            "",
+            f"disk of each of three brokers  {created} GB; {none} GB without compression",
+            f"partitions                     {partitions}",
+            f"workers                        {size.workers}, of which one may fail",
+            f"memory of a worker             {size.worker_mem_bytes / 1e6:,.0f} MB",
+        ]
+    )
+
+
+def _gb(*sizes_bytes: int) -> tuple[str, ...]:
+    return tuple(f"{size / 1e9:,.1f}" for size in sizes_bytes)
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -84,13 +138,7 @@ def measured() -> Measured:
 
 
 def sized(nodes: int, pods: int, by: Measured) -> Size:
-    """Compute the resources.
-
-    Args:
-        nodes: of the cluster, each sampled once per second.
-        pods: per node, on average.
-        by: the measurements.
-    """
+    """Compute the resources for nodes that are each sampled once per second, with this average number of pods."""
     topics = [
         _topic(name, nodes, pods, by) for name in sorted({name for one in by.records_by_pods.values() for name in one})
     ]
@@ -124,15 +172,15 @@ def _topic(name: str, nodes: int, pods: int, by: Measured) -> TopicSize:
     each = {codec: interpolated({count: one[codec] for count, one in points.items()}, pods) for codec in CODECS}
     per_day = {codec: math.ceil(records_per_s * DAY_S * size) for codec, size in each.items()}
     topic = BY_NAME[name]
-    disk = {codec: _kept_bytes(topic, one) * topic.replication for codec, one in per_day.items()}
+
+    def kept_bytes(bytes_per_day: int) -> int:
+        if topic.retention_ms is not None:
+            return math.ceil(bytes_per_day * topic.retention_ms / 1000 / DAY_S)
+        return min(bytes_per_day * COMPACTED_DAYS, topic.partitions * 2 * SEGMENT_BYTES)
+
+    disk = {codec: kept_bytes(one) * topic.replication for codec, one in per_day.items()}
     codec, rate = topic.compression or "none", round(records_per_s, 2)
     return TopicSize(topic=name, codec=codec, records_per_s=rate, bytes_per_day=per_day, disk_bytes=disk)
-
-
-def _kept_bytes(topic: Topic, bytes_per_day: int) -> int:
-    if topic.retention_ms is not None:
-        return math.ceil(bytes_per_day * topic.retention_ms / 1000 / DAY_S)
-    return min(bytes_per_day * COMPACTED_DAYS, topic.partitions * 2 * SEGMENT_BYTES)
 
 
 def interpolated(points: Mapping[int, float], at: float) -> float:

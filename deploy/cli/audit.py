@@ -1,20 +1,44 @@
-"""``slacktide audit``: list, export, verify."""
+"""``slacktide audit``: actions on pods, as a list and as a tamper-evident export."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
-import msgspec
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli.moment import Moment, MomentType
-from slacktide.deploy.cli.suggestions import Group
+from slacktide.deploy.cli.suggestions import Group, near
 from slacktide.deploy.runtime import settings
-from slacktide.deploy.runtime.text import Name, count, instant, show, show_json
-from slacktide.schemas.connection import Cluster
+from slacktide.deploy.runtime.text import (
+    Moment,
+    MomentType,
+    Name,
+    count,
+    instant,
+    output_option,
+    show,
+    show_result,
+    table,
+)
+from slacktide.schemas.connection import Cluster, options
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.topics import AUDIT
+from slacktide.streams.audit.acts import Act, Choice, acts_of, content_of, prefilter, what
+from slacktide.streams.audit.chain import Chain
+from slacktide.streams.audit.chain import verify as verified
+from slacktide.streams.decisions.evict.node_evict import observed
+from slacktide.streams.kafka import Tail, partition_counts
+from slacktide.streams.records import Record, text_of
 
+FETCH_WAIT_MS = 100
+ALL = 1 << 60
+"""No limit for the number of records."""
+_HEAD = ("WHEN", "POD", "NODE", "WHAT", "RULE", "OBSERVED", "POLICY", "CREDIT", "BY", "WHY")
 since_option = click.option(
     "--since", type=MomentType(), help="Start: a time, or a duration before now. Without it: the oldest record."
 )
@@ -34,17 +58,13 @@ def command() -> None:
 @since_option
 @until_option
 @settings.bootstrap_option
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option("text", "json")
 def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, until: Moment | None, output: str) -> None:
     """List actions on pods: time, rule, threshold, policy and credit.
 
     Records stay after pod and node are deleted. With -o json: a list of {"partition", "offset", "body"}, the
     body being a NodeOutcome.
     """
-    from slacktide.deploy.cli.audit import listing  # noqa: PLC0415 - the client: not for --help
-    from slacktide.streams.audit.acts import Choice, acts_of, prefilter  # noqa: PLC0415
-    from slacktide.streams.records import Record, text_of  # noqa: PLC0415
-
     choice = Choice(node=node, pod=pod)
     since_ms, until_ms = _span(since, until)
     keep, read = prefilter(choice), set[str]()
@@ -53,11 +73,10 @@ def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, unti
         read.add(text_of(record.key or b""))
         return keep(record)
 
-    found = acts_of(asyncio.run(listing.audit_records(bootstrap, since_ms, until_ms, wanted)), choice)
-    if output == "json":
-        show_json(msgspec.json.format(msgspec.json.encode(found.acts), indent=2))
-    else:
-        show(listing.shown(found.acts) if found.acts else listing.nothing(node, read, since_ms, until_ms))
+    found = acts_of(asyncio.run(_records(bootstrap, since_ms, until_ms, wanted)), choice)
+    acts = found.acts
+    text = partial(shown, acts) if acts else partial(nothing, node, read, since_ms, until_ms)
+    show_result(acts, output, text)
     if found.unreadable:
         show(
             f"{count(found.unreadable, 'record')} cannot be decoded; `slacktide audit export` writes them undecoded",
@@ -75,13 +94,10 @@ def export(file: Path, *, bootstrap: Cluster, since: Moment | None, until: Momen
 
     It prints the hash of the last line. Keep it apart from the file: audit verify --hash compares it.
     """
-    from slacktide.deploy.cli.audit.listing import audit_records  # noqa: PLC0415
     from slacktide.deploy.cli.replay.source import writing  # noqa: PLC0415
-    from slacktide.streams.audit.acts import content_of  # noqa: PLC0415
-    from slacktide.streams.audit.chain import Chain  # noqa: PLC0415
 
     since_ms, until_ms = _span(since, until)
-    records = asyncio.run(audit_records(bootstrap, since_ms, until_ms))
+    records = asyncio.run(_records(bootstrap, since_ms, until_ms))
     chain = Chain()
     with writing(file) as out:
         out.write(chain.first(since_ms=since_ms, until_ms=until_ms))
@@ -101,7 +117,6 @@ def verify(file: Path, *, expected: str | None) -> None:
     code 1: a line is invalid.
     """
     from slacktide.deploy.cli.replay.source import reading  # noqa: PLC0415
-    from slacktide.streams.audit.chain import verify as verified  # noqa: PLC0415
 
     with reading(file) as lines:
         found = verified(lines)
@@ -134,3 +149,48 @@ def _span(since: Moment | None, until: Moment | None) -> tuple[int, int]:
     if since_ms >= until_ms:
         raise click.UsageError(f"--since ({instant(since_ms)}) must be earlier than --until ({instant(until_ms)})")
     return since_ms, until_ms
+
+
+async def _records(
+    bootstrap: Cluster, since_ms: int, until_ms: int, wanted: Callable[[Record], bool] | None = None
+) -> list[Record]:
+    """Read the topic's wanted records in the order of broker time, from ``since_ms`` until before ``until_ms``.
+
+    Raises LogError if the topic cannot be read to its end.
+    """
+    partitions = (await partition_counts(bootstrap, [AUDIT.name]))[AUDIT.name]
+    if not partitions:
+        raise LogError(
+            f"{bootstrap}: topic {AUDIT.name} does not exist; create it: slacktide topics apply {options(bootstrap)}"
+        )
+    async with Tail(bootstrap, FETCH_WAIT_MS, most=ALL) as tail:
+        read = await tail.read({(AUDIT.name, number): since_ms for number in range(partitions)}, wanted)
+    within = (record for record in read.records if record.timestamp_ms < until_ms)
+    return sorted(within, key=lambda record: (record.partition, record.offset))
+
+
+def nothing(node: str, read: Collection[str], since_ms: int, until_ms: int) -> str:
+    """Return the message for an empty result; ``node``: the selected one, "": any; ``read``: nodes with records."""
+    span = f"until {instant(until_ms)}" if not since_ms else f"from {instant(since_ms)} to {instant(until_ms)}"
+    if not read:
+        return f"The audit contains no record {span}: no pod was evicted, throttled or frozen"
+    of = f"node {node}" if node and node not in read else "it"
+    return (
+        f"The audit contains no record of {of} {span}. It contains records of {count(len(read), 'node')}; "
+        f"{near(node, read)}"
+    )
+
+
+def shown(acts: Sequence[Act]) -> str:
+    """Format one row per action, and a summary."""
+    sums = Counter(what(one.body) for one in acts)
+    in_all = ", ".join(f"{number} {word}" for word, number in sorted(sums.items()))
+    return f"{table(_HEAD, [_row(one.body) for one in acts])}\n{count(len(acts), 'act')}: {in_all}"
+
+
+def _row(one: NodeOutcome) -> tuple[str, ...]:
+    pod = "all best-effort pods" if one.pod is None else f"{one.pod.namespace}/{one.pod.name}"
+    spent = "-" if one.spent is None else f"{one.spent.evictions} of epoch {one.spent.epoch}"
+    seen = observed(one.terms) or "-"
+    policy, why = one.policy_version or "-", one.reason or "-"
+    return instant(one.acted_ms), pod, one.node, what(one), one.rule, seen, policy, spent, one.origin, why

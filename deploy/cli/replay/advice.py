@@ -1,17 +1,65 @@
-"""Formats the advice as a table, a terminal chart, and SVG."""
+"""Replays a trace under a grid of policies, and formats the advice as a table, a terminal chart, and SVG."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from slacktide.deploy.cli.assess import page
+import click
+
+from slacktide.deploy.cli.assess import report as page
+from slacktide.deploy.cli.replay.jobs import Plan, decided
+from slacktide.deploy.cli.replay.source import Opened, Where
 from slacktide.deploy.runtime.text import count, instant, table
-from slacktide.streams.advise.advice import Advice, Choice, Figure
+from slacktide.schemas import policy as policies
+from slacktide.schemas.errors import SlacktideError
+from slacktide.streams.advise.advice import Advice, Choice, Figure, Tag, advise
+from slacktide.streams.advise.grid import POLICIES_MAX, SUPPRESS_PCT, grid
+from slacktide.streams.advise.trials import Tried
+from slacktide.streams.replay.policies import Policies
 
 MARKS = "abcdefghijklmnopqrstuvwxyz"
 WIDTH, HEIGHT = 64, 12
 HEAD = ("", "SUPPRESS AT", "EVICT AT", "BE CORE-HOURS", "RANGE", "OVER LINE", "RANGE", "EVICTIONS", "RANGE", "")
 KNEE, OTHER, RECORDED = "#cf222e", "#0969da", "#8c959f"
+
+
+class NothingRecordedError(SlacktideError):
+    """The span has no sample that can be decided."""
+
+
+def advised(
+    where: Where,
+    base: policies.Policy | None,
+    values: tuple[tuple[int, ...] | None, tuple[int, ...] | None],
+    nodes: tuple[str, ...],
+    line_pct: float,
+    jobs: int,
+) -> Advice:
+    """Replay the trace under a grid of policies, by default of the newest recorded one.
+
+    Raises:
+        click.UsageError: the grid is too large.
+        NothingRecordedError: the span has no sample that can be decided.
+    """
+    tags: list[Tag] = []
+
+    def plan(opened: Opened) -> Plan:
+        tried = grid(base or Policies(opened.policies).newest, values[0] or SUPPRESS_PCT, values[1] or ())
+        if len(tried) > POLICIES_MAX:
+            raise click.UsageError(f"the grid has {len(tried)} policies; at most {POLICIES_MAX} are accepted")
+        tags.extend(tag for tag, _ in tried)
+        grid_of = tuple(policy for _, policy in tried)
+        return Plan(policies=opened.policies, since_ms=opened.since_ms, nodes=nodes, grid=grid_of, line_pct=line_pct)
+
+    found = decided(where, plan, nodes, jobs)
+    assert isinstance(found, Tried)
+    if not found.trials[0]:
+        why = f"; {found.undecided} were left out because figures, pods or facts were unknown" if found.samples else ""
+        raise NothingRecordedError(
+            f"{where}: none of the {found.samples} samples in the span could be decided{why}. Check "
+            "--since and --until, and that the export contains the topics policy and node.sample"
+        )
+    return advise(found, tags, line_pct)
 
 
 def text(found: Advice) -> str:
@@ -32,14 +80,14 @@ def _lines(found: Advice) -> Iterator[str]:
     yield ""
     yield from _picture(found)
     yield ""
-    yield knee(found)
+    yield _knee(found)
     if found.undecided:
         yield f"{count(found.undecided, 'sample')} left out because figures, pods or facts were unknown"
     if found.unproven:
         yield f"{count(found.unproven, 'sample')} left out because the node did not sign them"
 
 
-def knee(found: Advice) -> str:
+def _knee(found: Advice) -> str:
     """Return a sentence about the knee."""
     choice = next((one for one in found.choices if one.knee), None)
     if choice is None:
@@ -47,10 +95,10 @@ def knee(found: Advice) -> str:
             "No knee: the policies differ too little, or risk rises as fast as best-effort core-hours for every policy."
         )
     mark = _marks(found)[found.choices.index(choice)]
-    return f"Knee: {mark}, {named(choice)}; the knee in {choice.knee_draws_pct:.0f}% of draws."
+    return f"Knee: {mark}, {_named(choice)}; the knee in {choice.knee_draws_pct:.0f}% of draws."
 
 
-def named(choice: Choice) -> str:
+def _named(choice: Choice) -> str:
     """Describe a policy, such as ``suppress at 65%``."""
     evict = "" if choice.mem_evict_threshold_pct is None else f", evict at {choice.mem_evict_threshold_pct}% of memory"
     return f"suppress at {choice.cpu_suppress_threshold_pct}%{evict}"
@@ -59,7 +107,9 @@ def named(choice: Choice) -> str:
 def svg(found: Advice) -> str:
     """Draw best-effort core-hours over risk as SVG, each policy with its intervals."""
     wide, high = page.WIDTH - page.LEFT - 30, page.HEIGHT - 60
-    x_max, y_max = _most(found)
+    every = [found.recorded, *found.choices]
+    x_max = max(one.over_line_pct.high for one in every) or 1.0
+    y_max = max(one.be_core_h.high for one in every) or 1.0
 
     def place(x: float, y: float) -> tuple[float, float]:
         return page.LEFT + wide * x / x_max, 10 + high * (1 - y / y_max)
@@ -72,24 +122,17 @@ def svg(found: Advice) -> str:
         page.label(page.LEFT, page.HEIGHT - 8, "best-effort core-hours over share of node time above the line"),
         page.label(page.LEFT + wide, base + 16, f"{x_max:.2f}%", anchor="end"),
     ]
-    for mark, choice in zip(["recorded", *_marks(found)], [found.recorded, *found.choices], strict=True):
+    for mark, choice in zip(["recorded", *_marks(found)], every, strict=True):
         colour = KNEE if choice.knee else RECORDED if choice is found.recorded else OTHER
-        parts += _cross(choice, place, colour)
-        x, y = place(choice.over_line_pct.estimate, choice.be_core_h.estimate)
-        word = f"{mark}: {named(choice)} (knee)" if choice.knee else mark
+        risk, gain = choice.over_line_pct, choice.be_core_h
+        x, y = place(risk.estimate, gain.estimate)
+        (left, top), (right, bottom) = place(risk.low, gain.high), place(risk.high, gain.low)
+        cross = f"M{left:.1f} {y:.1f}H{right:.1f}M{x:.1f} {top:.1f}V{bottom:.1f}"
+        parts.append(f'<path d="{cross}" stroke="{colour}" opacity=".5"/>')
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>')
+        word = f"{mark}: {_named(choice)} (knee)" if choice.knee else mark
         parts.append(page.label(x + 7, y - 5, word, fill=colour))
     return page.svg("Best-effort core-hours and risk of each policy", parts, alone=True) + "\n"
-
-
-def _cross(choice: Choice, place: object, colour: str) -> list[str]:
-    assert callable(place)
-    risk, gain = choice.over_line_pct, choice.be_core_h
-    (left, y), (right, _) = place(risk.low, gain.estimate), place(risk.high, gain.estimate)
-    (x, top), (_, bottom) = place(risk.estimate, gain.high), place(risk.estimate, gain.low)
-    return [
-        f'<path d="M{left:.1f} {y:.1f}H{right:.1f}M{x:.1f} {top:.1f}V{bottom:.1f}" stroke="{colour}" opacity=".5"/>',
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>',
-    ]
 
 
 def _marks(found: Advice) -> Sequence[str]:
@@ -117,11 +160,6 @@ def _row(mark: str, choice: Choice) -> list[object]:
 
 def _range(figure: Figure, digits: int) -> str:
     return f"{figure.low:.{digits}f}..{figure.high:.{digits}f}"
-
-
-def _most(found: Advice) -> tuple[float, float]:
-    every = [found.recorded, *found.choices]
-    return max(one.over_line_pct.high for one in every) or 1.0, max(one.be_core_h.high for one in every) or 1.0
 
 
 def _picture(found: Advice) -> Iterator[str]:

@@ -1,1 +1,0 @@
-"""``slacktide advise``: tries a grid of policies on recorded days."""

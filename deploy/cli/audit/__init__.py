@@ -1,1 +1,0 @@
-"""``slacktide audit``: actions on pods, and a tamper-evident export."""

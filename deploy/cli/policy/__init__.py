@@ -1,1 +1,0 @@
-"""``slacktide policy``: checks and explains a policy."""

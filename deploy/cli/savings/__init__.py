@@ -1,1 +1,0 @@
-"""``slacktide savings``: best-effort use beyond native requests, from Kafka or export files."""

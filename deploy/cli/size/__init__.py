@@ -1,1 +1,0 @@
-"""``slacktide size``: computes the resources for a cluster size, from measurements."""
