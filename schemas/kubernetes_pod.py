@@ -57,8 +57,11 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
     qos = status.get("qosClass")
     if qos not in (None, *_QOS):
         reader.refuse(f"{path}.status.qosClass", qos, " or ".join(_QOS))
+    # Anybody may annotate his pods as if they were static.
+    static = ANNOTATION_MIRROR in annotations or annotations.get(ANNOTATION_SOURCE, "api") != "api"
+    static_uid = annotations.get(ANNOTATION_STATIC_UID) if static else None
     pod = Pod(
-        uid=_static_uid(annotations) or reader.text(item, f"{path}.metadata.uid"),
+        uid=static_uid or reader.text(item, f"{path}.metadata.uid"),
         namespace=str(reader.at(item, path, "metadata").get("namespace") or "default"),
         name=reader.text(item, f"{path}.metadata.name"),
         phase=str(status.get("phase") or "Running"),
@@ -76,12 +79,6 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
     )
     ignored = reader.ignored_of(path, noted)
     return msgspec.structs.replace(pod, ignored=ignored) if ignored else pod
-
-
-def _static_uid(annotations: Mapping[str, str]) -> str | None:
-    """None: it is no static pod, though anybody may annotate his pods as if they were."""
-    static = ANNOTATION_MIRROR in annotations or annotations.get(ANNOTATION_SOURCE, "api") != "api"
-    return annotations.get(ANNOTATION_STATIC_UID) if static else None
 
 
 def _allocated(status: Mapping[str, Any], path: str, reader: Reader) -> dict[str, Container]:

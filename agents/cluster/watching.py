@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from slacktide.agents.cluster.ignored_fields import IgnoredFields
+from slacktide.agents.cluster.events import IgnoredFields
 from slacktide.agents.ignored import IGNORED
 from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Over, Trouble, Update, Whole, follow
 from slacktide.agents.kubernetes.resource import CONFIGMAPS, PODS
@@ -126,7 +126,8 @@ class PolicySource:
                             if self.refused:
                                 await self._listener.policy_refused(api, document, self.refused)
                         case Whole() | Gone():
-                            self._not_there()
+                            if self._absent is None:
+                                self._absent = asyncio.get_running_loop().call_later(ABSENT_S, self._default)
                         case Over():
                             self._listener.policy_trouble(self._why)
         finally:
@@ -146,10 +147,6 @@ class PolicySource:
         for note in parsed.notes:
             log.warning("%s", note)
         self._is("", parsed.policy)
-
-    def _not_there(self) -> None:
-        if self._absent is None:
-            self._absent = asyncio.get_running_loop().call_later(ABSENT_S, self._default)
 
     def _default(self) -> None:
         self.refused = ""
@@ -213,7 +210,13 @@ class PodSource(Generic[O, P]):
         await inform(updates, self._whole, self._changed, lambda *key: gone(key), self._troubled)
 
     async def _whole(self, items: list[O]) -> None:
-        self._listener.whole(await self._all(items))
+        pods = []
+        for number, item in enumerate(items, 1):
+            if (pod := self._read(item)) is not None:
+                pods.append(pod)
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+        self._listener.whole(pods)
         self.listed = True
 
     def _changed(self, item: O) -> None:
@@ -225,15 +228,6 @@ class PodSource(Generic[O, P]):
         if why and not self.trouble:
             log.warning("cannot list pods at the API server", extra={"why": why})
         self.trouble = why
-
-    async def _all(self, items: Iterable[O]) -> list[P]:
-        pods = []
-        for number, item in enumerate(items, 1):
-            if (pod := self._read(item)) is not None:
-                pods.append(pod)
-            if number % YIELD_EVERY == 0:
-                await asyncio.sleep(0)
-        return pods
 
     def _read(self, item: O) -> P | None:
         """Parse a pod; None: it is invalid, which is logged. One invalid pod must not hide the others."""

@@ -88,8 +88,9 @@ class ApiServer:
             raise ConfigError([Finding(file=place, field="the file", value=str(exc), accepted="PEM text")]) from exc
         self._client.user_agent = self._name
         # Otherwise each request uses threads to read proxies from the environment and ~/.netrc.
-        rest = self._client.rest_client
-        rest.proxy = rest.proxy or _proxy_of(configuration.host or "")
+        rest, at = self._client.rest_client, urlsplit(configuration.host or "")
+        if not rest.proxy:  # ``HTTPS_PROXY``, unless ``NO_PROXY`` has the server's host
+            rest.proxy = "" if proxy_bypass(at.hostname or "") else getproxies().get(at.scheme, "")
         rest.pool_manager._trust_env = False  # noqa: SLF001 - its maker has no setting for it
         return self
 
@@ -277,7 +278,9 @@ class ApiServer:
                         raise refused(where, answer.status, await answer.read(), answer.headers.get("Retry-After"))
                     yield answer
                 finally:
-                    _drop(answer)
+                    # Of an unfinished response, such as a watch, without waiting for the TLS shutdown.
+                    if answer.connection is not None and answer.connection.transport is not None:
+                        answer.connection.transport.abort()
         except TimeoutError as exc:
             raise ApiAwayError(
                 f"{where}: no answer in time; check that the API server runs and can be reached from here"
@@ -289,24 +292,12 @@ class ApiServer:
         return f"{self.access.configuration.host}{path}"
 
 
-def _drop(answer: aiohttp.ClientResponse) -> None:
-    """Abort the connection of an unfinished response, such as a watch, without waiting for the TLS shutdown."""
-    if answer.connection is not None and answer.connection.transport is not None:
-        answer.connection.transport.abort()
-
-
 async def _late(body: Mapping[str, object], authorised: asyncio.Barrier) -> AsyncIterator[bytes]:
     """Yield a JSON body whose first byte, a space, is sent with the header. The rest follows later than all headers."""
     yield b" "
     await authorised.wait()
     await asyncio.sleep(AUTHORISED_S)
     yield msgspec.json.encode(body)
-
-
-def _proxy_of(url: str) -> str:
-    """Return the proxy for the server: ``HTTPS_PROXY``, unless ``NO_PROXY`` has its host; "": none."""
-    at = urlsplit(url)
-    return "" if proxy_bypass(at.hostname or "") else getproxies().get(at.scheme, "")
 
 
 def _read(body: bytes, kind: type[T]) -> T:
@@ -382,8 +373,10 @@ async def follow(
                         yield Over()
                     version, troubled = event.resource_version, False
                     backoff.reset()
-                    if (update := _update_of(event)) is not None:
-                        yield update
+                    if event.type == "DELETED":
+                        yield Gone(name=event.name, namespace=event.namespace)
+                    elif event.object is not None:
+                        yield Changed(object=event.object)
             await asyncio.sleep(PAUSE_S)  # limits the rate if the server ends watches often
         except ApiError as exc:
             if isinstance(exc, ApiRefusedError) and exc.status == GONE:
@@ -392,9 +385,3 @@ async def follow(
                 troubled = True
                 yield Trouble(why=str(exc))
             await asyncio.sleep(backoff.next_s())
-
-
-def _update_of(event: Event[T]) -> Changed[T] | Gone | None:
-    if event.type == "DELETED":
-        return Gone(name=event.name, namespace=event.namespace)
-    return None if event.object is None else Changed(object=event.object)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.cluster.bridge import job_facts
-from slacktide.agents.cluster.descheduler.pod import PodObject
 from slacktide.agents.cluster.scheduler.pod import parsed, zoned_pod
+from slacktide.agents.kubernetes.objects import Pod
 from slacktide.schemas.kubernetes_fields import Reader
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.pod_resources import Container, Needs
@@ -55,12 +55,12 @@ def needs_of(spec: dict[str, Any]) -> Needs:
 def test_all_readers_of_a_pod_find_one_request(spec: dict[str, Any]) -> None:
     item = {"metadata": {"name": "p", "uid": "u", "namespace": "n"}, "spec": spec | {"nodeName": "node-1"}}
     wanted = read_pod(item).requests
-    job_pod = msgspec.convert(item, job_facts.Pod)
+    typed = msgspec.convert(item, Pod)
     placed = parsed(item).asked
-    descheduled = read_pod(msgspec.convert(item, PodObject).plain())
+    descheduled = read_pod(msgspec.to_builtins(typed))
 
     assert placed.pod.requests == descheduled.requests == wanted
-    assert job_facts.pod_facts(job_pod, frozenset(), None).cpu_milli == (wanted.cpu_milli or 0)
+    assert job_facts.pod_facts(typed, frozenset(), None).cpu_milli == (wanted.cpu_milli or 0)
     guaranteed = zoned_pod(spec, "Guaranteed")
     assert guaranteed is not None
     zoned = corrected_request(guaranteed.pod)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from slacktide.agents.cluster.bridge.figure_reader import FigureReader as BridgeReader
 from slacktide.agents.cluster.bridge.node_status import shown
+from slacktide.agents.cluster.bridge.writing import FigureReader as BridgeReader
 from slacktide.agents.cluster.bridge.writing import Write, Writing
 from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader as SchedulerReader

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import CONFLICT, PODS, SECRETS, TOKEN_REVIEWS, IgnoreStatus, Meta
+from slacktide.agents.kubernetes.objects import Pod
+from slacktide.agents.kubernetes.resource import CONFLICT, PODS, SECRETS, TOKEN_REVIEWS, IgnoreStatus
 from slacktide.schemas.enrolment import AUDIENCE, Enrolled
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.proof import (
@@ -105,15 +106,6 @@ class NoKeyError(SlacktideError):
     """There is no cluster key yet."""
 
 
-class _Spec(msgspec.Struct, frozen=True, kw_only=True):
-    node: str = msgspec.field(name="nodeName", default="")
-
-
-class _Pod(msgspec.Struct, frozen=True, kw_only=True):
-    metadata: Meta = Meta()
-    spec: _Spec = _Spec()
-
-
 class Issuer:
     """Enrols agents of one namespace. The first of the cluster keys in ``ring`` is the active one."""
 
@@ -142,8 +134,8 @@ class Issuer:
     async def _node_of(self, pod: str, uid: str) -> str:
         """Before Kubernetes 1.30 a token only names its pod."""
         fields = f"metadata.name={pod}"
-        found = (await self._api.list(PODS, _Pod, namespace=self._namespace, fields=fields)).items
-        node = next((one.spec.node for one in found if one.metadata.uid == uid), "")
+        found = (await self._api.list(PODS, Pod, namespace=self._namespace, fields=fields)).items
+        node = next((one.spec.node_name for one in found if one.metadata.uid == uid), None)
         if not node:
             raise NotAnAgentError("the token's pod does not exist, or is on no node")
         return node

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from slacktide.agents.clock import Clock, SystemClock, mono_s
 from slacktide.agents.cluster.bounds import served
-from slacktide.agents.cluster.ignored_fields import IgnoredFields
+from slacktide.agents.cluster.events import IgnoredFields
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers, Placements
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS

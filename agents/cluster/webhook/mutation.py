@@ -15,9 +15,10 @@ from typing import Any, Literal
 import msgspec
 
 from slacktide.agents.cluster.webhook.review import Operation, Request, difference
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy.selector import Selector
+from slacktide.schemas.text import time_ms_of
 from slacktide.streams.decisions.admission.admitted_pod import object_of, pod_of
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
 from slacktide.streams.decisions.admission.qos_priority_admit import Claims, cpu_wish, qos_priority_admit
@@ -226,3 +227,49 @@ def _selector(read: _Selector | None) -> Selector | InvalidSelector:
         Expression(key=one.key, operator=one.operator, values=one.values or ()) for one in read.match_expressions or ()
     ]
     return selector_of(read.match_labels or {}, expressions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """The namespace's labels, for selectors."""
+
+    labels: Mapping[str, str]
+    changed_ms: int
+    """Pods created before this are not checked."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatedProfile:
+    """A profile with its last change."""
+
+    profile: Profile
+    changed_ms: int
+
+
+def dated(item: Mapping[str, Any]) -> DatedProfile:
+    """Parse a ClusterColocationProfile. Raises BadMessageError if a type is wrong; the path is in the text."""
+    return DatedProfile(profile=profile_of(item), changed_ms=changed_ms(item))
+
+
+def namespace_of(item: Mapping[str, Any]) -> Namespace:
+    """Parse a Namespace."""
+    metadata = item.get("metadata") or {}
+    return Namespace(
+        labels=metadata.get("labels") or {}, changed_ms=changed_ms(item), annotations=metadata.get("annotations") or {}
+    )
+
+
+def changed_ms(item: Mapping[str, Any]) -> int:
+    """Return the last write outside of the status, in UTC epoch milliseconds, to the second."""
+    metadata = item.get("metadata") or {}
+    written = [one.get("time") for one in metadata.get("managedFields") or () if not one.get("subresource")]
+    return max((ms_of(text) for text in (metadata.get("creationTimestamp"), *written) if text), default=0)
+
+
+def ms_of(text: str) -> int:
+    """UTC epoch milliseconds; 0 for a year that no object has: whoever changes an object may write it."""
+    try:
+        return time_ms_of(text, where="a time of the object")
+    except TextError:
+        return 0

@@ -14,19 +14,20 @@ from typing import Any
 from aiohttp import web
 
 from slacktide.agents.cluster.bounds import served
-from slacktide.agents.cluster.certificate.certificates import (
+from slacktide.agents.cluster.certificates import (
     CertificateManager,
     Clients,
+    Pair,
     SecretPlace,
+    Terms,
     Tls,
     in_folder,
 )
-from slacktide.agents.cluster.certificate.rotation import Pair, Terms
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL
-from slacktide.agents.cluster.webhook.scanner import MissedPodScanner
+from slacktide.agents.cluster.webhook.missed import MissedPodScanner
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, IgnoreStatus, Resource

@@ -186,7 +186,7 @@ async def _carrying(kubeconfig: Path) -> str:
         ApiError: the API server is unavailable.
         ConfigError: the kubeconfig is invalid.
     """
-    from slacktide.agents.cluster.queue.kinds import GROUP, kueue, served, workloads_of  # noqa: PLC0415 - loads HTTP
+    from slacktide.agents.cluster.queue.kueue import GROUP, kueue, served, workloads_of  # noqa: PLC0415 - loads HTTP
     from slacktide.agents.kubernetes.access import access  # noqa: PLC0415 - as above
     from slacktide.agents.kubernetes.api_server import ApiServer  # noqa: PLC0415 - as above
 
