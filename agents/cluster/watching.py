@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,9 +14,11 @@ import msgspec
 from slacktide.agents.cluster.events import IgnoredFields
 from slacktide.agents.ignored import IGNORED
 from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Over, Trouble, Update, Whole, follow
+from slacktide.agents.kubernetes.objects import Pod
 from slacktide.agents.kubernetes.resource import CONFIGMAPS, PODS
-from slacktide.schemas.errors import ConfigError, failure
+from slacktide.schemas.errors import ConfigError, TextError, failure
 from slacktide.schemas.policy import DEFAULT, Policy, parse, refusal, refused_file
+from slacktide.schemas.text import answer_of
 
 log = logging.getLogger(__name__)
 
@@ -180,18 +182,17 @@ class PodListener(Protocol[P_contra]):
         """Remove a pod, by namespace and name."""
 
 
-class PodSource(Generic[O, P]):
+class PodSource(Generic[P]):
     """Passes all pods and their changes to a listener.
 
-    ``parse`` reads the fields in ``kind``, and raises BadMessageError for an invalid pod. It passes on what it ignores,
-    for ``fields``. ``ignored``: the effect of ignoring an invalid pod, for the log.
+    ``parse`` raises BadMessageError for an invalid pod. It passes on what it ignores, for ``fields``.
+    ``ignored``: the effect of ignoring an invalid pod, for the log.
     ``blind`` receives with each event whether the API server cannot be read.
     """
 
     def __init__(
         self,
-        kind: type[O],
-        parse: Callable[[O, Callable[[str], object]], P],
+        parse: Callable[[Pod, Callable[[str], object]], P],
         listener: PodListener[P],
         ignored: str,
         fields: IgnoredFields,
@@ -201,15 +202,15 @@ class PodSource(Generic[O, P]):
         """Why pods cannot be read; "": they can."""
         self.listed = False
         self._fields = fields
-        self._kind, self._parse, self._listener, self._ignored, self._blind = kind, parse, listener, ignored, blind
+        self._parse, self._listener, self._ignored, self._blind = parse, listener, ignored, blind
 
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""
         gone = self._listener.gone
-        updates = follow(api, PODS, self._kind)
+        updates = follow(api, PODS, msgspec.Raw)
         await inform(updates, self._whole, self._changed, lambda *key: gone(key), self._troubled)
 
-    async def _whole(self, items: list[O]) -> None:
+    async def _whole(self, items: list[msgspec.Raw]) -> None:
         pods = []
         for number, item in enumerate(items, 1):
             if (pod := self._read(item)) is not None:
@@ -219,7 +220,7 @@ class PodSource(Generic[O, P]):
         self._listener.whole(pods)
         self.listed = True
 
-    def _changed(self, item: O) -> None:
+    def _changed(self, item: msgspec.Raw) -> None:
         if (pod := self._read(item)) is not None:
             self._listener.changed(pod)
 
@@ -229,15 +230,19 @@ class PodSource(Generic[O, P]):
             log.warning("cannot list pods at the API server", extra={"why": why})
         self.trouble = why
 
-    def _read(self, item: O) -> P | None:
-        """Parse a pod; None: it is invalid, which is logged. One invalid pod must not hide the others."""
+    def _read(self, raw: msgspec.Raw) -> P | None:
+        """Read a pod; None: it is invalid, which is logged. One invalid pod must not hide the others."""
         notes: list[str] = []
         try:
+            item: Pod = answer_of(raw, Pod, where="the pod")
             pod = self._parse(item, notes.append)
         except Exception as exc:  # noqa: BLE001 - see above
             IGNORED.labels("pods", "object").inc()
+            plain = None
+            with suppress(TextError):
+                plain = answer_of(raw, dict, where="the pod")
             log.warning(
-                "ignored an invalid pod: %s", self._ignored, extra={"pod": _name(item), "why": failure("read", exc)}
+                "ignored an invalid pod: %s", self._ignored, extra={"pod": _name(plain), "why": failure("read", exc)}
             )
             return None
         self._fields.take("Pod", _metadata(item), notes)

@@ -47,8 +47,9 @@ class Head(Part, frozen=True, kw_only=True):
 class Condition(Part, frozen=True, kw_only=True):
     """A condition of an object's status."""
 
-    type: str
+    type: str = ""
     status: str = ""
+    last_transition_time: str | None = None
 
 
 class Terminated(Part, frozen=True, kw_only=True):
@@ -68,6 +69,7 @@ class ContainerStatus(Part, frozen=True, kw_only=True):
     """A container of a pod's status."""
 
     name: str = ""
+    container_id: str | None = msgspec.field(name="containerID", default=None)
     state: ContainerState = ContainerState()
     restart_count: int = 0
     resources: ResourceDemand | None = None
@@ -87,6 +89,7 @@ class PodSpec(Part, frozen=True, kw_only=True):
     volumes: list[Json] | None = None
     node_selector: dict[str, str] | None = None
     affinity: Json | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class PodStatus(Part, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.kubernetes import objects
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.knob import pod_group
@@ -33,6 +32,7 @@ from slacktide.streams.decisions.resources.batch_resource import batch_resource
 from slacktide.streams.decisions.resources.free_resource import free_resource
 from slacktide.streams.decisions.resources.mid_resource import mid_resource
 from testbed.node_loads import WHOLE, load, use
+from testbed.scheduler_pods import parsed
 
 Amounts = dict[str, int]
 """Millicores of ``cpu``, MiB of ``memory``."""

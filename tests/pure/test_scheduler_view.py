@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -28,6 +28,7 @@ from slacktide.streams.decisions.load.own_thresholds import ANNOTATION, own_thre
 from slacktide.streams.decisions.load.pod_placement import Choice, PlacementArgs
 from slacktide.streams.records import Record
 from testbed.kube_scheduler import GIB, WALL_S, Still, figures, manifest
+from testbed.scheduler_pods import parsed
 
 NOW_S = Still.now_s
 KINDS = NodeScore, NodeMetric, NodeAllocatable

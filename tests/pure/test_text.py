@@ -18,7 +18,6 @@ from slacktide.agents.cluster.bridge.sources import place_of
 from slacktide.agents.cluster.descheduler import pod as descheduler
 from slacktide.agents.cluster.queue.job import Job
 from slacktide.agents.cluster.queue.work import mark_of
-from slacktide.agents.cluster.scheduler import pod as scheduler
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook import review
 from slacktide.agents.cluster.webhook.answers import Answers, requests_of
@@ -50,6 +49,7 @@ from slacktide.streams.decisions.load import own_thresholds as thresholds
 from slacktide.streams.decisions.queue import sold_quota
 from slacktide.streams.decisions.queue.job import min_count
 from slacktide.streams.decisions.suppress.node_cpus import node_cpus
+from testbed.scheduler_pods import parsed as scheduler_parsed
 
 ROOT = Path(__file__).parents[2]
 DEEP, DIGITS, LONG = "[" * 1_000, "1" * 4_301, "9" * 20_000
@@ -100,7 +100,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "CPU list": cpu_list,
     "pod": lambda given: listed(pod(given, given, given), "here"),
     "descheduler": lambda given: descheduler.parsed(msgspec.convert(pod(given, given, given), objects.Pod)),
-    "scheduler": lambda given: scheduler.parsed(pod(given, given, given)),
+    "scheduler": lambda given: scheduler_parsed(pod(given, given, given)),
     "thresholds": lambda given: thresholds.own_thresholds(dict.fromkeys(KEYS, given)),
     "duration of thresholds": lambda given: thresholds.own_thresholds({thresholds.ANNOTATION: msgspec.json.encode(
         {"aggregatedUsage": {"usageAggregationType": "p95", "usageAggregatedDuration": whole(given)}}).decode()}),
@@ -176,7 +176,7 @@ def test_what_a_user_writes_hides_no_pod_and_is_reported(written: str) -> None:
 
     assert [one.uid for one in listed(item, "here").pods] == ["u"]
     typed = msgspec.convert(item, objects.Pod)
-    assert descheduler.parsed(typed, notes.append).pod.cpuset == scheduler.parsed(item).asked.pod.cpuset == ""
+    assert descheduler.parsed(typed, notes.append).pod.cpuset == scheduler_parsed(item).asked.pod.cpuset == ""
     assert any("resource-status" in note for note in notes)
     assert any("counts as" in note for note in notes)
     assert pod_facts(typed, frozenset(), None).index is None

@@ -21,7 +21,6 @@ from slacktide.agents.cluster.events import About, EventSource, IgnoredFields, c
 from slacktide.agents.cluster.watching import PodSource
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.objects import Pod
 from slacktide.agents.kubernetes.resource import PODS, ApiError, ApiRefusedError
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas import connection
@@ -183,7 +182,9 @@ class Evicting:
             )
             result, reason = "applied", f"leaves {victim.node}, pass {done.epoch}/{done.number}"
         except ApiRefusedError as exc:
-            result, reason = "refused", _text_of(exc)
+            # The causes name the PodDisruptionBudget.
+            causes = (cause.message for cause in exc.causes if cause.message not in exc.message)
+            result, reason = "refused", " ".join([str(exc.status), *filter(None, [exc.message, *causes])])
         except ApiError as exc:
             reason = str(exc)
         finally:
@@ -239,12 +240,6 @@ def _out(outcome: NodeOutcome, topic: str) -> Out:
     return event(topic, DESCHEDULER, encode(outcome), source="bridge", event_id=event_id, event_ms=outcome.acted_ms)
 
 
-def _text_of(refused: ApiRefusedError) -> str:
-    """Include the PodDisruptionBudget from the causes."""
-    messages = [refused.message, *(cause.message for cause in refused.causes if cause.message not in refused.message)]
-    return " ".join([str(refused.status), *filter(None, messages)])
-
-
 class Descheduler:
     """One term. Without thresholds in the policy it does nothing, and watches no pods.
 
@@ -298,8 +293,8 @@ class Descheduler:
             self._changed.set()
         self._policy = policy
 
-    def _pod_source(self) -> PodSource[Pod, DeschedulerPod]:
-        return PodSource(Pod, parsed, self._cluster, "this pod is never evicted", self._ignored)
+    def _pod_source(self) -> PodSource[DeschedulerPod]:
+        return PodSource(parsed, self._cluster, "this pod is never evicted", self._ignored)
 
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""
@@ -337,7 +332,11 @@ class Descheduler:
             due_s = mono_s(self._clock) + interval_s
             if self._pods.trouble:
                 continue  # pod locations may be out of date
-            done = await self._look()
+            cluster = self._cluster.copy()
+            metrics_by_node = {node: self._metric_of(node) for node in cluster.nodes}
+            now_s, now_ms = mono_s(self._clock), self._clock.wall_ms()
+            # On a thread, since it takes tenths of a second.
+            done = await asyncio.to_thread(self._passes.next, cluster, metrics_by_node.get, self._policy, now_s, now_ms)
             name = f"{done.epoch}/{done.number}"
             metrics.PASSES.labels(done.bound).inc()
             metrics.CHOSEN.labels("yes" if done.dry_run else "no").inc(done.terms["evicted_pods"])
@@ -358,13 +357,6 @@ class Descheduler:
                 self._trouble = ""
             except LogError as exc:
                 self._trouble = str(exc)
-
-    async def _look(self) -> DeschedulingPass:
-        """Run a pass on a thread, since it takes tenths of a second."""
-        cluster = self._cluster.copy()
-        metrics_by_node = {node: self._metric_of(node) for node in cluster.nodes}
-        now_s, now_ms = mono_s(self._clock), self._clock.wall_ms()
-        return await asyncio.to_thread(self._passes.next, cluster, metrics_by_node.get, self._policy, now_s, now_ms)
 
     def _left(self, node: str) -> None:
         self._passes.left(node, mono_s(self._clock))

@@ -30,7 +30,6 @@ from slacktide.schemas.queue_objects import (
     QueueObject,
     ReclaimablePod,
     ResourceFlavorObject,
-    WorkloadObject,
     WorkloadPriorityClassObject,
     WorkloadStatus,
 )
@@ -293,7 +292,10 @@ class Source:
             return
         if (metadata.annotations or {}).get(ACTIVE) == "false":
             made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, active=False))
-        record = published(_with_status(made, work), "")
+        finished = [ObjectCondition(type="Finished", status="True", reason="JobFinished")] if work.finished else None
+        done = [ReclaimablePod(name=name, count=count) for name, count in work.done.items()] or None
+        status = WorkloadStatus(conditions=finished, reclaimable_pods=done)
+        record = published(msgspec.structs.replace(made, status=status), "")
         assert record is not None, "a Workload always has one"
         self._known.want(Place(QUEUE_WORKLOAD.name, record.key), encode(record.message))
 
@@ -308,12 +310,6 @@ class Source:
 def _head(raw: msgspec.Raw) -> Meta:
     found: Head = answer_of(raw, Head, where="the object")
     return found.metadata
-
-
-def _with_status(made: WorkloadObject, work: Work) -> WorkloadObject:
-    finished = [ObjectCondition(type="Finished", status="True", reason="JobFinished")] if work.finished else None
-    done = [ReclaimablePod(name=name, count=count) for name, count in work.done.items()] or None
-    return msgspec.structs.replace(made, status=WorkloadStatus(conditions=finished, reclaimable_pods=done))
 
 
 def _newer(version: str, than: str) -> bool:

@@ -22,7 +22,7 @@ from slacktide.agents.cluster.queue.work import ACTIVE, Json, Queue, Work
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import ApiError, ApiRefusedError, Resource
 from slacktide.schemas.errors import CaseError
-from slacktide.schemas.queue import QueueBooking, QueueState
+from slacktide.schemas.queue import QueueState
 from slacktide.schemas.queue_objects import ClusterQueueObject, LocalQueueObject, QueueObject, SoldObject
 from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, Stopped
@@ -90,7 +90,9 @@ def _counted(objects: QueueObjects, works: Mapping[str, Work], states: Mapping[s
     for uid, state in states.items():
         if state.booking is not None:
             work = works.get(uid)
-            usage = _usage(state.booking, work)
+            done = {} if work is None else work.done
+            pods = {one.name: one.count for one in work.pod_sets} if work is not None and done else {}
+            usage = booked(state.booking.pod_sets, pods, done)[0]
             for queue in _queues(state.booking.cluster_queue, work):
                 count = counts.setdefault(queue, _Count())
                 count.reserving += 1
@@ -110,12 +112,6 @@ def _queues(cluster_queue: str, work: Work | None) -> Iterable[Queue]:
     yield Queue("ClusterQueue", "", cluster_queue)
     if work is not None:
         yield Queue("LocalQueue", work.metadata.namespace, (work.metadata.labels or {}).get(QUEUE_NAME, ""))
-
-
-def _usage(booking: QueueBooking, work: Work | None) -> Mapping[FlavorResource, int]:
-    done = {} if work is None else work.done
-    pods = {one.name: one.count for one in work.pod_sets} if work is not None and done else {}
-    return booked(booking.pod_sets, pods, done)[0]
 
 
 def _flavors(node: QuotaNode, usage: Mapping[FlavorResource, int], *, borrows: bool) -> list[Json]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import nsmallest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +20,7 @@ from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
+from slacktide.agents.kubernetes.objects import Pod
 from slacktide.agents.outbox import Outbox
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
@@ -47,7 +48,7 @@ JUST_S = 1.0
 class _Question(msgspec.Struct, frozen=True, kw_only=True):
     """A request of a kube-scheduler."""
 
-    pod: dict[str, Any] = msgspec.field(name="Pod")
+    pod: Pod = msgspec.field(name="Pod")
     nodes: list[str] | None = msgspec.field(name="NodeNames", default=None)
 
 

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any
 
 from aiohttp import web
 
@@ -191,10 +190,10 @@ class _Scheduler:
             await asyncio.sleep(BEAT_S)
 
 
-def pod_source(view: View, clock: Clock, ignored: IgnoredFields) -> PodSource[dict[str, Any], SchedulerPod]:
+def pod_source(view: View, clock: Clock, ignored: IgnoredFields) -> PodSource[SchedulerPod]:
     """Follow pods for this view."""
     timed = _Timed(view, clock)
-    return PodSource(dict[str, Any], parsed, timed, "it is not counted on any node", ignored, timed.blind)
+    return PodSource(parsed, timed, "it is not counted on any node", ignored, timed.blind)
 
 
 class _Timed:

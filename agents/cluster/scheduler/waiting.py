@@ -153,16 +153,11 @@ UNSEEN_S = 60.0
 PRUNE_S = 5.0
 
 
-def _whole() -> float:
-    """Disables jitter: pods are woken at different times anyway."""
-    return 1.0
-
-
 @dataclass(slots=True)
 class _Pause:
-    """Backoff of one pod."""
+    """Backoff of one pod, without jitter: pods are woken at different times anyway."""
 
-    backoff: Backoff = field(default_factory=lambda: Backoff(BACKOFF_S, BACKOFF_MAX_S, random=_whole))
+    backoff: Backoff = field(default_factory=lambda: Backoff(BACKOFF_S, BACKOFF_MAX_S, random=lambda: 1.0))
     until_s: float = 0.0
 
 

@@ -110,14 +110,10 @@ def _uncertain(profile: Profile) -> Iterator[_Mark]:
     for key in profile.annotation_keys_mapping.values():
         yield _ANNOTATIONS, key
     if isinstance(profile.patch, dict):
-        yield from _patched(profile.patch)
-
-
-def _patched(patch: Mapping[str, Any]) -> Iterator[_Mark]:
-    metadata = _within(patch, "metadata")
-    yield from ((_LABELS, key) for key in _within(metadata, "labels"))
-    yield from ((_ANNOTATIONS, key) for key in _within(metadata, "annotations"))
-    yield from ((_SPEC, key) for key in _within(patch, "spec"))
+        metadata = _within(profile.patch, "metadata")
+        yield from ((_LABELS, key) for key in _within(metadata, "labels"))
+        yield from ((_ANNOTATIONS, key) for key in _within(metadata, "annotations"))
+        yield from ((_SPEC, key) for key in _within(profile.patch, "spec"))
 
 
 def _within(patch: Mapping[str, Any], part: str) -> Mapping[str, Any]:
@@ -173,7 +169,11 @@ class MissedPodScanner:
         self._publish, self._now_ms = publish, now_ms
 
     async def look(self) -> None:
-        """Scan once. Raises ApiError if pods cannot be listed; earlier results stay."""
+        """Scan once, and create an Event on each missed pod, for its owner.
+
+        Raises:
+            ApiError: pods cannot be listed, so that earlier results stay, or an Event was not created.
+        """
         found = {pod.metadata.uid: pod async for pod in self._candidates() if pod.metadata.uid}
         now = {uid: missed for uid, pod in found.items() if (missed := self._missed(pod)) is not None}
         fresh = [missed for uid, missed in now.items() if uid not in self.missed]
@@ -183,9 +183,14 @@ class MissedPodScanner:
         if fresh:
             names = ", ".join(f"{one.namespace}/{one.name}" for one in fresh[:NAMED_MAX])
             log.warning("pods were created without the webhook", extra={"count": len(fresh), "pods": names})
-        for missed in fresh:
-            self._publish(_out(missed))
-        await self._show([missed for uid, missed in self.missed.items() if uid not in self._shown][:EVENTS_MAX])
+        for one in fresh:
+            uid, event_id = one.pod_uid, f"missed/{one.pod_uid}"
+            record = event(MISSED_POD.name, uid, encode(one), source=SOURCE, event_id=event_id, event_ms=one.found_ms)
+            self._publish(record)
+        for one in [missed for uid, missed in self.missed.items() if uid not in self._shown][:EVENTS_MAX]:
+            pod = About(namespace=one.namespace, name=one.name, uid=one.pod_uid)
+            await create_event(self._api, self._source, pod, REASON, note_of(one), now_ms=self._now_ms())
+            self._shown.add(one.pod_uid)
 
     async def _candidates(self) -> AsyncIterator[Pod]:
         profiles = [dated.profile for dated in self._cache.profiles.objects.values()]
@@ -224,13 +229,6 @@ class MissedPodScanner:
             owner_kind=pod.controller.kind,
         )
 
-    async def _show(self, missed: list[MissedPod]) -> None:
-        """Create an Event on each pod, for its owner. Raises ApiError if an Event was not created."""
-        for one in missed:
-            pod = About(namespace=one.namespace, name=one.name, uid=one.pod_uid)
-            await create_event(self._api, self._source, pod, REASON, note_of(one), now_ms=self._now_ms())
-            self._shown.add(one.pod_uid)
-
 
 def note_of(missed: MissedPod) -> str:
     """Return the Event's text."""
@@ -257,9 +255,3 @@ def label_selector(selector: Selector) -> str:
             case "DoesNotExist":
                 parts.append(f"!{one.key}")
     return ",".join(parts)
-
-
-def _out(missed: MissedPod) -> Out:
-    uid = missed.pod_uid
-    event_id = f"missed/{uid}"
-    return event(MISSED_POD.name, uid, encode(missed), source=SOURCE, event_id=event_id, event_ms=missed.found_ms)

@@ -64,13 +64,8 @@ def admission(
     if len(live) == len(all_of_them):
         return done
     trial = _admission(request, all_of_them, *known, free_class_enable=free_class_enable)
-    return replace(done, dry_run=trial.refused or _changes(done.pod, trial.pod))
-
-
-def _changes(pod: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
-    """Return which values of a pod would change, as JSON pointers."""
-    places = [f"{one['path']} {json.dumps(one.get('value'))}" for one in difference(pod, trial)]
-    return f"would change {', '.join(places)}" if places else ""
+    places = [f"{one['path']} {json.dumps(one.get('value'))}" for one in difference(done.pod, trial.pod)]
+    return replace(done, dry_run=trial.refused or (f"would change {', '.join(places)}" if places else ""))
 
 
 def _admission(

@@ -196,8 +196,9 @@ def eviction_of(request: Request) -> Eviction | Refusal:
             f"the token of {request.user_info.username} does not contain its node: evict with a token of the "
             "agent's own pod (a projected serviceAccountToken volume; requires Kubernetes 1.30 or newer)",
         )
-    uid = _uid(request.object or {})
-    if not uid:
+    options = (request.object or {}).get("deleteOptions") or {}
+    uid = (options.get("preconditions") or {}).get("uid")
+    if not isinstance(uid, str) or not uid:
         return _forbidden(
             "no_uid",
             "deleteOptions.preconditions.uid is missing: set it to the uid of the selected pod, so that no "
@@ -250,12 +251,6 @@ def _gone(why: Why, eviction: Eviction, found: str) -> Refusal:
         "with the newest pod list"
     )
     return Refusal(why=why, status=Status(code=404, reason="NotFound", message=message), found=found)
-
-
-def _uid(eviction: Mapping[str, Any]) -> str:
-    options = eviction.get("deleteOptions") or {}
-    uid = (options.get("preconditions") or {}).get("uid")
-    return uid if isinstance(uid, str) else ""
 
 
 def _forbidden(why: Why, message: str, found: str = "") -> Refusal:
