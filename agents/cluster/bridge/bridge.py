@@ -262,10 +262,6 @@ class _Leader:
         except ApiError as exc:
             log.warning("cannot create an Event on the policy's ConfigMap", extra={"why": str(exc)})
 
-    def listed(self, of: str) -> None:
-        """Record that a complete list was read."""
-        metrics.LISTED.labels(of).inc()
-
     def _to_dead_letter(self, record: Record, reason: str) -> None:
         metrics.REFUSED.labels(record.topic).inc()
         self._publisher.to_dead_letter(record, reason)

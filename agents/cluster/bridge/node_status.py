@@ -18,7 +18,7 @@ from slacktide.agents.kubernetes.resource import NODE_METRICS
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.errors import QuantityError
 from slacktide.schemas.inventory import Resources
-from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Use
+from slacktide.schemas.metric import Aggregate, NodeMetric, Use
 from slacktide.schemas.policy import Colocation
 from slacktide.schemas.units import cpu_text, mem_text, whole
 from slacktide.streams.decisions.resources.resource_sync_decision import Pair, resource_sync_decision
@@ -181,18 +181,17 @@ def metric_status(published: NodeMetric) -> Json:
         "aggregatedNodeUsages": _aggregated(published.aggregates, "node"),
         "aggregatedSystemUsages": _aggregated(published.aggregates, "system"),
     }
-    pods = [_pod(pod) for pod in published.pods if pod.name]
+    pods: list[Json] = []
+    for pod in published.pods:
+        named = {"namespace": pod.namespace, "name": pod.name, "priority": pod.priority_class, "qos": pod.qos}
+        if pod.name:
+            pods.append({**{key: text for key, text in named.items() if text}, "podUsage": _usage(pod.use)})
     updated = datetime.fromtimestamp(published.observed_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
     left = published.prod_reclaimable
     reclaimable = {"resource": {} if left is None else _usage(left)}
     return {
         "status": {"updateTime": updated, "nodeMetric": node, "podsMetric": pods, "prodReclaimableMetric": reclaimable}
     }
-
-
-def _pod(pod: PodMetric) -> Json:
-    named = {"namespace": pod.namespace, "name": pod.name, "priority": pod.priority_class, "qos": pod.qos}
-    return {**{key: text for key, text in named.items() if text}, "podUsage": _usage(pod.use)}
 
 
 def _usage(use: Use) -> Json:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from slacktide.agents.cluster.bridge import metrics
 from slacktide.agents.cluster.bridge.node_status import Shown, shown
 from slacktide.agents.cluster.descheduler.passes import PODS_MAX, Place
 from slacktide.agents.cluster.events import IgnoredFields
@@ -111,9 +112,6 @@ class Listener(Protocol):
     def trouble(self, of: str, why: str) -> None:
         """Note why ``nodes`` cannot be read; "": all is well."""
 
-    def listed(self, of: str) -> None:
-        """Record that a complete list was read."""
-
 
 class NodeSource:
     """Follows Nodes."""
@@ -129,7 +127,7 @@ class NodeSource:
         await inform(follow(api, NODES, Node), self._whole, self._changed, lambda _, name: self._gone(name), trouble)
 
     def _whole(self, nodes: list[Node]) -> None:
-        self._listener.listed("nodes")
+        metrics.LISTED.labels("nodes").inc()
         for name in sorted(self._known - {node.metadata.name for node in nodes}):
             self._gone(name)
         for node in nodes:

@@ -282,13 +282,17 @@ def lacking_zones(lacking: Mapping[str, ZonesRefusal]) -> str:
 
 def given_zones(given: ZonesGiven) -> str:
     """Return the zones that a kubelet would assign, their free resources before and after, and counted reservations."""
-    parts = [
-        f"{_name(one.container)} requests {_zone_amounts(one.request)}, {_ids(one.zones)}" for one in given.requests
-    ]
-    parts += [
-        f"zone {zone}: {', '.join(_change(name, free, given.after[zone][name]) for name, free in before.items())}"
-        for zone, before in given.before.items()
-    ]
+    parts = []
+    for one in given.requests:
+        name = "pod" if one.container is None else f"container {one.container}"
+        ids = f"zone{'' if len(one.zones) == 1 else 's'} {'+'.join(map(str, one.zones))}" if one.zones else "any zone"
+        parts.append(f"{name} requests {_zone_amounts(one.request)}, {ids}")
+    for zone, before in given.before.items():
+        both = (
+            (name, _zone_amount(name, free), _zone_amount(name, given.after[zone][name]))
+            for name, free in before.items()
+        )
+        parts.append(f"zone {zone}: {', '.join(f'{name} {free} free, {after} with it' for name, free, after in both)}")
     if given.unaligned:
         parts.append(f"would not be aligned: {', '.join(_of_lack(lack, lack.free) for lack in given.unaligned)}")
     if given.moved:
@@ -312,19 +316,6 @@ def _of_lack(lack: Lack, before: int) -> str:
         return f"{asks}, but no zone has this resource"
     free = f"zone {lack.best_zone} has {_zone_amount(lack.resource, lack.free)} free"
     return f"{asks}, {free}" + (f" of {_zone_amount(lack.resource, before)}" if before != lack.free else "")
-
-
-def _name(container: str | None) -> str:
-    return "pod" if container is None else f"container {container}"
-
-
-def _ids(zones: Sequence[int]) -> str:
-    """Zone ids."""
-    return f"{'zone' if len(zones) == 1 else 'zones'} {'+'.join(map(str, zones))}" if zones else "any zone"
-
-
-def _change(resource: str, before: int, after: int) -> str:
-    return f"{resource} {_zone_amount(resource, before)} free, {_zone_amount(resource, after)} with it"
 
 
 def _zone_amounts(amounts: Amounts) -> str:

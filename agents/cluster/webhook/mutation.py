@@ -57,32 +57,24 @@ def admission(
     Raises:
         BadMessageError: the object is not a pod.
     """
-    all_of_them = list(profiles)
-    live = [profile for profile in all_of_them if not profile.dry_run]
-    known = priority_classes, namespace_labels
-    done = _admission(request, live, *known, free_class_enable=free_class_enable)
-    if len(live) == len(all_of_them):
-        return done
-    trial = _admission(request, all_of_them, *known, free_class_enable=free_class_enable)
-    places = [f"{one['path']} {json.dumps(one.get('value'))}" for one in difference(done.pod, trial.pod)]
-    return replace(done, dry_run=trial.refused or (f"would change {', '.join(places)}" if places else ""))
-
-
-def _admission(
-    request: Request,
-    profiles: Iterable[Profile],
-    priority_classes: Mapping[str, PriorityClass],
-    namespace_labels: Mapping[str, str] | None,
-    *,
-    free_class_enable: bool,
-) -> Admission:
-    before = request.object or {}
     cluster = Cluster(
         namespace_labels=namespace_labels,
         priority_classes=priority_classes,
         draw=lambda name: drawn(request.uid, name),
         free_class_enable=free_class_enable,
     )
+    all_of_them = list(profiles)
+    live = [profile for profile in all_of_them if not profile.dry_run]
+    done = _applied(request, live, cluster)
+    if len(live) == len(all_of_them):
+        return done
+    trial = _applied(request, all_of_them, cluster)
+    places = [f"{one['path']} {json.dumps(one.get('value'))}" for one in difference(done.pod, trial.pod)]
+    return replace(done, dry_run=trial.refused or (f"would change {', '.join(places)}" if places else ""))
+
+
+def _applied(request: Request, profiles: Iterable[Profile], cluster: Cluster) -> Admission:
+    before = request.object or {}
     mutation = mutated(pod_of(before), request.operation, profiles, cluster)
     if mutation.pod is None:
         return Admission(result="refused", refused=mutation.refused, because=mutation.because)
