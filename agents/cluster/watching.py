@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -182,6 +182,9 @@ class PodListener(Protocol[P_contra]):
         """Remove a pod, by namespace and name."""
 
 
+RawPod = Pod | msgspec.Raw
+
+
 class PodSource(Generic[P]):
     """Passes all pods and their changes to a listener.
 
@@ -207,10 +210,10 @@ class PodSource(Generic[P]):
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""
         gone = self._listener.gone
-        updates = follow(api, PODS, msgspec.Raw)
+        updates = follow(api, PODS, cast("type[RawPod]", msgspec.Raw), each=_decoded)
         await inform(updates, self._whole, self._changed, lambda *key: gone(key), self._troubled)
 
-    async def _whole(self, items: list[msgspec.Raw]) -> None:
+    async def _whole(self, items: list[RawPod]) -> None:
         pods = []
         for number, item in enumerate(items, 1):
             if (pod := self._read(item)) is not None:
@@ -220,7 +223,7 @@ class PodSource(Generic[P]):
         self._listener.whole(pods)
         self.listed = True
 
-    def _changed(self, item: msgspec.Raw) -> None:
+    def _changed(self, item: RawPod) -> None:
         if (pod := self._read(item)) is not None:
             self._listener.changed(pod)
 
@@ -230,23 +233,31 @@ class PodSource(Generic[P]):
             log.warning("cannot list pods at the API server", extra={"why": why})
         self.trouble = why
 
-    def _read(self, raw: msgspec.Raw) -> P | None:
+    def _read(self, given: RawPod) -> P | None:
         """Read a pod; None: it is invalid, which is logged. One invalid pod must not hide the others."""
         notes: list[str] = []
+        item: object = given
         try:
-            item: Pod = answer_of(raw, Pod, where="the pod")
-            pod = self._parse(item, notes.append)
+            item = read = given if isinstance(given, Pod) else cast("Pod", answer_of(given, Pod, where="the pod"))
+            pod = self._parse(read, notes.append)
         except Exception as exc:  # noqa: BLE001 - see above
             IGNORED.labels("pods", "object").inc()
-            plain = None
-            with suppress(TextError):
-                plain = answer_of(raw, dict, where="the pod")
+            if isinstance(item, msgspec.Raw):
+                with suppress(TextError):
+                    item = answer_of(item, dict, where="the pod")
             log.warning(
-                "ignored an invalid pod: %s", self._ignored, extra={"pod": _name(plain), "why": failure("read", exc)}
+                "ignored an invalid pod: %s", self._ignored, extra={"pod": _name(item), "why": failure("read", exc)}
             )
             return None
         self._fields.take("Pod", _metadata(item), notes)
         return pod
+
+
+def _decoded(given: RawPod) -> RawPod:
+    """One that cannot be decoded stays as it is, until it is read. The others take less memory."""
+    with suppress(TextError):
+        return given if isinstance(given, Pod) else cast("Pod", answer_of(given, Pod, where="the pod"))
+    return given
 
 
 def _metadata(item: object) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar, cast
@@ -111,15 +111,25 @@ class ApiServer:
         return _read(await self._asked("GET", resource.path(namespace=namespace, name=name, sub=sub)), kind)
 
     async def list(
-        self, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = "", labels: str = ""
+        self,
+        resource: Resource,
+        kind: type[T],
+        *,
+        namespace: str = "",
+        fields: str = "",
+        labels: str = "",
+        each: Callable[[T], T] = lambda one: one,
     ) -> Listed[T]:
-        """List all objects, page by page. ``fields`` and ``labels`` are selectors, such as ``metadata.name=x``."""
+        """List all objects, page by page. ``fields`` and ``labels`` are selectors, such as ``metadata.name=x``.
+
+        ``each`` is called with each object before the next page is read.
+        """
         items: list[T] = []
         query = {"limit": str(PAGE), "fieldSelector": fields, "labelSelector": labels, "continue": ""}
         while True:
             body = await self._asked("GET", resource.path(namespace=namespace), query=query)
             page = _read(body, _Page[kind])  # type: ignore[valid-type]
-            items += page.items or []
+            items += map(each, page.items or [])
             if not page.metadata.more:
                 return Listed(items=items, resource_version=page.metadata.resource_version)
             query["continue"] = page.metadata.more
@@ -350,9 +360,10 @@ Update = Whole[T] | Changed[T] | Gone | Trouble | Over
 
 
 async def follow(
-    api: ApiServer, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = "", labels: str = ""
-) -> AsyncGenerator[Update[T], None]:
-    """List the objects, then follow their changes.
+    api: ApiServer, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = "", labels: str = "",
+    each: Callable[[T], T] = lambda one: one,
+) -> AsyncGenerator[Update[T], None]:  # fmt: skip
+    """List the objects, then follow their changes. ``each`` is called with each object that is listed.
 
     A watch that ends continues at its last version. Only if that is too old (410), everything is listed again.
     Errors are yielded and retried with back-off (up to 1 s, doubling up to 10 s). Close it when you stop.
@@ -361,7 +372,7 @@ async def follow(
     while True:
         try:
             if not version:
-                listed = await api.list(resource, kind, namespace=namespace, fields=fields, labels=labels)
+                listed = await api.list(resource, kind, namespace=namespace, fields=fields, labels=labels, each=each)
                 yield Whole(items=listed.items)
                 version = listed.resource_version
             watching = api.watch(
