@@ -6,13 +6,16 @@ Each object is decoded once, where it is received. What users wrote into its tex
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from slacktide.schemas.queue_objects import ContainerSpec, Part, Quantities, ResourceDemand, Taint
 
 Json = dict[str, Any]
+RESIZED = ("cpu", "memory")
+"""What a resize in place may change."""
 
 
 class Owner(Part, frozen=True, kw_only=True):
@@ -121,6 +124,47 @@ class Pod(Part, frozen=True, kw_only=True):
     def ended(self) -> bool:
         """Whether it has terminated."""
         return self.status.phase in {"Succeeded", "Failed"}
+
+    def requests(self) -> Requests:
+        """Return what it requests, as the kubelet has allocated it: a resize in place may wait for more."""
+        spec, status, whole = self.spec, self.status, None
+        if spec.resources is not None:
+            given = status.allocated_resources or {}
+            whole = _requested(spec.resources, status.resources)
+            whole |= {name: given[name] for name in spec.resources.requests or () if name in given}
+        return Requests(
+            _each(spec.containers, status.container_statuses),
+            _each(spec.init_containers, status.init_container_statuses),
+            spec.overhead or {},
+            whole,
+        )
+
+
+class Requests(NamedTuple):
+    """What a pod requests: each container with its own, and the pod as a whole."""
+
+    containers: list[tuple[ContainerSpec, Quantities]]
+    inits: list[tuple[ContainerSpec, Quantities]]
+    overhead: Quantities
+    whole: Quantities | None
+    """None: it requests nothing as a whole."""
+
+
+def _each(
+    spec: Sequence[ContainerSpec] | None, status: Sequence[ContainerStatus] | None
+) -> list[tuple[ContainerSpec, Quantities]]:
+    held = {one.name: one.resources for one in status or ()}
+    return [(one, _requested(one.resources, held.get(one.name))) for one in spec or ()]
+
+
+def _requested(wanted: ResourceDemand | None, held: ResourceDemand | None) -> Quantities:
+    """Absent requests default to the limits, as at the API server."""
+    wanted, held = wanted or ResourceDemand(), held or ResourceDemand()
+    found: Quantities = {}
+    for asked, given in ((wanted.limits or {}, held.limits or {}), (wanted.requests or {}, held.requests or {})):
+        found |= asked
+        found |= {name: given[name] for name in RESIZED if name in asked and name in given}
+    return found
 
 
 class NodeSpec(Part, frozen=True, kw_only=True):

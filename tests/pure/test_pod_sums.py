@@ -62,7 +62,7 @@ def test_all_readers_of_a_pod_find_one_request(spec: dict[str, Any]) -> None:
 
     assert placed.pod.requests == descheduled.requests == wanted
     assert job_facts.pod_facts(typed, frozenset(), None).cpu_milli == (wanted.cpu_milli or 0)
-    guaranteed = zoned_pod(typed.spec, typed.status, "Guaranteed")
+    guaranteed = zoned_pod(typed, "Guaranteed")
     assert guaranteed is not None
     zoned = corrected_request(guaranteed.pod)
     assert (zoned.get("cpu", 0), zoned.get("memory", 0)) == (wanted.cpu_milli or 0, wanted.mem_bytes or 0)

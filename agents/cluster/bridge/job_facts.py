@@ -9,7 +9,7 @@ from typing import cast, get_args
 
 from slacktide.agents.cluster.queue.job import ORIGINAL, original_of
 from slacktide.agents.cluster.queue.work import MARK, mark_of
-from slacktide.agents.kubernetes.objects import Json, Meta, Pod, PodSpec, PodStatus
+from slacktide.agents.kubernetes.objects import Json, Meta, Pod
 from slacktide.schemas.bounds import AMOUNT_MAX
 from slacktide.schemas.errors import TextError
 from slacktide.schemas.job_pod import (
@@ -29,7 +29,7 @@ from slacktide.schemas.kubernetes_fields import Reader
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.pod_marks import INDEX, INDEX_FAILURES, index_failures_of, index_of, read_mark, wishes
 from slacktide.schemas.pod_resources import Amounts, Container, Needs, requests_of
-from slacktide.schemas.queue_objects import Part, Quantities, ResourceDemand
+from slacktide.schemas.queue_objects import Part, Quantities
 from slacktide.schemas.text import integer_of, shown, time_ms_of
 from slacktide.schemas.units import cpu_milli, quantity
 from slacktide.streams.decisions.evict.node_evict import ENDS, HOLDS, observed
@@ -176,7 +176,7 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
         pod_conditions={one.type: one.status for one in status.conditions or () if one.type in conditions},
         restarts=sum(max(0, one.restart_count) for one in containers),
         index_failures=_mark(annotations, INDEX_FAILURES, index_failures_of) or 0,
-        cpu_milli=_requested_milli(pod.spec, status),
+        cpu_milli=_requested_milli(pod),
         started_ms=_ms(status.start_time),
         ended_ms=max((_ms(one.state.terminated.finished_at) for one in containers if one.state.terminated), default=0),
         eviction=None if before is None else before.eviction,
@@ -194,32 +194,23 @@ def _rule(rule: Json) -> FailureRule:
     )
 
 
-def _requested_milli(spec: PodSpec, status: PodStatus) -> int:
-    """As the scheduler sums it: with sidecars, pod-level resources and overhead; of a resize what was allocated."""
-    statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
-    held = {one.name: (one.resources or ResourceDemand()).requests or {} for one in statuses}
-    whole = ((status.resources or ResourceDemand()).requests or {}) | (status.allocated_resources or {})
+def _requested_milli(pod: Pod) -> int:
+    """As the scheduler sums it: with sidecars, pod-level resources and overhead."""
+    asked = pod.requests()
     needs = Needs(
-        containers=[_container(one.resources, held.get(one.name)) for one in spec.containers],
+        containers=[Container(requests=_amounts(requests), limits={}) for _, requests in asked.containers],
         inits=[
-            _container(one.resources, held.get(one.name), sidecar=one.restart_policy == "Always")
-            for one in spec.init_containers or ()
+            Container(requests=_amounts(requests), limits={}, sidecar=one.restart_policy == "Always")
+            for one, requests in asked.inits
         ],
-        overhead=_amounts(spec.overhead),
-        pod_level=None if spec.resources is None else _container(spec.resources, whole),
+        overhead=_amounts(asked.overhead),
+        pod_level=None if asked.whole is None else Container(requests=_amounts(asked.whole), limits={}),
     )
     return min(AMOUNT_MAX, int(requests_of(needs).get(CPU, 0)))
 
 
-def _container(resources: ResourceDemand | None, held: Quantities | None, *, sidecar: bool = False) -> Container:
-    wanted = (resources or ResourceDemand()).requests or {}
-    requests = {name: (held or {}).get(name, amount) if name == "cpu" else amount for name, amount in wanted.items()}
-    return Container(requests=_amounts(requests), limits={}, sidecar=sidecar)
-
-
-def _amounts(requests: Quantities | None) -> Amounts:
+def _amounts(asked: Quantities) -> Amounts:
     """Batch CPU, else CPU; none where it cannot be read."""
-    asked = requests or {}
     batch = next((name for name in BATCH_CPU if name in asked), None)
     try:
         milli = cpu_milli(asked.get("cpu", "0")) if batch is None else int(quantity(asked[batch]))

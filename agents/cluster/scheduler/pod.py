@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, get_args
 
 import msgspec
 
-from slacktide.agents.kubernetes.objects import ContainerStatus, Pod, PodSpec, PodStatus
+from slacktide.agents.kubernetes.objects import Pod
 from slacktide.schemas.allocatable import SOLD
 from slacktide.schemas.errors import BadMessageError, QuantityError, TextError
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.kubernetes_pod import read_pod
-from slacktide.schemas.queue_objects import ContainerSpec, Quantities, ResourceDemand
+from slacktide.schemas.queue_objects import ContainerSpec, Quantities
 from slacktide.schemas.text import time_ms_of
 from slacktide.schemas.units import cpu_milli, whole
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
@@ -21,8 +21,6 @@ from slacktide.streams.decisions.numa.placement import ZonedPod, zoned
 from slacktide.streams.decisions.numa.topology import CPU, Container, Qos
 from slacktide.streams.decisions.numa.topology import Pod as ZonesPod
 
-RESIZED = (CPU, "memory")
-"""What a resize in place may change."""
 SCHEDULER = "koord-scheduler"
 """The schedulerName of Koordinator."""
 SINCE = ".status.conditions: lastTransitionTime"
@@ -75,7 +73,7 @@ def parsed(item: Pod, noted: Callable[[str], object] = lambda _: None) -> Schedu
             initialized_s=_epoch_s(since.get("Initialized"), SINCE),
             daemonset=any(one.kind == "DaemonSet" for one in metadata.owner_references or ()),
             # Records of zones name a static pod by its manifest's hash; no scheduler places it.
-            zoned=zoned_pod(spec, status, pod.kube_qos) if pod.uid == metadata.uid else None,
+            zoned=zoned_pod(item, pod.kube_qos) if pod.uid == metadata.uid else None,
         ),
         node=spec.node_name or "",
         scheduler=spec.scheduler_name or "",
@@ -91,52 +89,28 @@ def _epoch_s(time: str | None, path: str) -> float | None:
         raise BadMessageError("Pod", str(exc)) from exc
 
 
-def zoned_pod(spec: PodSpec, status: PodStatus, kube_qos: str) -> ZonedPod | None:
-    """Return what the pod requests of zones, as the kubelet has allocated it: a resize in place may wait for more.
-
-    Raises:
-        BadMessageError: an amount is invalid.
-    """
-    qos = QOS.get(kube_qos, "BestEffort")
-    asked = [one.resources for one in (*(spec.init_containers or ()), *spec.containers) if one.resources is not None]
-    names = (name for one in asked for part in (one.limits, one.requests) for name in part or ())
-    if qos != "Guaranteed" and not any("/" in name for name in names):
+def zoned_pod(item: Pod, kube_qos: str) -> ZonedPod | None:
+    """Return what the pod requests of zones. Raises BadMessageError if an amount is invalid."""
+    qos, asked = QOS.get(kube_qos, "BestEffort"), item.requests()
+    each = (*asked.inits, *asked.containers)
+    if qos != "Guaranteed" and not any("/" in name for _, requests in each for name in requests):
         return None
-    whole = None if spec.resources is None else _written(spec.resources, status.resources)
-    if whole is not None and spec.resources is not None:
-        given = status.allocated_resources or {}
-        whole |= {name: given[name] for name in spec.resources.requests or () if name in given}
     return zoned(
         ZonesPod(
             qos=qos,
-            containers=_containers(spec.containers, status.container_statuses),
-            inits=_containers(spec.init_containers, status.init_container_statuses),
-            overhead=_amounts(spec.overhead or {}),
-            pod_level=None if whole is None else _amounts(whole),
+            containers=_containers(asked.containers),
+            inits=_containers(asked.inits),
+            overhead=_amounts(asked.overhead),
+            pod_level=None if asked.whole is None else _amounts(asked.whole),
         )
     )
 
 
-def _containers(spec: Sequence[ContainerSpec] | None, status: Sequence[ContainerStatus] | None) -> list[Container]:
-    held = {one.name: one.resources for one in status or ()}
+def _containers(asked: Iterable[tuple[ContainerSpec, Quantities]]) -> list[Container]:
     return [
-        Container(
-            name=one.name,
-            requests=_amounts(_written(one.resources, held.get(one.name))),
-            sidecar=one.restart_policy == "Always",
-        )
-        for one in spec or ()
+        Container(name=one.name, requests=_amounts(requests), sidecar=one.restart_policy == "Always")
+        for one, requests in asked
     ]
-
-
-def _written(wanted: ResourceDemand | None, held: ResourceDemand | None) -> Quantities:
-    """Requests; absent ones default to the limits, as at the API server."""
-    wanted, held = wanted or ResourceDemand(), held or ResourceDemand()
-    found: Quantities = {}
-    for asked, given in ((wanted.limits or {}, held.limits or {}), (wanted.requests or {}, held.requests or {})):
-        found |= asked
-        found |= {name: given[name] for name in RESIZED if name in asked and name in given}
-    return found
 
 
 def _amounts(written: Quantities) -> dict[str, int]:
