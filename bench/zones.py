@@ -13,13 +13,13 @@ from bench.rig import Rig
 from bench.rows import Row, judged, told
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.scheduler.answers import Answers
-from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.deploy.runtime import garbage
 from slacktide.schemas.metric import NodeMetric, PodMetric, Use
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.zones import BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
+from testbed.scheduler_pods import parsed
 
 NODES, BRIEF_NODES = 1_000, 50
 PODS_OF_NODE = 30

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ GRACE_S = 30
 RESIZABLE = frozenset({"cpu_milli", "mem_bytes"})
 """What a resize in place may change."""
 
+STATUSES, INIT_STATUSES = "containerStatuses", "initContainerStatuses"
 _QOS = ("Guaranteed", "Burstable", "BestEffort")
 _CONTAINER_ID = re.compile(r"[a-z][a-z0-9.+-]*://([0-9A-Za-z][0-9A-Za-z_.-]*)")
 
@@ -57,8 +58,11 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
     qos = status.get("qosClass")
     if qos not in (None, *_QOS):
         reader.refuse(f"{path}.status.qosClass", qos, " or ".join(_QOS))
+    # Anybody may annotate his pods as if they were static.
+    static = ANNOTATION_MIRROR in annotations or annotations.get(ANNOTATION_SOURCE, "api") != "api"
+    static_uid = annotations.get(ANNOTATION_STATIC_UID) if static else None
     pod = Pod(
-        uid=_static_uid(annotations) or reader.text(item, f"{path}.metadata.uid"),
+        uid=static_uid or reader.text(item, f"{path}.metadata.uid"),
         namespace=str(reader.at(item, path, "metadata").get("namespace") or "default"),
         name=reader.text(item, f"{path}.metadata.name"),
         phase=str(status.get("phase") or "Running"),
@@ -69,7 +73,7 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
         requests=resources(requests_of(needs)),
         limits=resources(limits_of(needs)),
         containers=_containers(needs, _container_ids(status, f"{path}.status", reader)),
-        init_unlimited=_init_unlimited(needs, _ended_inits(status, f"{path}.status", reader)),
+        init_unlimited=_init_unlimited(needs, status, f"{path}.status", reader),
         cpu_limited_whole=needs.pod_level is not None and bool(needs.pod_level.limits.get("cpu_milli")),
         grace_s=_grace_s(spec.get("terminationGracePeriodSeconds"), path, reader),
         **wishes(labels, annotations, f"{path}.metadata", reader),
@@ -78,24 +82,22 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
     return msgspec.structs.replace(pod, ignored=ignored) if ignored else pod
 
 
-def _static_uid(annotations: Mapping[str, str]) -> str | None:
-    """None: it is no static pod, though anybody may annotate his pods as if they were."""
-    static = ANNOTATION_MIRROR in annotations or annotations.get(ANNOTATION_SOURCE, "api") != "api"
-    return annotations.get(ANNOTATION_STATIC_UID) if static else None
-
-
 def _allocated(status: Mapping[str, Any], path: str, reader: Reader) -> dict[str, Container]:
     """CPU and memory that the kubelet has allocated to each container, by name.
 
     They differ from the spec while a resize in place is deferred, or where the kubelet refused it.
     """
-    found: dict[str, Container] = {}
-    for kind in ("initContainerStatuses", "containerStatuses"):
+    found = (_container(one, where, reader) for where, one in _statuses(status, path, reader))
+    return {container.name: container for container in found}
+
+
+def _statuses(
+    status: Mapping[str, Any], path: str, reader: Reader, kinds: Sequence[str] = (INIT_STATUSES, STATUSES)
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Statuses of containers, each with its path."""
+    for kind in kinds:
         for index, one in enumerate(reader.sequence(status.get(kind), f"{path}.{kind}")):
-            each = reader.mapping(one, f"{path}.{kind}[{index}]")
-            container = _container(each, f"{path}.{kind}[{index}]", reader)
-            found[container.name] = container
-    return found
+            yield f"{path}.{kind}[{index}]", reader.mapping(one, f"{path}.{kind}[{index}]")
 
 
 def _allocated_whole(status: Mapping[str, Any], path: str, reader: Reader) -> Container:
@@ -106,11 +108,7 @@ def _allocated_whole(status: Mapping[str, Any], path: str, reader: Reader) -> Co
 
 
 def _needs(
-    spec: Mapping[str, Any],
-    path: str,
-    reader: Reader,
-    allocated: Mapping[str, Container],
-    allocated_whole: Container,
+    spec: Mapping[str, Any], path: str, reader: Reader, allocated: Mapping[str, Container], allocated_whole: Container
 ) -> Needs:
     def containers(name: str) -> list[Container]:
         found = reader.sequence(spec.get(name), f"{path}.{name}")
@@ -157,36 +155,27 @@ def _containers(needs: Needs, ids: Mapping[str, str]) -> list[PodContainer]:
     ]
 
 
-def _init_unlimited(needs: Needs, ended: Collection[str]) -> bool:
+def _init_unlimited(needs: Needs, status: Mapping[str, Any], path: str, reader: Reader) -> bool:
     """Whether an init container that may still run lacks a batch, mid or free limit that all containers have."""
+    inits = _statuses(status, path, reader, (INIT_STATUSES,))
+    ended = {str(one.get("name")) for where, one in inits if reader.at(one, where, "state").get("terminated")}
     limited = [{field for field in SOLD if one.limits.get(field)} for one in needs.containers]
     everywhere = set[str].intersection(*limited) if limited else set()
-    inits = [one for one in needs.inits if not one.sidecar and one.name not in ended]
-    return any(not one.limits.get(field) for one in inits for field in everywhere)
-
-
-def _ended_inits(status: Mapping[str, Any], path: str, reader: Reader) -> set[str]:
-    ended: set[str] = set()
-    for index, one in enumerate(reader.sequence(status.get("initContainerStatuses"), f"{path}.initContainerStatuses")):
-        where = f"{path}.initContainerStatuses[{index}]"
-        if reader.at(reader.mapping(one, where), where, "state").get("terminated"):
-            ended.add(str(one.get("name")))
-    return ended
+    running = [one for one in needs.inits if not one.sidecar and one.name not in ended]
+    return any(not one.limits.get(field) for one in running for field in everywhere)
 
 
 def _container_ids(status: Mapping[str, Any], path: str, reader: Reader) -> dict[str, str]:
     """The runtime's id by the container's name, as far as there is one yet."""
     ids: dict[str, str] = {}
-    for kind in ("initContainerStatuses", "containerStatuses"):
-        for index, one in enumerate(reader.sequence(status.get(kind), f"{path}.{kind}")):
-            state = reader.mapping(one, f"{path}.{kind}[{index}]")
-            written = state.get("containerID") or ""
-            match = _CONTAINER_ID.fullmatch(written) if isinstance(written, str) else None
-            if match:
-                ids[str(state.get("name"))] = match[1]
-            elif written:
-                where = f"{path}.{kind}[{index}].containerID"
-                reader.note(where, f"{written!r}: ignored; accepted: RUNTIME://ID such as containerd://0a1b")
+    for where, one in _statuses(status, path, reader):
+        written = one.get("containerID") or ""
+        match = _CONTAINER_ID.fullmatch(written) if isinstance(written, str) else None
+        if match:
+            ids[str(one.get("name"))] = match[1]
+        elif written:
+            accepted = "RUNTIME://ID such as containerd://0a1b"
+            reader.note(f"{where}.containerID", f"{written!r}: ignored; accepted: {accepted}")
     return ids
 
 

@@ -21,7 +21,7 @@ PreemptionPolicy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"
 Continue = Literal["MayStopSearch", "TryNextFlavor", "Borrow", "Preempt"]
 """The last two are v1beta1's names of the first."""
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
-"""Hold: nothing more is admitted. HoldAndDrain: what has quota is also evicted."""
+"""Absent: None. Hold: nothing more is admitted. HoldAndDrain: what has quota is also evicted."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -144,7 +144,6 @@ class ClusterQueueSpec(Part, frozen=True, kw_only=True):
     fair_sharing: FairSharing | None = None
     namespace_selector: LabelSelector | None = None
     stop_policy: StopPolicy | None = None
-    """Absent: None."""
 
 
 class CohortSpec(Part, frozen=True, kw_only=True):
@@ -169,7 +168,6 @@ class LocalQueueSpec(Part, frozen=True, kw_only=True):
 
     cluster_queue: Name
     stop_policy: StopPolicy | None = None
-    """Absent: None."""
 
 
 class ResourceDemand(Part, frozen=True, kw_only=True):
@@ -351,11 +349,9 @@ class NodeSize(Part, frozen=True, kw_only=True):
     memory_bytes: Int64 = 0
 
 
-class SoldSpec(Part, frozen=True, kw_only=True):
+class SoldSpec(NodeSize, frozen=True, kw_only=True):
     """The batch resources of a flavor's nodes, damped."""
 
-    cpu_milli: Int64 = 0
-    memory_bytes: Int64 = 0
     nodes: list[NodeSize] = []
     """The batch resources of each node at the time of this record, not damped. Empty: unknown."""
 

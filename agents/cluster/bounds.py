@@ -113,13 +113,10 @@ class Bounds:
             there = [] if server is None else server.connections
             self._born = {one: self._born.get(one, now_s) for one in there}
             self._asked.intersection_update(there)
-            for one in self._out_of_bounds(now_s):
+            # Those that are too slow, and above the limit the newest without a request.
+            slow = [one for one, born_s in self._born.items() if one not in self._asked and now_s - born_s > FIRST_S]
+            idle = [one for one in self._born if one not in self._busy and one not in slow]
+            idle.sort(key=lambda one: (one in self._asked, -self._born[one]))
+            for one in slow + idle[: max(0, len(self._born) - len(slow) - CONNECTIONS_MAX)]:
                 if one.transport is not None:
                     one.transport.abort()
-
-    def _out_of_bounds(self, now_s: float) -> list[Any]:
-        """Return connections that are too slow, and above the limit the newest without a request."""
-        slow = [one for one, born_s in self._born.items() if one not in self._asked and now_s - born_s > FIRST_S]
-        idle = [one for one in self._born if one not in self._busy and one not in slow]
-        idle.sort(key=lambda one: (one in self._asked, -self._born[one]))
-        return slow + idle[: max(0, len(self._born) - len(slow) - CONNECTIONS_MAX)]

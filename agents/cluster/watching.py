@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from slacktide.agents.cluster.ignored_fields import IgnoredFields
+from slacktide.agents.cluster.events import IgnoredFields
 from slacktide.agents.ignored import IGNORED
 from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Over, Trouble, Update, Whole, follow
+from slacktide.agents.kubernetes.objects import Pod
 from slacktide.agents.kubernetes.resource import CONFIGMAPS, PODS
-from slacktide.schemas.errors import ConfigError, failure
+from slacktide.schemas.errors import ConfigError, TextError, failure
 from slacktide.schemas.policy import DEFAULT, Policy, parse, refusal, refused_file
+from slacktide.schemas.text import answer_of
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +128,8 @@ class PolicySource:
                             if self.refused:
                                 await self._listener.policy_refused(api, document, self.refused)
                         case Whole() | Gone():
-                            self._not_there()
+                            if self._absent is None:
+                                self._absent = asyncio.get_running_loop().call_later(ABSENT_S, self._default)
                         case Over():
                             self._listener.policy_trouble(self._why)
         finally:
@@ -146,10 +149,6 @@ class PolicySource:
         for note in parsed.notes:
             log.warning("%s", note)
         self._is("", parsed.policy)
-
-    def _not_there(self) -> None:
-        if self._absent is None:
-            self._absent = asyncio.get_running_loop().call_later(ABSENT_S, self._default)
 
     def _default(self) -> None:
         self.refused = ""
@@ -183,18 +182,20 @@ class PodListener(Protocol[P_contra]):
         """Remove a pod, by namespace and name."""
 
 
-class PodSource(Generic[O, P]):
+RawPod = Pod | msgspec.Raw
+
+
+class PodSource(Generic[P]):
     """Passes all pods and their changes to a listener.
 
-    ``parse`` reads the fields in ``kind``, and raises BadMessageError for an invalid pod. It passes on what it ignores,
-    for ``fields``. ``ignored``: the effect of ignoring an invalid pod, for the log.
+    ``parse`` raises BadMessageError for an invalid pod. It passes on what it ignores, for ``fields``.
+    ``ignored``: the effect of ignoring an invalid pod, for the log.
     ``blind`` receives with each event whether the API server cannot be read.
     """
 
     def __init__(
         self,
-        kind: type[O],
-        parse: Callable[[O, Callable[[str], object]], P],
+        parse: Callable[[Pod, Callable[[str], object]], P],
         listener: PodListener[P],
         ignored: str,
         fields: IgnoredFields,
@@ -204,19 +205,25 @@ class PodSource(Generic[O, P]):
         """Why pods cannot be read; "": they can."""
         self.listed = False
         self._fields = fields
-        self._kind, self._parse, self._listener, self._ignored, self._blind = kind, parse, listener, ignored, blind
+        self._parse, self._listener, self._ignored, self._blind = parse, listener, ignored, blind
 
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""
         gone = self._listener.gone
-        updates = follow(api, PODS, self._kind)
+        updates = follow(api, PODS, cast("type[RawPod]", msgspec.Raw), each=_decoded)
         await inform(updates, self._whole, self._changed, lambda *key: gone(key), self._troubled)
 
-    async def _whole(self, items: list[O]) -> None:
-        self._listener.whole(await self._all(items))
+    async def _whole(self, items: list[RawPod]) -> None:
+        pods = []
+        for number, item in enumerate(items, 1):
+            if (pod := self._read(item)) is not None:
+                pods.append(pod)
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+        self._listener.whole(pods)
         self.listed = True
 
-    def _changed(self, item: O) -> None:
+    def _changed(self, item: RawPod) -> None:
         if (pod := self._read(item)) is not None:
             self._listener.changed(pod)
 
@@ -226,28 +233,31 @@ class PodSource(Generic[O, P]):
             log.warning("cannot list pods at the API server", extra={"why": why})
         self.trouble = why
 
-    async def _all(self, items: Iterable[O]) -> list[P]:
-        pods = []
-        for number, item in enumerate(items, 1):
-            if (pod := self._read(item)) is not None:
-                pods.append(pod)
-            if number % YIELD_EVERY == 0:
-                await asyncio.sleep(0)
-        return pods
-
-    def _read(self, item: O) -> P | None:
-        """Parse a pod; None: it is invalid, which is logged. One invalid pod must not hide the others."""
+    def _read(self, given: RawPod) -> P | None:
+        """Read a pod; None: it is invalid, which is logged. One invalid pod must not hide the others."""
         notes: list[str] = []
+        item: object = given
         try:
-            pod = self._parse(item, notes.append)
+            item = read = given if isinstance(given, Pod) else cast("Pod", answer_of(given, Pod, where="the pod"))
+            pod = self._parse(read, notes.append)
         except Exception as exc:  # noqa: BLE001 - see above
             IGNORED.labels("pods", "object").inc()
+            if isinstance(item, msgspec.Raw):
+                with suppress(TextError):
+                    item = answer_of(item, dict, where="the pod")
             log.warning(
                 "ignored an invalid pod: %s", self._ignored, extra={"pod": _name(item), "why": failure("read", exc)}
             )
             return None
         self._fields.take("Pod", _metadata(item), notes)
         return pod
+
+
+def _decoded(given: RawPod) -> RawPod:
+    """One that cannot be decoded stays as it is, until it is read. The others take less memory."""
+    with suppress(TextError):
+        return given if isinstance(given, Pod) else cast("Pod", answer_of(given, Pod, where="the pod"))
+    return given
 
 
 def _metadata(item: object) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar, cast
@@ -88,8 +88,9 @@ class ApiServer:
             raise ConfigError([Finding(file=place, field="the file", value=str(exc), accepted="PEM text")]) from exc
         self._client.user_agent = self._name
         # Otherwise each request uses threads to read proxies from the environment and ~/.netrc.
-        rest = self._client.rest_client
-        rest.proxy = rest.proxy or _proxy_of(configuration.host or "")
+        rest, at = self._client.rest_client, urlsplit(configuration.host or "")
+        if not rest.proxy:  # ``HTTPS_PROXY``, unless ``NO_PROXY`` has the server's host
+            rest.proxy = "" if proxy_bypass(at.hostname or "") else getproxies().get(at.scheme, "")
         rest.pool_manager._trust_env = False  # noqa: SLF001 - its maker has no setting for it
         return self
 
@@ -110,15 +111,25 @@ class ApiServer:
         return _read(await self._asked("GET", resource.path(namespace=namespace, name=name, sub=sub)), kind)
 
     async def list(
-        self, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = "", labels: str = ""
+        self,
+        resource: Resource,
+        kind: type[T],
+        *,
+        namespace: str = "",
+        fields: str = "",
+        labels: str = "",
+        each: Callable[[T], T] = lambda one: one,
     ) -> Listed[T]:
-        """List all objects, page by page. ``fields`` and ``labels`` are selectors, such as ``metadata.name=x``."""
+        """List all objects, page by page. ``fields`` and ``labels`` are selectors, such as ``metadata.name=x``.
+
+        ``each`` is called with each object before the next page is read.
+        """
         items: list[T] = []
         query = {"limit": str(PAGE), "fieldSelector": fields, "labelSelector": labels, "continue": ""}
         while True:
             body = await self._asked("GET", resource.path(namespace=namespace), query=query)
             page = _read(body, _Page[kind])  # type: ignore[valid-type]
-            items += page.items or []
+            items += map(each, page.items or [])
             if not page.metadata.more:
                 return Listed(items=items, resource_version=page.metadata.resource_version)
             query["continue"] = page.metadata.more
@@ -277,7 +288,9 @@ class ApiServer:
                         raise refused(where, answer.status, await answer.read(), answer.headers.get("Retry-After"))
                     yield answer
                 finally:
-                    _drop(answer)
+                    # Of an unfinished response, such as a watch, without waiting for the TLS shutdown.
+                    if answer.connection is not None and answer.connection.transport is not None:
+                        answer.connection.transport.abort()
         except TimeoutError as exc:
             raise ApiAwayError(
                 f"{where}: no answer in time; check that the API server runs and can be reached from here"
@@ -289,24 +302,12 @@ class ApiServer:
         return f"{self.access.configuration.host}{path}"
 
 
-def _drop(answer: aiohttp.ClientResponse) -> None:
-    """Abort the connection of an unfinished response, such as a watch, without waiting for the TLS shutdown."""
-    if answer.connection is not None and answer.connection.transport is not None:
-        answer.connection.transport.abort()
-
-
 async def _late(body: Mapping[str, object], authorised: asyncio.Barrier) -> AsyncIterator[bytes]:
     """Yield a JSON body whose first byte, a space, is sent with the header. The rest follows later than all headers."""
     yield b" "
     await authorised.wait()
     await asyncio.sleep(AUTHORISED_S)
     yield msgspec.json.encode(body)
-
-
-def _proxy_of(url: str) -> str:
-    """Return the proxy for the server: ``HTTPS_PROXY``, unless ``NO_PROXY`` has its host; "": none."""
-    at = urlsplit(url)
-    return "" if proxy_bypass(at.hostname or "") else getproxies().get(at.scheme, "")
 
 
 def _read(body: bytes, kind: type[T]) -> T:
@@ -359,9 +360,10 @@ Update = Whole[T] | Changed[T] | Gone | Trouble | Over
 
 
 async def follow(
-    api: ApiServer, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = "", labels: str = ""
-) -> AsyncGenerator[Update[T], None]:
-    """List the objects, then follow their changes.
+    api: ApiServer, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = "", labels: str = "",
+    each: Callable[[T], T] = lambda one: one,
+) -> AsyncGenerator[Update[T], None]:  # fmt: skip
+    """List the objects, then follow their changes. ``each`` is called with each object that is listed.
 
     A watch that ends continues at its last version. Only if that is too old (410), everything is listed again.
     Errors are yielded and retried with back-off (up to 1 s, doubling up to 10 s). Close it when you stop.
@@ -370,7 +372,7 @@ async def follow(
     while True:
         try:
             if not version:
-                listed = await api.list(resource, kind, namespace=namespace, fields=fields, labels=labels)
+                listed = await api.list(resource, kind, namespace=namespace, fields=fields, labels=labels, each=each)
                 yield Whole(items=listed.items)
                 version = listed.resource_version
             watching = api.watch(
@@ -382,8 +384,10 @@ async def follow(
                         yield Over()
                     version, troubled = event.resource_version, False
                     backoff.reset()
-                    if (update := _update_of(event)) is not None:
-                        yield update
+                    if event.type == "DELETED":
+                        yield Gone(name=event.name, namespace=event.namespace)
+                    elif event.object is not None:
+                        yield Changed(object=event.object)
             await asyncio.sleep(PAUSE_S)  # limits the rate if the server ends watches often
         except ApiError as exc:
             if isinstance(exc, ApiRefusedError) and exc.status == GONE:
@@ -392,9 +396,3 @@ async def follow(
                 troubled = True
                 yield Trouble(why=str(exc))
             await asyncio.sleep(backoff.next_s())
-
-
-def _update_of(event: Event[T]) -> Changed[T] | Gone | None:
-    if event.type == "DELETED":
-        return Gone(name=event.name, namespace=event.namespace)
-    return None if event.object is None else Changed(object=event.object)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
@@ -62,20 +63,6 @@ NODE_METRICS = Resource(group="slo.koordinator.sh", version="v1alpha1", plural="
 NODE_RESOURCE_TOPOLOGIES = Resource(group="topology.node.k8s.io", version="v1alpha2", plural="noderesourcetopologies")
 PROFILES = Resource(group="config.koordinator.sh", version="v1alpha1", plural="clustercolocationprofiles")
 TOKEN_REVIEWS = Resource(group="authentication.k8s.io", plural="tokenreviews")
-
-
-class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The fields of an object's metadata that are read."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    finalizers: list[str] = []
-    creation_timestamp: str = "1970-01-01T00:00:00Z"
-    deletion_timestamp: str | None = None
 
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT = 401, 403, 404, 409
@@ -164,8 +151,9 @@ def refused(where: str, http_status: int, body: bytes, retry_after: str | None =
     except TextError:
         text = " ".join(body[:200].decode(errors="replace").split())
         status = Status(message=text)
-    details = status.details or _Details()
-    header_s = _seconds(retry_after or "")
+    details, header_s = status.details or _Details(), 0
+    with suppress(TextError):  # absent, or a date
+        header_s = integer_of(retry_after or "", where="Retry-After", least=0, most=RETRY_S_MAX)
     return ApiRefusedError(
         where,
         status=http_status,
@@ -174,14 +162,6 @@ def refused(where: str, http_status: int, body: bytes, retry_after: str | None =
         causes=details.causes or (),
         retry_after_s=details.retry_after_s or header_s,
     )
-
-
-def _seconds(retry_after: str) -> int:
-    """0: absent, or a date."""
-    try:
-        return integer_of(retry_after, where="Retry-After", least=0, most=RETRY_S_MAX)
-    except TextError:
-        return 0
 
 
 T = TypeVar("T")

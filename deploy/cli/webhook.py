@@ -74,7 +74,7 @@ def command(settings: WebhookSettings) -> None:
 
     Replicas share one certificate. On SIGTERM it serves for three more seconds, so that no request is lost.
     """
-    from slacktide.agents.cluster.certificate.certificates import Clients  # noqa: PLC0415
+    from slacktide.agents.cluster.certificates import Clients  # noqa: PLC0415
     from slacktide.agents.cluster.watching import ConfigMapName  # noqa: PLC0415
     from slacktide.agents.cluster.webhook import webhook  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
     from slacktide.agents.kubernetes.access import access  # noqa: PLC0415

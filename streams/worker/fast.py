@@ -147,9 +147,7 @@ class Fast:
             COMMAND.name, its.partitions, its.keys, fetch.results, fetch.counts, fetch.ages_ms, fetch.repeated
         )
 
-    def _split(
-        self, fetch: _Fetch, todo: Sequence[int]
-    ) -> tuple[Turn[Node], list[int]]:
+    def _split(self, fetch: _Fetch, todo: Sequence[int]) -> tuple[Turn[Node], list[int]]:
         """Split samples into those with a known head, those answered alone at once, and those that wait."""
         turn: Turn[Node] = Turn()
         later: list[int] = []

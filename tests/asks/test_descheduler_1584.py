@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from slacktide.agents.cluster.descheduler.passes import Cluster, Passes, Place
-from slacktide.agents.cluster.descheduler.pod import parsed
 from slacktide.schemas.inventory import NodeFacts, Resources
-from testbed.descheduled import GIB, metric, pod_object
+from testbed.descheduled import GIB, descheduled, metric, pod_object
 from testbed.policies import policy_from
 
 PODS = [f"pod-{number}" for number in range(10)]
@@ -23,7 +22,7 @@ def test_of_ten_pods_that_fit_one_by_one_a_dry_run_names_the_one_that_fits_besid
     wants = {"kubernetes.io/batch-cpu": str(EACH_MILLI), "kubernetes.io/batch-memory": str(GIB)}
     spec = {"containers": [{"name": "main", "resources": {"requests": wants, "limits": wants}}]}
     for name in PODS:
-        cluster.changed(parsed(pod_object(name, "full", spec=spec)))
+        cluster.changed(descheduled(pod_object(name, "full", spec=spec)))
     metrics = {
         "full": metric("full", {f"uid-{name}": EACH_MILLI for name in PODS}),
         "free": metric("free", {}, system=1_000),

@@ -10,8 +10,7 @@ import pytest
 from prometheus_client import Gauge
 
 from slacktide.agents.cluster.bridge import metrics, node_status
-from slacktide.agents.cluster.bridge.election import Election
-from slacktide.agents.cluster.bridge.lease import Timing
+from slacktide.agents.cluster.bridge.election import Election, Timing
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.cluster.certificate.certificates import made
-from slacktide.agents.cluster.certificate.rotation import Terms
+from slacktide.agents.cluster.certificates import Terms, made
 from slacktide.agents.cluster.enrolment import enrolment, issuer
 from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
 from slacktide.agents.cluster.enrolment.issuer import Ring

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.cluster.bridge.lease import TIMING
+from slacktide.agents.cluster.bridge.election import TIMING
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.outcome import NodeOutcome, PodName, Spent

@@ -10,8 +10,7 @@ import pytest
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.queue import queue as bridge_queue
-from slacktide.agents.cluster.queue.kinds import LEASE_S, kueue, served, workloads_of
-from slacktide.agents.cluster.queue.quotas import EVERY_S, Quotas
+from slacktide.agents.cluster.queue.kueue import EVERY_S, LEASE_S, Quotas, kueue, served, workloads_of
 from slacktide.agents.kubernetes import api_server as kubernetes
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster

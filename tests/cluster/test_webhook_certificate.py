@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.cluster.certificate.certificates import made
-from slacktide.agents.cluster.certificate.rotation import Pair, Terms
+from slacktide.agents.cluster.certificates import Pair, Terms, made
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook.webhook import WebhookSettings, names_of, run
 from slacktide.schemas.connection import Cluster

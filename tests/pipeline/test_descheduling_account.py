@@ -8,7 +8,7 @@ import time
 import pytest
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.cluster.descheduler.evicting import Account
+from slacktide.agents.cluster.descheduler.descheduler import Account
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import DESCHEDULER
 from slacktide.schemas.policy.budget import EvictionBudget

@@ -14,7 +14,6 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.scheduler.answers import Placements
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
 from slacktide.agents.cluster.scheduler.notices import LOOK_S, SETTLED_S, MissedPods
-from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.scheduler import SchedulerSettings, run
 from slacktide.agents.cluster.scheduler.topic_reader import Sent
 from slacktide.agents.cluster.scheduler.view import View
@@ -33,6 +32,7 @@ from slacktide.streams.records import Out
 from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.bridge_rig import until
 from testbed.policies import policy_from
+from testbed.scheduler_pods import parsed
 
 
 async def test_what_was_answered_last_is_told_before_it_stops(embedded_broker: EmbeddedBroker) -> None:

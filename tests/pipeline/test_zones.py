@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.metrics import ZONES_UNREAD
@@ -25,6 +24,7 @@ from slacktide.streams.kafka import read_topic
 from testbed.agent_rig import agent_of
 from testbed.brokers import EmbeddedBroker
 from testbed.one_machine import NODE, VirtualNode
+from testbed.scheduler_pods import parsed
 from testbed.waiting import soon
 from testbed.zone_tree import STATIC, two_zones
 

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from slacktide.agents.cluster.bridge.job_facts import Job, Pod, pod_facts
+from slacktide.agents.cluster.bridge.job_facts import Job, pod_facts
 from slacktide.agents.cluster.bridge.job_log import AGAIN_MS, JobLog, Key
+from slacktide.agents.kubernetes.objects import Pod
 from slacktide.schemas.job_pod import JobEvent, JobEviction
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.streams.jobs.fold import JobFold

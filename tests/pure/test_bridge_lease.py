@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.bridge.lease import (
+from slacktide.agents.cluster.bridge.election import (
     TIMING,
     LeaseSpec,
     Seen,

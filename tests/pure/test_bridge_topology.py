@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from slacktide.agents.cluster.bridge.node_status import AT_LEAST, shown
-from slacktide.agents.cluster.bridge.topology import (
+from slacktide.agents.cluster.bridge.mirror import (
     ShownNode,
     Topologies,
     body_of,
     created,
 )
+from slacktide.agents.cluster.bridge.node_status import AT_LEAST, shown
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.units import cpu_milli, whole

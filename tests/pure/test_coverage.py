@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.bridge.figure_reader import FigureReader
-from slacktide.agents.cluster.bridge.writing import FROZEN_S, Latest, Writing
+from slacktide.agents.cluster.bridge.writing import FROZEN_S, FigureReader, Latest, Writing
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster

@@ -11,18 +11,19 @@ import msgspec
 import pytest
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.cluster.bridge.sources import Node
-from slacktide.agents.cluster.descheduler.evicting import Account, Evicting
+from slacktide.agents.cluster.bridge.sources import place_of
+from slacktide.agents.cluster.descheduler.descheduler import Account, Evicting
 from slacktide.agents.cluster.descheduler.passes import Cluster, Passes, Place
-from slacktide.agents.cluster.descheduler.pod import PodObject, parsed
+from slacktide.agents.kubernetes import objects
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.schemas import connection
 from slacktide.schemas.descheduling import DeschedulingPass, NodesOfClass, StayingPods
 from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.streams.records import Out
-from testbed.descheduled import GIB, OWNER, metric, pod_object
+from testbed.descheduled import GIB, OWNER, descheduled, metric, pod_object
 from testbed.policies import policy_from
 
 MINUTE_S = 60.0
@@ -43,7 +44,7 @@ class World:
             self.place(name)
         service = {"metadata": {"labels": {}}, "spec": {"priority": 9_500}, "status": {"qosClass": "Burstable"}}
         for item in (pod_object("a", "full"), pod_object("b", "full"), pod_object("web", "full", **service)):
-            self.cluster.changed(parsed(item))
+            self.cluster.changed(descheduled(item))
         self.metrics["full"] = metric("full", {"uid-a": 2_000, "uid-b": 3_000, "uid-web": 4_000})
         self.metrics["free"] = metric("free", {}, system=1_000)
 
@@ -67,7 +68,7 @@ def test_a_pass_sees_what_was_known_when_it_began() -> None:
     going_on, world.cluster = world.cluster, world.cluster.copy()
     going_on.removed("free")
     going_on.gone(("jobs", "b"))
-    going_on.changed(parsed(pod_object("c", "free")))
+    going_on.changed(descheduled(pod_object("c", "free")))
 
     assert chosen(world.look()) == ["b"]
     assert [pod.key for pod in world.cluster.pods_on("free")] == []
@@ -191,14 +192,14 @@ def test_a_cordoned_node_attracts_nobody() -> None:
 def test_nobody_leaves_for_whom_batch_resource_is_sold_nowhere_else() -> None:
     world = World()
     for number in range(5):
-        world.cluster.changed(parsed(pod_object(f"there-{number}", "free")))
+        world.cluster.changed(descheduled(pod_object(f"there-{number}", "free")))
 
     done = world.look()
 
     assert (chosen(done), done.sources[0].bound) == ([], "no_more_pods")
     without = World(nodeFit=False)
     for number in range(5):
-        without.cluster.changed(parsed(pod_object(f"there-{number}", "free")))
+        without.cluster.changed(descheduled(pod_object(f"there-{number}", "free")))
     assert chosen(without.look()) == ["b"]
 
 
@@ -218,7 +219,7 @@ def test_a_node_that_was_removed_is_nowhere_in_the_next_pass() -> None:
 
 def test_use_of_pods_that_are_gone_counts_and_a_pod_of_the_same_name_is_another() -> None:
     world = World()
-    world.cluster.changed(parsed(pod_object("b", "full", metadata={"uid": "uid-b2"})))
+    world.cluster.changed(descheduled(pod_object("b", "full", metadata={"uid": "uid-b2"})))
 
     done = world.look()
 
@@ -229,9 +230,9 @@ def test_use_of_pods_that_are_gone_counts_and_a_pod_of_the_same_name_is_another(
 @pytest.mark.parametrize(("said", "pods_max"), [({"pods": "250"}, 250), ({"pods": "1k"}, 1_000), ({}, 110)])
 def test_a_node_takes_as_many_pods_as_it_says(said: dict[str, str], pods_max: int) -> None:
     """Kubernetes writes 1000 as 1k."""
-    node = msgspec.convert({"metadata": {"name": "a"}, "status": {"allocatable": said}}, Node)
+    node = msgspec.convert({"metadata": {"name": "a"}, "status": {"allocatable": said}}, objects.Node)
     facts = NodeFacts(name="a", capacity=Resources(), allocatable=Resources())
-    assert node.place(facts).pods_max == pods_max
+    assert place_of(node, facts).pods_max == pods_max
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ async def test_who_may_not_go_any_more_is_not_waited_for(other: dict[str, Any] |
         if other is None:
             world.cluster.gone(("jobs", "b"))
         else:
-            world.cluster.changed(parsed(pod_object("b", "full", **copy.deepcopy(other))))
+            world.cluster.changed(descheduled(pod_object("b", "full", **copy.deepcopy(other))))
 
     account = Account(connection.Cluster("127.0.0.1:1"), 7, lambda _record, _why: None, clock)
     evicting = Evicting(account, send, lambda _node: None, world.cluster.may_go, "one", clock)
@@ -334,9 +335,9 @@ LABELS = {"labels": {"koordinator.sh/qosClass": "LS"}}
 def test_which_pods_stay_and_why(other: dict[str, Any], reason: str) -> None:
     item = pod_object("a", "full", **other)
 
-    assert parsed(item).stays == reason
-    read = msgspec.json.decode(msgspec.json.encode(item), type=PodObject)
-    assert parsed(read.plain()) == parsed(item), "what is not read of the object would not matter"
+    assert descheduled(item).stays == reason
+    read = msgspec.json.decode(msgspec.json.encode(item), type=objects.Pod)
+    assert read_pod(msgspec.to_builtins(read)) == read_pod(item), "what is not read of the object would not matter"
 
 
 def test_costs_are_read_and_odd_ones_count_for_nothing() -> None:
@@ -345,7 +346,7 @@ def test_costs_are_read_and_odd_ones_count_for_nothing() -> None:
             "controller.kubernetes.io/pod-deletion-cost": deletion,
             "scheduling.koordinator.sh/eviction-cost": eviction,
         }
-        pod = parsed(pod_object("a", metadata={"annotations": annotations}))
+        pod = descheduled(pod_object("a", metadata={"annotations": annotations}))
         return pod.deletion_cost, pod.eviction_cost
 
     assert costs(deletion="-5", eviction="7") == (-5, 7)
@@ -355,6 +356,6 @@ def test_costs_are_read_and_odd_ones_count_for_nothing() -> None:
 def test_a_pass_leaves_whoever_costs_more() -> None:
     world = World()
     dear = {"metadata": {"annotations": {"scheduling.koordinator.sh/eviction-cost": "100"}, "ownerReferences": OWNER}}
-    world.cluster.changed(parsed(pod_object("b", "full", **dear)))
+    world.cluster.changed(descheduled(pod_object("b", "full", **dear)))
 
     assert chosen(world.look()) == ["a", "b"], "a alone does not relieve the node"

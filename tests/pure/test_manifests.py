@@ -17,7 +17,7 @@ from slacktide.agents.cluster.enrolment import enrolment, issuer
 from slacktide.agents.cluster.scheduler import scheduler
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER
 from slacktide.agents.cluster.webhook import webhook
-from slacktide.agents.cluster.webhook.fence import BRIDGE, NODE_CLAIM
+from slacktide.agents.cluster.webhook.review import BRIDGE, NODE_CLAIM
 from slacktide.agents.kubernetes.resource import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SERVICE_ACCOUNTS
 from slacktide.agents.listening import ALL
 from slacktide.agents.node.proof import PORT

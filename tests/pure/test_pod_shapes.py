@@ -13,8 +13,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.descheduler.pod import PodObject
-from slacktide.agents.cluster.scheduler.pod import parsed
+from slacktide.agents.kubernetes import objects
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.knob import pod_group
 from slacktide.schemas.kubernetes_pod import read_pod
@@ -30,6 +29,7 @@ from slacktide.streams.decisions.prediction.mid_forecast import NodePeaks, Predi
 from slacktide.streams.decisions.resources.batch_resource import batch_resource, free_resource
 from slacktide.streams.decisions.resources.mid_resource import mid_resource
 from testbed.node_loads import WHOLE, load, use
+from testbed.scheduler_pods import parsed
 
 Amounts = dict[str, int]
 """Millicores of ``cpu``, MiB of ``memory``."""
@@ -246,7 +246,7 @@ def test_each_reader_counts_what_the_kubelet_allocated(shape: Json) -> None:
     listed["status"]["qosClass"] = "Guaranteed"
     holds = added(total(shape), shape["overhead"])
     zoned = parsed(listed).asked.zoned
-    descheduled = read_pod(msgspec.convert(listed, PodObject).plain()).requests
+    descheduled = read_pod(msgspec.to_builtins(msgspec.convert(listed, objects.Pod))).requests
 
     assert (descheduled.cpu_milli, descheduled.mem_bytes) == (holds["cpu"], holds["memory"] << 20)
     assert zoned is not None

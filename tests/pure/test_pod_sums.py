@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.cluster.bridge import job_facts
-from slacktide.agents.cluster.descheduler.pod import PodObject
-from slacktide.agents.cluster.scheduler.pod import parsed, zoned_pod
+from slacktide.agents.cluster.scheduler.pod import zoned_pod
+from slacktide.agents.kubernetes.objects import Pod
 from slacktide.schemas.kubernetes_fields import Reader
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.pod_resources import Container, Needs
 from slacktide.streams.decisions.numa.topology import corrected_request
 from slacktide.streams.decisions.resources.node_load import pod_requests
+from testbed.scheduler_pods import parsed
 
 amounts = st.fixed_dictionaries(
     {}, optional={"cpu": st.integers(1, 4_000).map(lambda milli: f"{milli}m"), "memory": st.integers(1, 64).map(str)}
@@ -55,13 +56,13 @@ def needs_of(spec: dict[str, Any]) -> Needs:
 def test_all_readers_of_a_pod_find_one_request(spec: dict[str, Any]) -> None:
     item = {"metadata": {"name": "p", "uid": "u", "namespace": "n"}, "spec": spec | {"nodeName": "node-1"}}
     wanted = read_pod(item).requests
-    job_pod = msgspec.convert(item, job_facts.Pod)
+    typed = msgspec.convert(item, Pod)
     placed = parsed(item).asked
-    descheduled = read_pod(msgspec.convert(item, PodObject).plain())
+    descheduled = read_pod(msgspec.to_builtins(typed))
 
     assert placed.pod.requests == descheduled.requests == wanted
-    assert job_facts.pod_facts(job_pod, frozenset(), None).cpu_milli == (wanted.cpu_milli or 0)
-    guaranteed = zoned_pod(spec, "Guaranteed")
+    assert job_facts.pod_facts(typed, frozenset(), None).cpu_milli == (wanted.cpu_milli or 0)
+    guaranteed = zoned_pod(typed, "Guaranteed")
     assert guaranteed is not None
     zoned = corrected_request(guaranteed.pod)
     assert (zoned.get("cpu", 0), zoned.get("memory", 0)) == (wanted.cpu_milli or 0, wanted.mem_bytes or 0)

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from slacktide.agents.cluster.bridge.figure_reader import FigureReader as BridgeReader
 from slacktide.agents.cluster.bridge.node_status import shown
+from slacktide.agents.cluster.bridge.writing import FigureReader as BridgeReader
 from slacktide.agents.cluster.bridge.writing import Write, Writing
-from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader as SchedulerReader
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.codec import encode
@@ -22,6 +21,7 @@ from slacktide.streams.records import Record
 from testbed.extremes import EXTREMES, full, paths, with_value
 from testbed.kube_scheduler import WALL_S, Still, figures, manifest
 from testbed.samples import START_MS
+from testbed.scheduler_pods import parsed
 
 from .test_bridge_writing import allocatable, metric
 

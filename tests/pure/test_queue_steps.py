@@ -9,10 +9,8 @@ import msgspec
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.queue.actuator import Actuator
 from slacktide.agents.cluster.queue.job import JOB, Job
-from slacktide.agents.cluster.queue.known import SOURCE, Known, Place
-from slacktide.agents.cluster.queue.source import Source
-from slacktide.agents.cluster.queue.steps import due
-from slacktide.agents.cluster.queue.work import merged
+from slacktide.agents.cluster.queue.source import SOURCE, Known, Place, Source
+from slacktide.agents.cluster.queue.work import due, merged
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueuePodSet, QueueState, QueueWorkload

@@ -10,7 +10,6 @@ import pytest
 from aiohttp import ClientSession
 
 from slacktide.agents.cluster.scheduler.answers import AGAIN_MS, Placements
-from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.scheduler import serving
 from slacktide.agents.cluster.scheduler.topic_reader import governed
 from slacktide.schemas.connection import Cluster
@@ -22,6 +21,7 @@ from slacktide.streams.decisions.load.load_aware_estimator import Percents, Thre
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.explain.placement import refused_by_all
 from testbed.kube_scheduler import Asked, figures, manifest, question
+from testbed.scheduler_pods import parsed
 
 GIB = 2**30
 OVER = (

@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
+from slacktide.agents.cluster.events import IgnoredFields
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod
+from slacktide.agents.cluster.scheduler.scheduler import pod_source
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
+from slacktide.agents.cluster.watching import _decoded
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
@@ -33,6 +36,7 @@ from slacktide.streams.decisions.load.load_aware_estimator import (
 from slacktide.streams.decisions.load.pod_placement import Choice, PlacementArgs
 from slacktide.streams.records import Record
 from testbed.kube_scheduler import GIB, WALL_S, Still, figures, manifest
+from testbed.scheduler_pods import parsed
 
 NOW_S = Still.now_s
 KINDS = NodeScore, NodeMetric, NodeAllocatable
@@ -475,3 +479,17 @@ async def test_a_node_of_another_installation_is_described_whatever_its_epoch() 
         await reader._receive_all([record], NOW_S)
 
     assert len(limits) == 2, "the third is of an older epoch"
+
+
+async def test_a_pod_that_cannot_be_decoded_hides_no_other() -> None:
+    """As the API server never lists one: it knows the types of the fields."""
+    view = View(PlacementArgs())
+    source = pod_source(view, Still(), IgnoredFields("scheduler", "one", lambda: 0))
+    good = manifest("good")
+    odd = good | {"metadata": good["metadata"] | {"name": "odd", "labels": {"a": 1}}}
+    listed = msgspec.json.decode(msgspec.json.encode([odd, good]), type=list[msgspec.Raw])
+
+    await source._whole([_decoded(one) for one in listed])
+    source._changed(listed[0])
+    assert source.listed
+    assert [name for _, name in view._pods] == ["good"]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slacktide.agents.cluster.scheduler import waiting as rules
-from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import (
     ANSWER_S,
@@ -24,6 +24,7 @@ from slacktide.agents.cluster.scheduler.waiting import (
 )
 from slacktide.streams.decisions.load.pod_placement import Asking, PlacementArgs, asking
 from testbed.kube_scheduler import figures
+from testbed.scheduler_pods import parsed
 
 MANY = 10**6
 """Judgements."""

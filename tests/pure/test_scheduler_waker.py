@@ -14,13 +14,14 @@ from kubernetes_asyncio.client import Configuration
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.notices import Waker
-from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.streams.decisions.load.load_aware_estimator import Percents, Thresholds
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs, asking
+from testbed.scheduler_pods import parsed
 
 PATH = "/api/v1/namespaces/batch/pods/p/status"
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.deploy.cli.explain.workload_text import placement_text
 from slacktide.schemas.codec import encode
@@ -19,6 +18,7 @@ from slacktide.streams.decisions.numa.placement import zones_score
 from slacktide.streams.explain.evidence import Logged
 from slacktide.streams.records import Record
 from testbed.kube_scheduler import GIB, WALL_S, Asked, figures
+from testbed.scheduler_pods import parsed
 
 
 def zone(number: int, free_milli: int | None = 8_000, *, cpu_milli: int = 8_000, **near: int) -> Zone:

@@ -13,19 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.cluster.bridge.job_facts import Job as BridgeJob
-from slacktide.agents.cluster.bridge.job_facts import Pod as JobPod
 from slacktide.agents.cluster.bridge.job_facts import pod_facts, spec_of
-from slacktide.agents.cluster.bridge.sources import Node
+from slacktide.agents.cluster.bridge.sources import place_of
 from slacktide.agents.cluster.descheduler import pod as descheduler
 from slacktide.agents.cluster.queue.job import Job
 from slacktide.agents.cluster.queue.work import mark_of
-from slacktide.agents.cluster.scheduler import pod as scheduler
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook import review
-from slacktide.agents.cluster.webhook.answers import Answers
+from slacktide.agents.cluster.webhook.answers import Answers, requests_of
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
-from slacktide.agents.cluster.webhook.missed import namespace_of
-from slacktide.agents.cluster.webhook.namespace_quota import requests_of
+from slacktide.agents.cluster.webhook.mutation import namespace_of
+from slacktide.agents.kubernetes import objects
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import read_line, refused
 from slacktide.agents.node.zones.devices import held_devices
@@ -51,6 +49,7 @@ from slacktide.streams.decisions.load import load_aware_estimator as thresholds
 from slacktide.streams.decisions.queue import flavor_match
 from slacktide.streams.decisions.queue.job import min_count
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import node_cpus
+from testbed.scheduler_pods import parsed as scheduler_parsed
 
 ROOT = Path(__file__).parents[2]
 DEEP, DIGITS, LONG = "[" * 1_000, "1" * 4_301, "9" * 20_000
@@ -100,20 +99,20 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "duration": seconds_of,
     "CPU list": cpu_list,
     "pod": lambda given: listed(pod(given, given, given), "here"),
-    "descheduler": lambda given: descheduler.parsed(pod(given, given, given)),
-    "scheduler": lambda given: scheduler.parsed(pod(given, given, given)),
+    "descheduler": lambda given: descheduler.parsed(msgspec.convert(pod(given, given, given), objects.Pod)),
+    "scheduler": lambda given: scheduler_parsed(pod(given, given, given)),
     "thresholds": lambda given: thresholds.own_thresholds(dict.fromkeys(KEYS, given)),
     "duration of thresholds": lambda given: thresholds.own_thresholds({thresholds.ANNOTATION: msgspec.json.encode(
         {"aggregatedUsage": {"usageAggregationType": "p95", "usageAggregatedDuration": whole(given)}}).decode()}),
     "quota": lambda given: requests_of(pod(given, given)),
     "bounds": lambda given: bounds_of({"quota.slacktide.io/batch-cpu": given}),
     "Node": lambda given: node_of(node(given, given), "here"),
-    "places": lambda given: msgspec.convert(node(given, given), Node).place(NodeFacts(
+    "places": lambda given: place_of(msgspec.convert(node(given, given), objects.Node), NodeFacts(
         name="n", capacity=Resources(), allocatable=Resources(), reserved=Resources())),
     "overlay": lambda given: overlaid(Colocation(), dict.fromkeys(KEYS, given), dict.fromkeys(KEYS, given)),
     "system CPUs": lambda given: node_cpus(node_of(node(given), "here").facts, []),
     "Namespace": lambda given: namespace_of({"metadata": {"managedFields": [{"time": given}]}}),
-    "pod of a Job": lambda given: pod_facts(msgspec.convert(pod(given, given, given), JobPod), frozenset(), None),
+    "pod of a Job": lambda given: pod_facts(msgspec.convert(pod(given, given, given), objects.Pod), frozenset(), None),
     "Job": of_job,
     "mark": lambda given: mark_of(dict.fromkeys(KEYS, given)),
     "partial admission": lambda given: min_count(dict.fromkeys(KEYS, given)),
@@ -176,10 +175,11 @@ def test_what_a_user_writes_hides_no_pod_and_is_reported(written: str) -> None:
     item, notes = pod(written, "9E"), []
 
     assert [one.uid for one in listed(item, "here").pods] == ["u"]
-    assert descheduler.parsed(item, notes.append).pod.cpuset == scheduler.parsed(item).asked.pod.cpuset == ""
+    typed = msgspec.convert(item, objects.Pod)
+    assert descheduler.parsed(typed, notes.append).pod.cpuset == scheduler_parsed(item).asked.pod.cpuset == ""
     assert any("resource-status" in note for note in notes)
     assert any("counts as" in note for note in notes)
-    assert pod_facts(msgspec.convert(item, JobPod), frozenset(), None).index is None
+    assert pod_facts(typed, frozenset(), None).index is None
     facts = node_of(node(written), "here").facts
     assert facts.reserved == Resources()
     named = " ".join(ignored_marks(facts))
@@ -220,7 +220,7 @@ NUMBERS = EXCEPTED | {
     "schemas/units.py": "after a pattern, in at most 64 characters",
     "agents/cluster/bridge/job_facts.py": "a quantity that was read",
     "agents/cluster/descheduler/passes.py": "percents of the policy",
-    "agents/cluster/scheduler/refusals.py": "terms of its own reasons",
+    "agents/cluster/scheduler/answers.py": "terms of its own reasons",
     "agents/cluster/scheduler/waiting.py": "a constant",
     "agents/node/ahead/pressure.py": "an option, after a pattern of five digits",
     "agents/node/cgroup/kernel.py": "the kernel's text",

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from slacktide.agents.cluster.webhook.fence import Eviction, away, eviction_of, refusal
-from slacktide.agents.cluster.webhook.review import Request
+from slacktide.agents.cluster.webhook.review import Eviction, Request, away, eviction_of, refusal
 from testbed.scenarios import plain, scenarios
 
 MINE = Eviction(namespace="batch-demo", name="worker", pod_uid="u1", node="node-1")

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from slacktide.agents.cluster.webhook.missed import StoredPod, changed_ms, dated, lacked, namespace_of
-from slacktide.agents.cluster.webhook.scanner import label_selector
+from slacktide.agents.cluster.webhook.missed import label_selector, lacked
+from slacktide.agents.cluster.webhook.mutation import changed_ms, dated, namespace_of
+from slacktide.agents.kubernetes.objects import Pod
 from slacktide.schemas.policy.selector import Requirement, Selector
 from testbed.scenarios import plain, scenarios
 
@@ -43,8 +44,8 @@ def test_all_requirements_are_asked_for_together() -> None:
 @scenarios("webhook_missed")
 def test_what_a_pod_lacks(case: dict[str, Any]) -> None:
     """A pod as it is stored, the profiles with their times, and what these set that it has not."""
-    pod, profiles = msgspec.convert(case["pod"], StoredPod), [dated(one) for one in case["profiles"]]
+    pod, profiles = msgspec.convert(case["pod"], Pod), [dated(one) for one in case["profiles"]]
     found = lacked(pod, namespace_of(case["namespace"]), profiles)
 
     assert plain(found) == case["gives"]
-    assert pod.owner_kind == case.get("owner", "")
+    assert pod.controller.kind == case.get("owner", "")

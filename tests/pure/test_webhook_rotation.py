@@ -9,8 +9,17 @@ from dataclasses import dataclass, replace
 import pytest
 from cryptography import x509
 
-from slacktide.agents.cluster.certificate.certificates import CertificateError, held_of, made, read, secret_data
-from slacktide.agents.cluster.certificate.rotation import Held, Pair, Terms, turned
+from slacktide.agents.cluster.certificates import (
+    CertificateError,
+    Held,
+    Pair,
+    Terms,
+    held_of,
+    made,
+    read,
+    secret_data,
+    turned,
+)
 
 NAMES = frozenset({"slacktide-webhook.slacktide-system.svc", "127.0.0.1"})
 TERMS = Terms(names=NAMES, life_ms=900_000, settle_ms=60_000)

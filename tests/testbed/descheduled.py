@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from slacktide.agents.cluster.descheduler.pod import DeschedulerPod, parsed
+from slacktide.agents.kubernetes.objects import Pod
 from slacktide.schemas.metric import NodeMetric, PodMetric, Use
 
 GIB = 2**30
@@ -51,3 +55,8 @@ def metric(node: str, pods: dict[str, int], *, system: int = 0, stale_ms: int = 
         pods=[PodMetric(uid=uid, use=Use(cpu_milli=cpu, mem_bytes=GIB)) for uid, cpu in pods.items()],
         stale_ms=stale_ms,
     )
+
+
+def descheduled(item: dict[str, Any]) -> DeschedulerPod:
+    """A pod as the descheduler reads it."""
+    return parsed(msgspec.convert(item, Pod))

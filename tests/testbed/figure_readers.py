@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.cluster.bridge import figure_reader as bridge
+from slacktide.agents.cluster.bridge import writing as bridge
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.cluster.scheduler import topic_reader as scheduler
 from slacktide.agents.cluster.scheduler.view import View

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slacktide.agents.cluster.bridge.bridge import BridgeSettings
-from slacktide.agents.cluster.bridge.lease import Timing
+from slacktide.agents.cluster.bridge.election import Timing
 from slacktide.deploy.cli.main import main
 
 TIMING = Timing(duration_s=3, renew_deadline_s=2.0, retry_s=0.4)

@@ -13,27 +13,25 @@ import msgspec
 
 from slacktide.agents.clock import Clock, SystemClock, mono_s
 from slacktide.agents.cluster.bridge import metrics
-from slacktide.agents.cluster.bridge.election import Election
-from slacktide.agents.cluster.bridge.figure_reader import FigureReader
-from slacktide.agents.cluster.bridge.job_source import JobSource
-from slacktide.agents.cluster.bridge.lease import TIMING, Timing, epoch_of
+from slacktide.agents.cluster.bridge.election import TIMING, Election, Timing, epoch_of
+from slacktide.agents.cluster.bridge.job_log import JobSource
 from slacktide.agents.cluster.bridge.mirror import Mirror, TopologyMirror
 from slacktide.agents.cluster.bridge.node_status import Shown
 from slacktide.agents.cluster.bridge.removal import Removal
 from slacktide.agents.cluster.bridge.sources import EarlierTerm, NodeSource, read_back
-from slacktide.agents.cluster.bridge.writing import Writing
+from slacktide.agents.cluster.bridge.writing import FigureReader, Writing
 from slacktide.agents.cluster.descheduler.descheduler import Descheduler
 from slacktide.agents.cluster.descheduler.passes import Place
 from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
 from slacktide.agents.cluster.enrolment.issuer import Ring
-from slacktide.agents.cluster.events import About, EventSource, create_event
-from slacktide.agents.cluster.ignored_fields import IgnoredFields
+from slacktide.agents.cluster.events import About, EventSource, IgnoredFields, create_event
 from slacktide.agents.cluster.queue.queue import JobQueue
 from slacktide.agents.cluster.watching import ConfigMapName, PolicySource
 from slacktide.agents.credit_account import signed
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import ApiError, Meta
+from slacktide.agents.kubernetes.objects import Meta
+from slacktide.agents.kubernetes.resource import ApiError
 from slacktide.agents.publisher import Publisher
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
@@ -263,10 +261,6 @@ class _Leader:
             await create_event(api, source, about, "PolicyRefused", text, now_ms=now_ms, once=once)
         except ApiError as exc:
             log.warning("cannot create an Event on the policy's ConfigMap", extra={"why": str(exc)})
-
-    def listed(self, of: str) -> None:
-        """Record that a complete list was read."""
-        metrics.LISTED.labels(of).inc()
 
     def _to_dead_letter(self, record: Record, reason: str) -> None:
         metrics.REFUSED.labels(record.topic).inc()

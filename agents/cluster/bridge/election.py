@@ -1,30 +1,125 @@
-"""Acquires and renews the lease, and runs the leader's work while it is held."""
+"""Leader election with a Lease, as in client-go; runs the leader's work while the lease is held.
+
+Source: k8s.io/client-go, tools/leaderelection. A lease expires when it was not renewed for its duration, by the
+    observer's clock; the times in it are informative. One difference: each acquisition counts as a transition, also by
+    the former holder, so that no two terms share a number.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from slacktide.agents.clock import Clock, mono_s
-from slacktide.agents.cluster.bridge.lease import (
-    TIMING,
-    Lease,
-    LeaseMetadata,
-    LeaseSpec,
-    Seen,
-    Timing,
-    gained,
-    is_held,
-    released,
-    renewed,
-    seen,
-)
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import CONFLICT, LEASES, NOT_FOUND, ApiError, ApiRefusedError, IgnoreStatus
+from slacktide.schemas.bounds import INT32_MAX
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Durations of the lease, in seconds."""
+
+    duration_s: int = 15
+    renew_deadline_s: float = 10.0
+    """A leader that cannot renew within this time stops, before another may lead."""
+    retry_s: float = 2.0
+
+
+TIMING = Timing()
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The used fields of a Lease's spec."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class LeaseMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The used metadata, with the resource version against concurrent writes."""
+
+    name: str
+    namespace: str
+    resource_version: str = ""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A Lease."""
+
+    metadata: LeaseMetadata
+    spec: LeaseSpec = LeaseSpec()
+    api_version: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The lease when it last changed."""
+
+    spec: LeaseSpec
+    at_s: float
+    """Monotonic."""
+
+
+def seen(before: Seen | None, spec: LeaseSpec, now_s: float) -> Seen:
+    """Update the observation."""
+    return before if before is not None and before.spec == spec else Seen(spec=spec, at_s=now_s)
+
+
+def is_held(seen: Seen, me: str, now_s: float) -> bool:
+    """Return whether another replica leads."""
+    holder = seen.spec.holder_identity
+    duration_s = seen.spec.lease_duration_seconds or TIMING.duration_s
+    return bool(holder) and holder != me and now_s < seen.at_s + duration_s
+
+
+def gained(spec: LeaseSpec | None, me: str, wall_ms: int, duration_s: int) -> LeaseSpec:
+    """Return the spec to write to acquire the lease; ``spec`` None: there is no lease yet."""
+    transitions = 0 if spec is None else (spec.lease_transitions or 0) + 1
+    now = micro_time(wall_ms)
+    return LeaseSpec(
+        holder_identity=me,
+        lease_duration_seconds=duration_s,
+        acquire_time=now,
+        renew_time=now,
+        lease_transitions=transitions,
+    )
+
+
+def renewed(spec: LeaseSpec, wall_ms: int, transitions: int) -> LeaseSpec:
+    """Return the spec to write to renew the lease."""
+    return msgspec.structs.replace(spec, renew_time=micro_time(wall_ms), lease_transitions=transitions)
+
+
+def released(spec: LeaseSpec, wall_ms: int) -> LeaseSpec:
+    """Return the spec to write to release the lease."""
+    return msgspec.structs.replace(spec, holder_identity="", lease_duration_seconds=1, renew_time=micro_time(wall_ms))
+
+
+def epoch_of(transitions: int, epoch_in_log: int) -> int:
+    """Return the writer epoch of a term: above all epochs in Kafka, even if the lease was deleted.
+
+    ``epoch_in_log``: the highest epoch in policy and inventory records; 0 is a writer without Kubernetes.
+    """
+    return min(max(transitions, epoch_in_log) + 1, INT32_MAX)
+
+
+def micro_time(wall_ms: int) -> str:
+    """UTC as Kubernetes' MicroTime."""
+    when = datetime.fromtimestamp(wall_ms / 1_000, UTC)
+    return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class Election:
@@ -39,20 +134,16 @@ class Election:
         self._api = api
         self._metadata = LeaseMetadata(namespace=namespace, name=name)
         self.leading = False
+        self.transitions = 0
+        """Of the lease while it is held."""
         self._me, self._clock, self._timing = me, clock, timing
         self._seen: Seen | None = None
         self._held: Lease | None = None
-        self._transitions = 0
         self._writing = asyncio.Lock()
-
-    @property
-    def transitions(self) -> int:
-        """Transitions of the lease while it is held."""
-        return self._transitions
 
     async def count_from(self, transitions: int) -> None:
         """Raise the number of transitions while leading. Raises ApiError if the write failed."""
-        self._transitions = max(self._transitions, transitions)
+        self.transitions = max(self.transitions, transitions)
         await self._renew()
 
     async def run(self, stop: asyncio.Event, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -64,15 +155,19 @@ class Election:
         try:
             while not stop.is_set():
                 if await self._gain():
-                    log.info("leading", extra={"lease": self._metadata.name, "transitions": self._transitions})
+                    log.info("leading", extra={"lease": self._metadata.name, "transitions": self.transitions})
                     await self._lead(stop, lead)
-                await _rest(stop, self._timing.retry_s)
+                stopping = asyncio.ensure_future(stop.wait())
+                await asyncio.wait({stopping}, timeout=self._timing.retry_s)
+                stopping.cancel()
         finally:
             await self._release()
 
     async def _gain(self) -> bool:
+        lease: Lease | None = None
         try:
-            lease = await self._read()
+            with IgnoreStatus(NOT_FOUND):
+                lease = await self._api.get(LEASES, self._metadata.name, Lease, namespace=self._metadata.namespace)
             now_s = mono_s(self._clock)
             if lease is not None:
                 self._seen = seen(self._seen, lease.spec, now_s)
@@ -86,7 +181,7 @@ class Election:
         except ApiError as exc:
             self._failed(exc)
             return False
-        self._transitions = spec.lease_transitions or 0
+        self.transitions = spec.lease_transitions or 0
         self.leader, self.trouble = self._me, ""
         return True
 
@@ -132,7 +227,7 @@ class Election:
     async def _renew(self) -> None:
         async with self._writing:  # one at a time: each needs the resource version of the previous write
             assert self._held is not None, "leading"
-            spec = renewed(self._held.spec, self._clock.wall_ms(), self._transitions)
+            spec = renewed(self._held.spec, self._clock.wall_ms(), self.transitions)
             self._held = await self._write(self._held.metadata, spec)
 
     async def _release(self) -> None:
@@ -144,11 +239,6 @@ class Election:
             await self._write(held.metadata, released(held.spec, self._clock.wall_ms()))
         except ApiError as exc:
             log.info("cannot release the lease; it will expire", extra={"why": str(exc)})
-
-    async def _read(self) -> Lease | None:
-        with IgnoreStatus(NOT_FOUND):
-            return await self._api.get(LEASES, self._metadata.name, Lease, namespace=self._metadata.namespace)
-        return None
 
     async def _write(self, metadata: LeaseMetadata, spec: LeaseSpec) -> Lease:
         lease = Lease(metadata=metadata, spec=spec)
@@ -162,9 +252,3 @@ class Election:
         if not self.trouble:
             log.warning("cannot reach the lease", extra={"why": str(exc)})
         self.trouble = str(exc)
-
-
-async def _rest(stop: asyncio.Event, for_s: float) -> None:
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({stopping}, timeout=for_s)
-    stopping.cancel()

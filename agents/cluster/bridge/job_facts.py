@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
-from typing import Any, cast, get_args
-
-import msgspec
+from typing import cast, get_args
 
 from slacktide.agents.cluster.queue.job import ORIGINAL, original_of
 from slacktide.agents.cluster.queue.work import MARK, mark_of
+from slacktide.agents.kubernetes.objects import Json, Meta, Pod
 from slacktide.schemas.bounds import AMOUNT_MAX
 from slacktide.schemas.errors import TextError
 from slacktide.schemas.job_pod import (
@@ -20,16 +19,20 @@ from slacktide.schemas.job_pod import (
     ControllerStatus,
     FailureRule,
     JobCondition,
+    JobEviction,
     JobPodFacts,
     JobSpec,
     Phase,
     SuccessRule,
 )
 from slacktide.schemas.kubernetes_fields import Reader
+from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.pod_marks import INDEX, INDEX_FAILURES, index_failures_of, index_of, read_mark, wishes
 from slacktide.schemas.pod_resources import Amounts, Container, Needs, requests_of
+from slacktide.schemas.queue_objects import Part, Quantities
 from slacktide.schemas.text import integer_of, shown, time_ms_of
 from slacktide.schemas.units import cpu_milli, quantity
+from slacktide.streams.decisions.evict.node_evict import ENDS, HOLDS, observed
 from slacktide.streams.decisions.queue.job import MIN_PARALLELISM
 
 TRACKING = "batch.kubernetes.io/job-tracking"
@@ -37,110 +40,25 @@ DISRUPTION = "DisruptionTarget"
 CPU = "cpu_milli"
 """Batch CPU, if the pod requests it."""
 BATCH_CPU = ("kubernetes.io/batch-cpu", "koordinator.sh/batch-cpu")
-Json = dict[str, Any]
 
 
-class _Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Part of an API object."""
-
-
-class _Owner(_Shape, frozen=True, kw_only=True):
-    kind: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
-class _Metadata(_Shape, frozen=True, kw_only=True):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    annotations: dict[str, str] | None = None
-    finalizers: list[str] | None = None
-    owner_references: list[_Owner] | None = None
-    deletion_timestamp: str | None = None
-
-
-class _Condition(_Shape, frozen=True, kw_only=True):
-    type: str
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-class _Terminated(_Shape, frozen=True, kw_only=True):
-    exit_code: int = 0
-    finished_at: str | None = None
-
-
-class _ContainerState(_Shape, frozen=True, kw_only=True):
-    terminated: _Terminated | None = None
-
-
-class _Resources(_Shape, frozen=True, kw_only=True):
-    requests: dict[str, str] | None = None
-
-
-class _ContainerStatus(_Shape, frozen=True, kw_only=True):
-    name: str
-    state: _ContainerState = _ContainerState()
-    restart_count: int = 0
-    resources: _Resources | None = None
-
-
-class _PodStatus(_Shape, frozen=True, kw_only=True):
-    phase: str = "Pending"
-    conditions: list[_Condition] | None = None
-    container_statuses: list[_ContainerStatus] | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
-    start_time: str | None = None
-    resources: _Resources | None = None
-    allocated_resources: dict[str, str] | None = None
-
-
-class _Container(_Shape, frozen=True, kw_only=True):
-    name: str = ""
-    resources: _Resources = _Resources()
-    restart_policy: str = ""
-
-
-class _PodSpec(_Shape, frozen=True, kw_only=True):
-    node_name: str = ""
-    containers: list[_Container] = []
-    init_containers: list[_Container] | None = None
-    resources: _Resources | None = None
-    overhead: dict[str, str] | None = None
-
-
-class Pod(_Shape, frozen=True, kw_only=True):
-    """The decoded fields of a pod."""
-
-    metadata: _Metadata
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
-
-    @property
-    def job_uid(self) -> str:
-        """UID of the controlling Job; "": none."""
-        owners = self.metadata.owner_references or ()
-        return next((one.uid for one in owners if one.controller and one.kind == "Job"), "")
-
-    @property
-    def tracked(self) -> bool:
-        """Whether the Job controller has not counted the pod yet."""
-        return TRACKING in (self.metadata.finalizers or ())
-
-    @property
-    def ended(self) -> bool:
-        """Whether the pod has terminated."""
-        return self.status.phase in {"Succeeded", "Failed"}
-
-
-class Job(_Shape, frozen=True, kw_only=True):
+class Job(Part, frozen=True, kw_only=True):
     """The decoded fields of a Job."""
 
-    metadata: _Metadata
+    metadata: Meta
     spec: Json = {}
     status: Json = {}
+
+
+def job_uid_of(pod: Pod) -> str:
+    """UID of the controlling Job; "": none."""
+    owners = pod.metadata.owner_references or ()
+    return next((one.uid for one in owners if one.controller and one.kind == "Job"), "")
+
+
+def is_tracked(pod: Pod) -> bool:
+    """Whether the Job controller has not counted the pod yet."""
+    return TRACKING in (pod.metadata.finalizers or ())
 
 
 def spec_of(job: Job) -> JobSpec:
@@ -212,6 +130,20 @@ def counted_by(job: Job) -> ControllerStatus:
     )
 
 
+def eviction_of(outcome: NodeOutcome) -> JobEviction | None:
+    """Return the eviction, if the outcome is that of a completed one."""
+    evicts = outcome.result == "applied" and outcome.pod is not None and outcome.target.startswith("pod/")
+    if not evicts or outcome.bound in HOLDS | ENDS:
+        return None
+    return JobEviction(
+        node=outcome.node,
+        rule=outcome.rule,
+        bound=outcome.bound,
+        threshold=observed(outcome.terms)[:CHARS_MAX],
+        acted_ms=outcome.acted_ms,
+    )
+
+
 def named_conditions(spec: JobSpec) -> frozenset[str]:
     """Pod condition types in the Job's rules, and the one that evictions set."""
     return frozenset({DISRUPTION}).union(*(rule.pod_conditions for rule in spec.failure_rules or ()))
@@ -224,17 +156,18 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
     """
     status, annotations = pod.status, pod.metadata.annotations or {}
     containers = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
+    tracked, phase = is_tracked(pod), status.phase or "Pending"
     ended_before = before is not None and before.tracked and before.phase in {"Succeeded", "Failed"}
     return JobPodFacts(
         uid=pod.metadata.uid,
         name=pod.metadata.name,
-        node=pod.spec.node_name,
+        node=pod.spec.node_name or "",
         index=_mark(annotations, INDEX, index_of),
-        phase=cast("Phase", status.phase) if status.phase in get_args(Phase) else "Unknown",
+        phase=cast("Phase", phase) if phase in get_args(Phase) else "Unknown",
         ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions or ()),
         deleting=pod.metadata.deletion_timestamp is not None,
-        tracked=pod.tracked or ended_before,
-        last=pod.ended and not pod.tracked,
+        tracked=tracked or ended_before,
+        last=pod.ended and not tracked,
         exits=[
             ContainerExit(name=one.name, exit_code=one.state.terminated.exit_code)
             for one in containers
@@ -243,7 +176,7 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
         pod_conditions={one.type: one.status for one in status.conditions or () if one.type in conditions},
         restarts=sum(max(0, one.restart_count) for one in containers),
         index_failures=_mark(annotations, INDEX_FAILURES, index_failures_of) or 0,
-        cpu_milli=_requested_milli(pod.spec, status),
+        cpu_milli=_requested_milli(pod),
         started_ms=_ms(status.start_time),
         ended_ms=max((_ms(one.state.terminated.finished_at) for one in containers if one.state.terminated), default=0),
         eviction=None if before is None else before.eviction,
@@ -261,42 +194,29 @@ def _rule(rule: Json) -> FailureRule:
     )
 
 
-def _requested_milli(spec: _PodSpec, status: _PodStatus) -> int:
-    """As the scheduler sums it: with sidecars, pod-level resources and overhead; of a resize what was allocated."""
-    statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
-    held = {one.name: (one.resources or _Resources()).requests or {} for one in statuses}
-    whole = ((status.resources or _Resources()).requests or {}) | (status.allocated_resources or {})
+def _requested_milli(pod: Pod) -> int:
+    """As the scheduler sums it: with sidecars, pod-level resources and overhead."""
+    asked = pod.requests()
     needs = Needs(
-        containers=[_container(one.resources, held.get(one.name)) for one in spec.containers],
+        containers=[Container(requests=_amounts(requests), limits={}) for _, requests in asked.containers],
         inits=[
-            _container(one.resources, held.get(one.name), sidecar=one.restart_policy == "Always")
-            for one in spec.init_containers or ()
+            Container(requests=_amounts(requests), limits={}, sidecar=one.restart_policy == "Always")
+            for one, requests in asked.inits
         ],
-        overhead=_amounts(spec.overhead),
-        pod_level=None if spec.resources is None else _container(spec.resources, whole),
+        overhead=_amounts(asked.overhead),
+        pod_level=None if asked.whole is None else Container(requests=_amounts(asked.whole), limits={}),
     )
     return min(AMOUNT_MAX, int(requests_of(needs).get(CPU, 0)))
 
 
-def _container(resources: _Resources, held: Mapping[str, str] | None, *, sidecar: bool = False) -> Container:
-    wanted = resources.requests or {}
-    requests = {name: (held or {}).get(name, amount) if name == "cpu" else amount for name, amount in wanted.items()}
-    return Container(requests=_amounts(requests), limits={}, sidecar=sidecar)
-
-
-def _amounts(requests: dict[str, str] | None) -> Amounts:
-    milli = _cpu_milli(requests or {})
-    return {CPU: Decimal(milli)} if milli else {}
-
-
-def _cpu_milli(requests: dict[str, str]) -> int:
+def _amounts(asked: Quantities) -> Amounts:
+    """Batch CPU, else CPU; none where it cannot be read."""
+    batch = next((name for name in BATCH_CPU if name in asked), None)
     try:
-        for name in BATCH_CPU:
-            if name in requests:
-                return min(AMOUNT_MAX, max(0, int(quantity(requests[name]))))
-        return min(AMOUNT_MAX, max(0, cpu_milli(requests.get("cpu", "0"))))
+        milli = cpu_milli(asked.get("cpu", "0")) if batch is None else int(quantity(asked[batch]))
     except TextError:
-        return 0
+        milli = 0
+    return {CPU: Decimal(min(AMOUNT_MAX, milli))} if milli > 0 else {}
 
 
 def _ms(text: str | None) -> int:

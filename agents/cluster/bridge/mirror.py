@@ -1,19 +1,22 @@
-"""Writes Nodes, NodeMetrics and NodeResourceTopologies, in rounds of at most one per second."""
+"""Writes Nodes, NodeMetrics and NodeResourceTopologies, in rounds of at most one per second.
+
+Field names of a NodeResourceTopology: API v0.1.2, v1alpha2. Readers expect zones ``node-<id>`` of type ``Node``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.bridge import metrics
-from slacktide.agents.cluster.bridge.node_status import metric_created
-from slacktide.agents.cluster.bridge.sources import Node
-from slacktide.agents.cluster.bridge.topology import MANAGED_BY, MANAGER, ShownNode, Topologies, TopologyWrite, created
-from slacktide.agents.cluster.bridge.writing import Write, Writing
+from slacktide.agents.cluster.bridge.node_status import NAMES, Budget, metric_created, share, shown
+from slacktide.agents.cluster.bridge.writing import ShownNode, Write, Writing
 from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.objects import Node
 from slacktide.agents.kubernetes.resource import (
     CONFLICT,
     NODE_METRICS,
@@ -30,11 +33,142 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import failure
 from slacktide.schemas.topics import ZONES
-from slacktide.schemas.zones import NodeZones
+from slacktide.schemas.units import cpu_text, mem_text
+from slacktide.schemas.zones import ZONES_STALE_S, NodeZones, Zone, ZoneResources
+from slacktide.streams.decisions.resources.batch_resource import ZoneBatch, batch_zones
 from slacktide.streams.kafka import Following, TailReader
 from slacktide.streams.records import Record, check_node
 
 log = logging.getLogger(__name__)
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "slacktide"
+
+
+def body_of(record: NodeZones, node: ShownNode) -> Json:
+    """Return the object's fields from the record and the Node's batch resources."""
+    settings = {
+        "topologyManagerPolicy": record.policy,
+        "topologyManagerScope": record.scope,
+        "topologyManagerMaxNUMANodes": record.max_zones,
+    }
+    batch = batch_zones(node.batch_cpu_milli, node.batch_mem_bytes, record.zones)
+    return {
+        "attributes": [{"name": name, "value": str(value)} for name, value in settings.items() if value is not None],
+        "zones": [_zone(zone, part) for zone, part in zip(record.zones, batch, strict=True)],
+    }
+
+
+def created(node: str, uid: str, body: Json) -> Json:
+    """Return a new object, owned by its Node."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    return {
+        "apiVersion": NODE_RESOURCE_TOPOLOGIES.api_version,
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": node, "labels": {MANAGED_BY: MANAGER}, "ownerReferences": [owner]},
+        **body,
+    }
+
+
+def _zone(zone: Zone, batch: ZoneBatch) -> Json:
+    """Capacity equals allocatable, since the record has no capacity.
+
+    All batch resources count as available, as in Koordinator: batch pods are not bound to a zone.
+    """
+    found = {"batch_cpu_milli": batch.cpu_milli, "batch_mem_bytes": batch.mem_bytes}
+    parts = {NAMES[field]: str(share.amount) for field, share in found.items() if share is not None}
+    allocatable, available = _texts(zone.allocatable) | parts, _texts(zone.available) | parts
+    return {
+        "name": f"node-{zone.id}",
+        "type": "Node",
+        "costs": [{"name": f"node-{one.zone}", "value": one.distance} for one in zone.distances],
+        "resources": [
+            {"name": name, "capacity": text, "allocatable": text, "available": available.get(name, "0")}
+            for name, text in allocatable.items()
+        ],
+    }
+
+
+def _texts(resources: ZoneResources) -> dict[str, str]:
+    found = {} if resources.cpu_milli is None else {"cpu": cpu_text(resources.cpu_milli)}
+    found |= {} if resources.mem_bytes is None else {"memory": mem_text(resources.mem_bytes)}
+    found |= {f"hugepages-{size}": mem_text(amount) for size, amount in resources.hugepages_bytes.items()}
+    return found | {name: str(count) for name, count in resources.devices.items()}
+
+
+@dataclass(slots=True)
+class _Node:
+    record: NodeZones
+    read_s: float
+    budget: Budget
+    written: Json | None = None
+    alike: tuple[NodeZones, ShownNode] | None = None
+    """The inputs of that body: comparing them is cheaper than building it each second."""
+
+    def changed(self, shown: ShownNode) -> Json | None:
+        """Return the body, if it changed."""
+        if self.alike is not None and self.alike[0] is self.record and self.alike[1] == shown:
+            return None
+        body = body_of(self.record, shown)
+        if body != self.written:
+            return body
+        self.alike = self.record, shown
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyWrite:
+    """A write that is due."""
+
+    node: str
+    uid: str
+    body: Json
+    first: bool
+    """The bridge has not written this object yet, and does not know its owner."""
+
+
+@dataclass(slots=True)
+class Topologies:
+    """Zones of all nodes; stale records are not written. Times are monotonic seconds."""
+
+    _nodes: dict[str, _Node] = field(default_factory=dict)
+
+    def take(self, record: NodeZones, now_s: float) -> None:
+        """Add an agent's record, unless a newer one is fresh."""
+        known = self._nodes.get(record.node)
+        if known is None:
+            self._nodes[record.node] = _Node(record, now_s, Budget(begun_s=now_s))
+            return
+        fresh = now_s < known.read_s + ZONES_STALE_S
+        if not fresh or (record.boot_id, record.seq) >= (known.record.boot_id, known.record.seq):
+            known.record, known.read_s = record, max(now_s, known.read_s)
+
+    def forget(self, node: str) -> None:
+        """Forget a removed node."""
+        self._nodes.pop(node, None)
+
+    def due(self, nodes: Mapping[str, ShownNode], now_s: float) -> list[TopologyWrite]:
+        """Return due writes, limited to a second's share of the nodes. No object is created for missing Nodes."""
+        writes = []
+        for name, node in self._nodes.items():
+            if name not in nodes or now_s >= node.read_s + ZONES_STALE_S or not node.budget.allows(now_s, urgent=False):
+                continue
+            body = node.changed(nodes[name])
+            if body is not None:
+                writes.append((-node.budget.since_s(now_s), name, body, node.written is None))
+        writes.sort(key=lambda write: write[:2])
+        return [
+            TopologyWrite(node=name, uid=nodes[name].uid, body=body, first=first)
+            for _, name, body, first in writes[: share(len(nodes))]
+        ]
+
+    def wrote(self, write: TopologyWrite, now_s: float, *, done: bool) -> None:
+        """Note a write, successful or not, for the rate limit."""
+        node = self._nodes.get(write.node)
+        if node is not None:
+            node.budget.wrote(now_s)
+            node.written, node.alike = write.body if done else node.written, None
+
 
 ROUND_S = 1.0
 AT_ONCE = 8
@@ -59,36 +193,32 @@ class Mirror:
             begun_s = mono_s(self._clock)
             due = self._writing.due(begun_s)
             waits = await asyncio.gather(*(self._write(api, write) for write in due))
-            if due:
-                pause_s = self._pause_s(max(waits))
+            if due and (asked_s := max(waits)):
+                pause_s = min(PAUSE_MAX_S, asked_s + self._backoff.next_s())
+            elif due:
+                pause_s = 0.0
+                self._backoff.reset()
             rest_s = begun_s + ROUND_S - mono_s(self._clock)
             await asyncio.sleep(max(0.0, rest_s, pause_s))
-
-    def _pause_s(self, asked_s: float) -> float:
-        """Return how long to wait before the next request."""
-        if not asked_s:
-            self._backoff.reset()
-            return 0.0
-        return min(PAUSE_MAX_S, asked_s + self._backoff.next_s())
 
     async def _write(self, api: ApiServer, write: Write) -> float:
         """Write once; returns how long to wait before the next request."""
         async with self._few:
             try:
-                await self._status(api, write) if write.kind == "status" else await self._metric(api, write)
+                if write.kind == "status":
+                    node = await api.patch(NODES, write.node, write.body, Node, sub="status")
+                    shows = shown(node.status.capacity, node.status.allocatable)
+                    self._writing.shows(write.node, shows)
+                    metrics.sells(write.node, shows.allocatable)
+                    log.debug("batch and mid resources written", extra={"node": write.node, "why": write.reason})
+                else:
+                    await self._metric(api, write)
             except ApiError as exc:
                 return self._failed(write, exc)
         self._writing.wrote(write, mono_s(self._clock), done=True)
         metrics.WRITES.labels(write.kind, "done").inc()
         self.trouble = ""
         return 0.0
-
-    async def _status(self, api: ApiServer, write: Write) -> None:
-        node = await api.patch(NODES, write.node, write.body, Node, sub="status")
-        shows = node.shown()
-        self._writing.shows(write.node, shows)
-        metrics.sells(write.node, shows.allocatable)
-        log.debug("batch and mid resources written", extra={"node": write.node, "why": write.reason})
 
     async def _metric(self, api: ApiServer, write: Write) -> None:
         with IgnoreStatus(NOT_FOUND):
@@ -225,3 +355,6 @@ class TopologyMirror:
 
 class ForeignTopologyError(ApiError):
     """The object belongs to another exporter."""
+
+
+Json = dict[str, object]

@@ -18,7 +18,7 @@ from slacktide.agents.kubernetes.resource import NODE_METRICS
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.errors import QuantityError
 from slacktide.schemas.inventory import Resources
-from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Use
+from slacktide.schemas.metric import Aggregate, NodeMetric, Use
 from slacktide.schemas.policy import Colocation
 from slacktide.schemas.units import cpu_text, mem_text, whole
 from slacktide.streams.decisions.resources.publishing import Pair, resource_sync_decision
@@ -91,24 +91,21 @@ def unsold(published: NodeAllocatable) -> NodeAllocatable:
 
 def capped(published: NodeAllocatable, capacity: Resources) -> NodeAllocatable:
     """Return the record, capped at the node's capacity; resources that the node does not declare count as 0."""
-    limits = {field: _capacity(field, capacity) for field in NAMES}
-    above = {field: limit for field, limit in limits.items() if (getattr(published, field) or 0) > limit}
+    above = _above(published, capacity)
     return msgspec.structs.replace(published, **above) if above else published
 
 
 def overstated(published: NodeAllocatable, capacity: Resources) -> str:
     """List figures above the node's capacity; "": none."""
-    limits = {field: _capacity(field, capacity) for field in NAMES}
-    above = [
-        f"{field} is {getattr(published, field)}, above the Node's capacity of {limit}"
-        for field, limit in limits.items()
-        if (getattr(published, field) or 0) > limit
-    ]
-    return "; ".join(above)
+    above = _above(published, capacity).items()
+    texts = (f"{field} is {getattr(published, field)}, above the Node's capacity of {limit}" for field, limit in above)
+    return "; ".join(texts)
 
 
-def _capacity(field: str, capacity: Resources) -> int:
-    return (capacity.mem_bytes if field.endswith("_bytes") else capacity.cpu_milli) or 0
+def _above(published: NodeAllocatable, capacity: Resources) -> dict[str, int]:
+    """The node's capacity by each figure that is above it."""
+    limits = {name: (capacity.mem_bytes if name.endswith("_bytes") else capacity.cpu_milli) or 0 for name in NAMES}
+    return {name: limit for name, limit in limits.items() if (getattr(published, name) or 0) > limit}
 
 
 def status_write(
@@ -118,24 +115,19 @@ def status_write(
     figures = figures_of(published)
     if shown.capacity == figures == shown.allocatable:
         return None
-    moved = [tier for tier in TIERS if _moved(tier, shown.allocatable, figures, colocation.resource_diff_threshold)]
     if shown.capacity != shown.allocatable:
         return StatusWrite(figures=figures, reason="capacity and allocatable differ", urgent=True)
-    if moved:
-        withdrawn = published.degraded or published.stale_ms > 0 or _gone(shown.allocatable, figures)
+    tiers = ([Pair(of=field, old=shown.allocatable[field], new=figures[field]) for field in tier] for tier in TIERS)
+    if any(resource_sync_decision(pairs, colocation.resource_diff_threshold).need_sync for pairs in tiers):
+        withdrawn = (
+            published.degraded
+            or published.stale_ms > 0
+            or any(shown.allocatable[field] is not None and figures[field] is None for field in NAMES)
+        )
         return StatusWrite(figures=figures, reason="moved", urgent=withdrawn)
     if since_s >= colocation.update_time_threshold_s:
         return StatusWrite(figures=figures, reason="due", urgent=False)
     return None
-
-
-def _moved(tier: Mapping[str, str], old: Figures, new: Figures, threshold: float) -> bool:
-    pairs = [Pair(of=field, old=old[field], new=new[field]) for field in tier]
-    return resource_sync_decision(pairs, threshold).need_sync
-
-
-def _gone(old: Figures, new: Figures) -> bool:
-    return any(old[field] is not None and new[field] is None for field in NAMES)
 
 
 def _figures(amounts: Mapping[str, str]) -> dict[str, int | None]:
@@ -189,18 +181,17 @@ def metric_status(published: NodeMetric) -> Json:
         "aggregatedNodeUsages": _aggregated(published.aggregates, "node"),
         "aggregatedSystemUsages": _aggregated(published.aggregates, "system"),
     }
-    pods = [_pod(pod) for pod in published.pods if pod.name]
+    pods: list[Json] = []
+    for pod in published.pods:
+        named = {"namespace": pod.namespace, "name": pod.name, "priority": pod.priority_class, "qos": pod.qos}
+        if pod.name:
+            pods.append({**{key: text for key, text in named.items() if text}, "podUsage": _usage(pod.use)})
     updated = datetime.fromtimestamp(published.observed_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
     left = published.prod_reclaimable
     reclaimable = {"resource": {} if left is None else _usage(left)}
     return {
         "status": {"updateTime": updated, "nodeMetric": node, "podsMetric": pods, "prodReclaimableMetric": reclaimable}
     }
-
-
-def _pod(pod: PodMetric) -> Json:
-    named = {"namespace": pod.namespace, "name": pod.name, "priority": pod.priority_class, "qos": pod.qos}
-    return {**{key: text for key, text in named.items() if text}, "podUsage": _usage(pod.use)}
 
 
 def _usage(use: Use) -> Json:

@@ -12,8 +12,8 @@ import logging
 import msgspec
 
 from slacktide.agents.cluster.bridge.node_status import NAMES, WITHDRAWN, shown
-from slacktide.agents.cluster.bridge.sources import Status
 from slacktide.agents.kubernetes.api_server import STRATEGIC_PATCH, ApiServer
+from slacktide.agents.kubernetes.objects import Head, NodeStatus
 from slacktide.agents.kubernetes.resource import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -25,10 +25,10 @@ from slacktide.agents.kubernetes.resource import (
     ApiError,
     ApiRefusedError,
     IgnoreStatus,
-    Meta,
     Resource,
 )
 from slacktide.agents.workload import Standing, namespace_of, path_of, standing
+from slacktide.schemas.queue_objects import Part
 
 log = logging.getLogger(__name__)
 
@@ -47,23 +47,19 @@ AT_ONCE = 16
 REMEDY = "docs/kubernetes.md#remove-it"
 
 
-class _Right(msgspec.Struct):
-    metadata: Meta
-
-
 class _Fields(msgspec.Struct, rename={"fields": "fieldsV1"}):
     manager: str = ""
     fields: msgspec.Raw = msgspec.Raw()
 
 
-class _NodeMetadata(msgspec.Struct, rename="camel"):
+class _NodeMetadata(Part, frozen=True, kw_only=True):
     name: str
     managed_fields: list[_Fields] = []
 
 
-class _Node(msgspec.Struct):
+class _Node(Part, frozen=True, kw_only=True):
     metadata: _NodeMetadata
-    status: Status = Status()
+    status: NodeStatus = NodeStatus()
 
     def sold_by(self, manager: str) -> bool:
         """Return whether it has batch or mid resources that no other manager wrote last, such as Koordinator.
@@ -101,7 +97,7 @@ class Removal:
             if await self._being_deleted() == "deleted":
                 return
             for resource, namespace in self._rights:
-                await self._api.patch(resource, self._name, ADDED, _Right, namespace=namespace, how=STRATEGIC_PATCH)
+                await self._api.patch(resource, self._name, ADDED, Head, namespace=namespace, how=STRATEGIC_PATCH)
         except ApiError as exc:
             why = (
                 "cannot add a finalizer to the bridge's RBAC objects: if they are deleted first, Nodes keep batch "
@@ -156,7 +152,8 @@ class Removal:
     async def _being_deleted(self) -> Standing:
         """The state of the RBAC objects; ``deleted``: one with our finalizer is being deleted, or the namespace is."""
         try:
-            if any(one.metadata.deletion_timestamp for one in await self._read()):
+            reading = (self._api.get(kind, self._name, Head, namespace=namespace) for kind, namespace in self._rights)
+            if any(one.metadata.deletion_timestamp for one in await asyncio.gather(*reading)):
                 return "deleted"
             return "deleted" if await self._standing(namespace_of(self._deployment)) == "deleted" else "there"
         except ApiRefusedError as exc:
@@ -202,11 +199,6 @@ class Removal:
                 await asyncio.sleep(AGAIN_S)
         if forbidden:
             raise forbidden[0]
-
-    async def _read(self) -> list[_Right]:
-        return await asyncio.gather(
-            *(self._api.get(resource, self._name, _Right, namespace=namespace) for resource, namespace in self._rights)
-        )
 
 
 def _status(error: ApiError) -> int:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import msgspec
 
+from slacktide.agents.cluster.bridge import metrics
 from slacktide.agents.cluster.bridge.node_status import Shown, shown
 from slacktide.agents.cluster.descheduler.passes import PODS_MAX, Place
-from slacktide.agents.cluster.ignored_fields import IgnoredFields
+from slacktide.agents.cluster.events import IgnoredFields
 from slacktide.agents.cluster.watching import each_alone, inform
 from slacktide.agents.kubernetes.api_server import ApiServer, follow
+from slacktide.agents.kubernetes.objects import Node
 from slacktide.agents.kubernetes.resource import NODES
 from slacktide.agents.publisher import REPUBLISH_S
 from slacktide.schemas import policy as policies
@@ -89,61 +91,13 @@ async def _inventory(bootstrap: Cluster, since_ms: int | None) -> tuple[frozense
 log = logging.getLogger(__name__)
 
 
-class Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    """The used metadata of a Node."""
-
-    name: str
-    uid: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class Taint(msgspec.Struct, frozen=True, kw_only=True):
-    """A taint."""
-
-    effect: str = ""
-
-
-class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """The used fields of a Node's spec."""
-
-    unschedulable: bool | None = None
-    taints: list[Taint] | None = None
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The used fields of a Node's status."""
-
-    capacity: dict[str, str] | None = None
-    allocatable: dict[str, str] | None = None
-
-
-class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """The used fields of a Node."""
-
-    metadata: Metadata
-    spec: Spec = Spec()
-    status: Status = Status()
-
-    def shown(self) -> Shown:
-        """Its batch and mid resources."""
-        return shown(self.status.capacity, self.status.allocatable)
-
-    def place(self, facts: NodeFacts) -> Place:
-        """Return the Node as a target for pods."""
-        hard = any(taint.effect in {"NoSchedule", "NoExecute"} for taint in self.spec.taints or ())
-        return Place(
-            facts=facts,
-            takes_pods=not self.spec.unschedulable and not hard,
-            pods_max=_pods_max((self.status.allocatable or {}).get("pods")),
-        )
-
-
-def _pods_max(text: str | None) -> int:
-    try:
-        return PODS_MAX if text is None else whole(text)
-    except QuantityError:
-        return PODS_MAX
+def place_of(node: Node, facts: NodeFacts) -> Place:
+    """Return the Node as a target for pods."""
+    hard = any(taint.effect in {"NoSchedule", "NoExecute"} for taint in node.spec.taints or ())
+    pods_max = PODS_MAX
+    with suppress(QuantityError):
+        pods_max = whole((node.status.allocatable or {}).get("pods", PODS_MAX))
+    return Place(facts=facts, takes_pods=not node.spec.unschedulable and not hard, pods_max=pods_max)
 
 
 class Listener(Protocol):
@@ -157,9 +111,6 @@ class Listener(Protocol):
 
     def trouble(self, of: str, why: str) -> None:
         """Note why ``nodes`` cannot be read; "": all is well."""
-
-    def listed(self, of: str) -> None:
-        """Record that a complete list was read."""
 
 
 class NodeSource:
@@ -176,7 +127,7 @@ class NodeSource:
         await inform(follow(api, NODES, Node), self._whole, self._changed, lambda _, name: self._gone(name), trouble)
 
     def _whole(self, nodes: list[Node]) -> None:
-        self._listener.listed("nodes")
+        metrics.LISTED.labels("nodes").inc()
         for name in sorted(self._known - {node.metadata.name for node in nodes}):
             self._gone(name)
         for node in nodes:
@@ -193,7 +144,8 @@ class NodeSource:
             return
         self._warn_once(name, "")
         self._ignored.take("Node", {"name": name, "uid": node.metadata.uid}, ignored_marks(described.facts))
-        self._listener.node(node.metadata.uid, node.place(described.facts), node.shown())
+        shows = shown(node.status.capacity, node.status.allocatable)
+        self._listener.node(node.metadata.uid, place_of(node, described.facts), shows)
 
     def _gone(self, name: str) -> None:
         self._known.discard(name)

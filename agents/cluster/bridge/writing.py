@@ -1,21 +1,43 @@
-"""Which Nodes to write to now: Kubernetes' state compared with the latest figures in Kafka. Pure."""
+"""Which Nodes to write to now: Kubernetes' state compared with the latest figures in Kafka, which are read here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
+from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.bridge import node_status
 from slacktide.agents.cluster.bridge.node_status import GAP_S, Budget, Shown, StatusWrite, share
-from slacktide.agents.cluster.bridge.topology import ShownNode
 from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric
 from slacktide.schemas.policy import DEFAULT, Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
+from slacktide.schemas.topics import ALLOCATABLE, METRIC
+from slacktide.streams.decisions.coverage import Coverage
+from slacktide.streams.kafka import Following, TailReader
+from slacktide.streams.records import Record, check_node
+
+log = logging.getLogger(__name__)
 
 M = TypeVar("M", NodeMetric, NodeAllocatable)
+
+
+class ShownNode(NamedTuple):
+    """The fields of a Node that its topology needs."""
+
+    uid: str
+    batch_cpu_milli: int | None = None
+    """Allocatable in the Node's status; None: none."""
+    batch_mem_bytes: int | None = None
+
+
 FROZEN_S = UNCOVERED_MS / 1000
 
 
@@ -35,9 +57,9 @@ class Latest(Generic[M]):
     def receive(self, message: M, now_s: float) -> None:
         """Add a record. An older sample is ignored, unless the newer one is frozen."""
         last = self._last.get(message.node)
-        if last is not None and now_s < last.at_s + FROZEN_S and _order(message) < _order(last.message):
-            return
-        self._last[message.node] = _Last(message=message, at_s=now_s)
+        held = None if last is None or now_s >= last.at_s + FROZEN_S else last.message
+        if held is None or (message.boot_id, message.seq) >= (held.boot_id, held.seq):
+            self._last[message.node] = _Last(message=message, at_s=now_s)
 
     def cover(self, nodes: Iterable[str], now_s: float) -> None:
         """Cover the latest figures of these nodes by a heartbeat."""
@@ -62,10 +84,6 @@ class Latest(Generic[M]):
         """Return the node's figures; None: frozen or unknown."""
         last = self._last.get(node)
         return None if last is None or now_s >= last.at_s + FROZEN_S else last.message
-
-
-def _order(message: NodeMetric | NodeAllocatable) -> tuple[str, int]:
-    return message.boot_id, message.seq
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,12 +193,9 @@ class Writing:
         most = share(len(self._nodes))
         statuses = [write for name, node in self._nodes.items() if (write := self._status(name, node, now_s))]
         metrics = [write for name, node in self._nodes.items() if (write := self._metric(name, node, now_s))]
-        first: list[Write] = []
-        others: list[Write] = []
-        for write in statuses:
-            (first if self._nodes[write.node].bare else others).append(write)
+        others = [write for write in statuses if not self._nodes[write.node].bare]
         return [
-            *first,
+            *(write for write in statuses if self._nodes[write.node].bare),
             *sorted(others, key=lambda write: (-write.waits_s, write.node))[:most],
             *sorted(metrics, key=lambda write: (-write.waits_s, write.node))[:most],
         ]
@@ -234,3 +249,69 @@ class Writing:
             observed_ms=published.observed_ms,
             waits_s=since_s,
         )
+
+
+TOPICS = (ALLOCATABLE.name, METRIC.name)
+PUBLISHED_AGAIN_MS = 36_000
+"""Valid figures were republished within this time: workers do so every 30 s at least."""
+
+
+class FigureReader:
+    """Reads both topics; reconnects after errors. ``to_dead_letter`` receives invalid records, each with the reason."""
+
+    def __init__(
+        self, bootstrap: Cluster, writing: Writing, to_dead_letter: Callable[[Record, str], None], clock: Clock
+    ) -> None:
+        self._reader = TailReader(
+            bootstrap, TOPICS, client_id="slacktide-bridge", back_ms=PUBLISHED_AGAIN_MS, now_ms=clock.wall_ms
+        )
+        self.following = Following(self._reader, away="nothing is written", clock=clock)
+        self._live = False
+        """Whether the backlog at connecting was read."""
+        self._coverage = Coverage()
+        self._writing, self._to_dead_letter, self._clock = writing, to_dead_letter, clock
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        await self.following.run(self._forget, self._receive_all)
+
+    async def _receive_all(self, records: list[Record], now_s: float) -> None:
+        now_ms = self._clock.wall_ms()
+        for record in records:
+            # The age of backlog records needs both clocks; a new record counts as fresh.
+            age_s = 0.0 if self._live else max(0, now_ms - record.timestamp_ms) / 1000
+            self._receive(record, now_s - age_s)
+        self._live = self._live or await self._reader.caught_up()
+
+    def _receive(self, record: Record, now_s: float) -> None:
+        latest = self._writing.metrics if record.topic == METRIC.name else self._writing.allocatables
+        if is_heartbeat(record.key):
+            try:
+                latest.cover(self._coverage.receive(record, now_s), now_s)
+            except BadMessageError as exc:
+                self._to_dead_letter(record, str(exc))
+            return
+        node = (record.key or b"").decode(errors="replace")
+        if record.value is None:  # the worker removed the node's figures
+            latest.forget(node)
+            return
+        try:
+            if record.topic == METRIC.name:
+                metric = decode(record.value, NodeMetric)
+                check_node(node, metric.node, "NodeMetric")
+                self._writing.metrics.receive(metric, now_s)
+            else:
+                allocatable = decode(record.value, NodeAllocatable)
+                check_node(node, allocatable.node, "NodeAllocatable")
+                self._writing.allocatables.receive(allocatable, now_s)
+                if why := self._writing.overstated(allocatable):
+                    log.warning("figures above the Node's capacity are reduced to it", extra={"node": node, "why": why})
+                    self._to_dead_letter(record, f"{why}; the capacity is written instead")
+        except Exception as exc:  # noqa: BLE001 - one record stops nothing
+            self._to_dead_letter(record, failure("publish to Kubernetes", exc))
+
+    def _forget(self) -> None:
+        self._live = False
+        self._coverage.clear()
+        self._writing.metrics.clear()
+        self._writing.allocatables.clear()

@@ -15,7 +15,7 @@ from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.policy.descheduling import Descheduling, UsagePercents
+from slacktide.schemas.policy.descheduling import UsagePercents
 from slacktide.streams.decisions.load.load_aware_classify import (
     Band,
     LoadedNode,
@@ -134,23 +134,22 @@ class Cluster:
             allocatable=allocatable,
             capacity=allocatable,
             schedulable=place.takes_pods,
-            pods=[_placed(pod, used.get(pod.pod.uid), settling) for pod in there],
+            pods=[
+                PlacedPod(
+                    pod=pod.pod,
+                    requests=pod.requests,
+                    used=used.get(pod.pod.uid),
+                    evictable=not pod.stays and not settling,
+                    created_s=pod.created_s,
+                    deletion_cost=pod.deletion_cost,
+                    eviction_cost=pod.eviction_cost,
+                )
+                for pod in there
+            ],
             pods_max=place.pods_max,
             used_besides=besides if metric is None else [_used(metric.system_use), *besides],
             metric_age_s=None if metric is None else 0.0,
         )
-
-
-def _placed(pod: DeschedulerPod, used: dict[str, int] | None, settling: bool) -> PlacedPod:  # noqa: FBT001
-    return PlacedPod(
-        pod=pod.pod,
-        requests=pod.requests,
-        used=used,
-        evictable=not pod.stays and not settling,
-        created_s=pod.created_s,
-        deletion_cost=pod.deletion_cost,
-        eviction_cost=pod.eviction_cost,
-    )
 
 
 def _used(use: Use) -> dict[str, int]:
@@ -186,11 +185,30 @@ class Passes:
         self._dry_run = wanted.dry_run
         settling = {node: until_s for node, until_s in self._settled_s.items() if until_s > now_s}
         nodes = list(cluster.loaded(metric_of, settling))
-        seen = survey(nodes, _survey_policy(wanted))
-        done = deschedule(seen, _policy(wanted), self._rows)
+        seen = survey(
+            nodes,
+            SurveyPolicy(
+                whole=Band(low=_percents(wanted.low), high=_percents(wanted.high)),
+                prod=Band(low=_percents(wanted.prod_low), high=_percents(wanted.prod_high)),
+                use_deviation=wanted.use_deviation,
+                metric_expiration_s=0,  # its age is checked elsewhere
+            ),
+        )
+        done = deschedule(
+            seen,
+            DeschedulingPolicy(
+                too_few_targets=wanted.too_few_targets,
+                node_fit=wanted.node_fit,
+                lands=True,
+                weights={"cpu": wanted.weights.cpu, "memory": wanted.weights.mem},
+                consecutive_abnormalities=wanted.anomaly.consecutive_abnormalities,
+            ),
+            self._rows,
+        )
         self._rows, self._relieved, self._number = done.rows, done.state, self._number + 1
         self._settled_s = dict(settling)
-        self._windows_s = {one.node: _window_s(metric_of(one.node)) for one in done.evictions}
+        measured = {one.node: metric_of(one.node) for one in done.evictions}
+        self._windows_s = {node: 0.0 if one is None else one.window_ms / 1_000 for node, one in measured.items()}
         if wanted.dry_run:
             for node in self._windows_s:
                 self.left(node, now_s)
@@ -221,33 +239,9 @@ def _as_after(node: str, before: Rows, after: Rows) -> Rows:
     return {name: row for name, row in before.items() if name != node or name in after}
 
 
-def _window_s(metric: NodeMetric | None) -> float:
-    return 0.0 if metric is None else metric.window_ms / 1_000
-
-
-def _survey_policy(wanted: Descheduling) -> SurveyPolicy:
-    """Metric age is checked elsewhere."""
-    return SurveyPolicy(
-        whole=Band(low=_percents(wanted.low), high=_percents(wanted.high)),
-        prod=Band(low=_percents(wanted.prod_low), high=_percents(wanted.prod_high)),
-        use_deviation=wanted.use_deviation,
-        metric_expiration_s=0,
-    )
-
-
 def _percents(wanted: UsagePercents) -> dict[str, float]:
     percents = {"cpu": wanted.cpu_pct, "memory": wanted.mem_pct}
     return {name: float(percent) for name, percent in percents.items() if percent is not None}
-
-
-def _policy(wanted: Descheduling) -> DeschedulingPolicy:
-    return DeschedulingPolicy(
-        too_few_targets=wanted.too_few_targets,
-        node_fit=wanted.node_fit,
-        lands=True,
-        weights={"cpu": wanted.weights.cpu, "memory": wanted.weights.mem},
-        consecutive_abnormalities=wanted.anomaly.consecutive_abnormalities,
-    )
 
 
 def _classes(seen: Survey, nodes: Sequence[LoadedNode], metric_of: MetricOf) -> Iterator[NodesOfClass]:
@@ -255,16 +249,11 @@ def _classes(seen: Survey, nodes: Sequence[LoadedNode], metric_of: MetricOf) -> 
     out = sorted(node.name for node in nodes if node.metric_age_s is None)
     for name in out:
         metric = metric_of(name)
-        named.setdefault(_out_for(metric), []).append(name)
+        why = "unmeasured" if metric is None else "stale" if metric.stale_ms else "nothing_allocatable"
+        named.setdefault(why, []).append(name)
     for name, members in named.items():
         if members:
             yield NodesOfClass(load_class=name, count=len(members), nodes=members[:NAMED])
-
-
-def _out_for(metric: NodeMetric | None) -> str:
-    if metric is None:
-        return "unmeasured"
-    return "stale" if metric.stale_ms else "nothing_allocatable"
 
 
 def _sources(seen: Survey, done: Descheduled, cluster: Cluster, settling: Container[str]) -> Iterator[SourceNode]:

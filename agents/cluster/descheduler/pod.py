@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
+from slacktide.agents.kubernetes import objects
 from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.kubernetes_pod import ANNOTATION_MIRROR, ANNOTATION_SOURCE, read_pod
@@ -62,19 +62,20 @@ class DeschedulerPod:
         return self.pod.namespace, self.pod.name
 
 
-def parsed(item: Mapping[str, Any], noted: Callable[[str], object] = lambda _: None) -> DeschedulerPod:
-    """Parse a pod; ``noted`` as in ``read_pod``. Raises BadMessageError if a field is invalid."""
-    pod = read_pod(item, noted)
-    metadata = item.get("metadata") or {}
-    costs = [_cost(metadata, name) for name in (DELETION_COST, EVICTION_COST)]
+def parsed(item: objects.Pod, noted: Callable[[str], object] = lambda _: None) -> DeschedulerPod:
+    """Read a pod; ``noted`` as in ``read_pod``. Raises BadMessageError if a field is invalid."""
+    pod = read_pod(msgspec.to_builtins(item), noted)
+    metadata = item.metadata
+    deletion_cost, eviction_cost = (_cost(metadata.annotations or {}, name) for name in (DELETION_COST, EVICTION_COST))
+    created = metadata.creation_timestamp
     return DeschedulerPod(
         pod=msgspec.structs.replace(pod, containers=[]),
-        node=(item.get("spec") or {}).get("nodeName") or "",
+        node=item.spec.node_name or "",
         requests=amounts_of(pod.requests),
-        stays=next(_stays(pod, item, costs[1]), ""),
-        created_s=_created_s(metadata),
-        deletion_cost=costs[0],
-        eviction_cost=costs[1],
+        stays=next(_stays(pod, item, eviction_cost), ""),
+        created_s=time_ms_of(created, where="metadata.creationTimestamp") // 1_000 if created else 0,
+        deletion_cost=deletion_cost,
+        eviction_cost=eviction_cost,
     )
 
 
@@ -84,9 +85,8 @@ def amounts_of(resources: Resources) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if amount is not None}
 
 
-def _stays(pod: Pod, item: Mapping[str, Any], cost: int) -> Iterator[str]:
+def _stays(pod: Pod, item: objects.Pod, cost: int) -> Iterator[str]:
     """Yield reasons against an eviction, permanent ones first."""
-    metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
     if pod.namespace in OWN_NAMESPACES:
         yield "system_namespace"
     held = as_held(pod)
@@ -94,117 +94,37 @@ def _stays(pod: Pod, item: Mapping[str, Any], cost: int) -> Iterator[str]:
         yield "not_best_effort"
     if (pod.priority or 0) >= CRITICAL:
         yield "critical"
-    if metadata.get("deletionTimestamp"):
+    if item.metadata.deletion_timestamp:
         yield "leaving"
     if cost == NEVER or (pod.eviction_features is not None and FEATURE not in pod.eviction_features):
         yield "forbids_it"
-    yield from _by_owner(metadata)
-    yield from _bound_to_its_node(spec)
-
-
-def _by_owner(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield reasons by owner: no controller would recreate the pod, or only on the same node."""
-    owners = metadata.get("ownerReferences") or ()
-    if MIRRORS & (metadata.get("annotations") or {}).keys() or any(one.get("kind") == "Node" for one in owners):
+    # By owner: no controller would recreate the pod, or only on the same node.
+    owners = item.metadata.owner_references or ()
+    if MIRRORS & (item.metadata.annotations or {}).keys() or any(one.kind == "Node" for one in owners):
         yield "static"
-    if any(one.get("kind") == "DaemonSet" for one in owners):
+    if any(one.kind == "DaemonSet" for one in owners):
         yield "daemonset"
-    if not any(one.get("controller") for one in owners):
+    if not any(one.controller for one in owners):
         yield "no_controller"
+    yield from _bound_to_its_node(item.spec)
 
 
-def _bound_to_its_node(spec: Mapping[str, Any]) -> Iterator[str]:
+def _bound_to_its_node(spec: objects.PodSpec) -> Iterator[str]:
     """Yield reasons by node: local data or node constraints."""
-    if any("emptyDir" in one or "hostPath" in one for one in spec.get("volumes") or ()):
+    if any("emptyDir" in one or "hostPath" in one for one in spec.volumes or ()):
         yield "local_storage"
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    if spec.get("nodeSelector") or affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
+    affinity = (spec.affinity or {}).get("nodeAffinity") or {}
+    if spec.node_selector or affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
         yield "selects_nodes"
-    asking = [spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    asked = [
-        name
-        for one in asking
-        for kind in ("requests", "limits")
-        for name in ((one.get("resources") or {}).get(kind) or {})
-    ]
+    asking = [one.resources for one in (spec, *spec.containers, *(spec.init_containers or ()))]
+    asked = [name for one in asking if one is not None for part in (one.requests, one.limits) for name in part or ()]
     if not all(name.startswith(COMPARED) for name in asked):
         yield "asks_for_devices"
 
 
-def _cost(metadata: Mapping[str, Any], name: str) -> int:
+def _cost(annotations: Mapping[str, str], name: str) -> int:
     """0 if absent or invalid."""
     try:
-        return cost_of(text) if (text := (metadata.get("annotations") or {}).get(name)) else 0
+        return cost_of(text) if (text := annotations.get(name)) else 0
     except TextError:
         return 0
-
-
-def _created_s(metadata: Mapping[str, Any]) -> int:
-    text = metadata.get("creationTimestamp")
-    return time_ms_of(text, where="metadata.creationTimestamp") // 1_000 if text else 0
-
-
-Json = dict[str, Any]
-
-
-class _Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Absent fields stay absent when converted to plain data."""
-
-
-class Metadata(_Part, frozen=True):
-    """Name, owner, labels and annotations."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[Json] | None = None
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-
-
-class Container(_Part, frozen=True):
-    """Resources of a container."""
-
-    name: str = ""
-    resources: Json | None = None
-    restart_policy: str | None = None
-
-
-class Spec(_Part, frozen=True):
-    """Node constraints and containers."""
-
-    node_name: str | None = None
-    priority: int | None = None
-    containers: list[Container] = []
-    init_containers: list[Container] | None = None
-    overhead: Json | None = None
-    resources: Json | None = None
-    volumes: list[Json] | None = None
-    node_selector: dict[str, str] | None = None
-    affinity: Json | None = None
-
-
-class Status(_Part, frozen=True):
-    """The pod's status."""
-
-    phase: str | None = None
-    qos_class: str | None = msgspec.field(name="qosClass", default=None)
-    resources: Json | None = None
-    allocated_resources: Json | None = None
-    container_statuses: list[Container] | None = None
-    init_container_statuses: list[Container] | None = None
-
-
-class PodObject(_Part, frozen=True):
-    """A pod."""
-
-    metadata: Metadata = Metadata()
-    spec: Spec = Spec()
-    status: Status = Status()
-
-    def plain(self) -> Json:
-        """As plain data."""
-        made: Json = msgspec.to_builtins(self)
-        return made

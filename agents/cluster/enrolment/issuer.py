@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import CONFLICT, PODS, SECRETS, TOKEN_REVIEWS, IgnoreStatus, Meta
+from slacktide.agents.kubernetes.objects import Pod
+from slacktide.agents.kubernetes.resource import CONFLICT, PODS, SECRETS, TOKEN_REVIEWS, IgnoreStatus
 from slacktide.schemas.enrolment import AUDIENCE, Enrolled
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.proof import (
@@ -88,14 +89,11 @@ def bound_of(review: TokenReview, namespace: str) -> Bound:
     if status.user.username != wanted:
         raise NotAnAgentError(f"the token belongs to {status.user.username[:253]}; accepted: {wanted}")
     extra = status.user.extra or {}
-    node, pod, uid = (_one(extra.get(name)) for name in (NODE_NAME, POD_NAME, POD_UID))
+    claims = (extra.get(name) or [] for name in (NODE_NAME, POD_NAME, POD_UID))
+    node, pod, uid = (values[0] if len(values) == 1 else "" for values in claims)
     if not pod or not uid:
         raise NotAnAgentError("the token is not bound to a pod; accepted: a projected ServiceAccount token")
     return Bound(node=node, pod=pod, pod_uid=uid)
-
-
-def _one(values: list[str] | None) -> str:
-    return values[0] if values is not None and len(values) == 1 else ""
 
 
 log = logging.getLogger(__name__)
@@ -103,15 +101,6 @@ log = logging.getLogger(__name__)
 
 class NoKeyError(SlacktideError):
     """There is no cluster key yet."""
-
-
-class _Spec(msgspec.Struct, frozen=True, kw_only=True):
-    node: str = msgspec.field(name="nodeName", default="")
-
-
-class _Pod(msgspec.Struct, frozen=True, kw_only=True):
-    metadata: Meta = Meta()
-    spec: _Spec = _Spec()
 
 
 class Issuer:
@@ -142,8 +131,8 @@ class Issuer:
     async def _node_of(self, pod: str, uid: str) -> str:
         """Before Kubernetes 1.30 a token only names its pod."""
         fields = f"metadata.name={pod}"
-        found = (await self._api.list(PODS, _Pod, namespace=self._namespace, fields=fields)).items
-        node = next((one.spec.node for one in found if one.metadata.uid == uid), "")
+        found = (await self._api.list(PODS, Pod, namespace=self._namespace, fields=fields)).items
+        node = next((one.spec.node_name for one in found if one.metadata.uid == uid), None)
         if not node:
             raise NotAnAgentError("the token's pod does not exist, or is on no node")
         return node
@@ -177,20 +166,17 @@ class Ring:
         secret: dict[str, Any] = await self._api.get(SECRETS, SECRET, dict[str, Any], namespace=self._namespace)
         data: dict[str, str] = secret.get("data") or {}
         if not data.get(CURRENT):
-            await self._fill(secret["metadata"]["resourceVersion"])
+            # Another replica may be faster; the next call reads its key.
+            made = base64.b64encode(base64.b64encode(secrets.token_bytes(SECRET_BYTES_MIN))).decode()
+            body = {"metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]}, "data": {CURRENT: made}}
+            with IgnoreStatus(CONFLICT):
+                await self._api.patch(SECRETS, SECRET, body, dict[str, Any], namespace=self._namespace)
+                log.info("created a cluster key", extra={"secret": SECRET})
             return
         keys = [_key_of(data[name]) for name in (CURRENT, PREVIOUS) if data.get(name)]
         if keys != self._keys:
             self._keys, self._since_s = keys, self._now_s()
             log.info("loaded cluster keys", extra={"key_ids": [key.id for key in keys]})
-
-    async def _fill(self, version: str) -> None:
-        """Another replica may be faster; the next call reads its key."""
-        key = base64.b64encode(secrets.token_bytes(SECRET_BYTES_MIN))
-        body = {"metadata": {"resourceVersion": version}, "data": {CURRENT: base64.b64encode(key).decode()}}
-        with IgnoreStatus(CONFLICT):
-            await self._api.patch(SECRETS, SECRET, body, dict[str, Any], namespace=self._namespace)
-            log.info("created a cluster key", extra={"secret": SECRET})
 
 
 def _key_of(text: str) -> ClusterKey:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 
 import msgspec
 
 from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.source import Source
-from slacktide.agents.cluster.queue.steps import Answer, Look, due, ending
-from slacktide.agents.cluster.queue.work import Kind, Work, Write, merged
+from slacktide.agents.cluster.queue.work import Answer, Kind, Look, Work, Write, due, ending, merged
 from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.objects import Pod
 from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, PODS, ApiAwayError, ApiError, ApiRefusedError
 from slacktide.schemas.errors import LogError, failure
 from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueueState
@@ -31,14 +32,7 @@ ANSWER_S = 10.0
 UNSEEN_S = 5.0
 """Time after which a suspended object is assumed to create no pods, even if its controller has not reported it."""
 REFUSALS = {400, 403, 413, 422}
-
-
-class _Phase(msgspec.Struct, frozen=True):
-    phase: str = ""
-
-
-class _Pod(msgspec.Struct, frozen=True):
-    status: _Phase = _Phase()
+_NAMED = attrgetter("result", "epoch", "turn")
 
 
 class Actuator:
@@ -175,12 +169,12 @@ class Actuator:
                 return True
         try:
             async with self._slots:
-                pods = await api.list(PODS, _Pod, namespace=work.metadata.namespace, labels=work.pods)
+                pods = await api.list(PODS, Pod, namespace=work.metadata.namespace, labels=work.pods)
         except ApiError as exc:
             self._failed(uid, str(exc))
             return True
         self._troubles.pop(uid, None)
-        return any(one.status.phase not in {"Succeeded", "Failed"} for one in pods.items)
+        return any(not one.ended for one in pods.items)
 
     def _outcome(self, uid: str, answer: Answer) -> QueueOutcome | None:
         booking: QueueBooking = answer.booking
@@ -193,7 +187,7 @@ class Actuator:
             acted_ms=self._clock.wall_ms(),
         )
         before, at_s = self._answered.get(uid, (None, 0.0))
-        same = before is not None and _named(before) == _named(outcome)
+        same = before is not None and _NAMED(before) == _NAMED(outcome)
         self._later[uid] = max(mono_s(self._clock), at_s if same else 0.0) + ANSWER_S
         return None if same and mono_s(self._clock) < at_s + ANSWER_S else outcome
 
@@ -216,7 +210,3 @@ class Actuator:
         self._later[uid] = mono_s(self._clock) + AGAIN_S
         if why:
             self._troubles[uid] = why
-
-
-def _named(one: QueueOutcome) -> tuple[str, int, int]:
-    return one.result, one.epoch, one.turn

@@ -10,11 +10,9 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.actuator import Actuator
 from slacktide.agents.cluster.queue.job import JOB
-from slacktide.agents.cluster.queue.kinds import GROUP, kueue, served, workloads_of
-from slacktide.agents.cluster.queue.known import SOURCE, Known
-from slacktide.agents.cluster.queue.quotas import Quotas
-from slacktide.agents.cluster.queue.source import Source
-from slacktide.agents.cluster.queue.statuses import Notices, Statuses
+from slacktide.agents.cluster.queue.kueue import GROUP, Quotas, kueue, served, workloads_of
+from slacktide.agents.cluster.queue.source import SOURCE, Known, Source
+from slacktide.agents.cluster.queue.status import Notices, Statuses
 from slacktide.agents.cluster.queue.work import Kind, Work
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import ApiError, Resource

@@ -1,32 +1,35 @@
-"""Watches queue objects, and Jobs with a queue name, for the records and for the actuator."""
+"""Watches queue objects, and Jobs with a queue name, for the actuator and for the records to write.
+
+These follow from the cluster's objects and the latest record of each key in Kafka.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from hashlib import blake2b
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
 
-from slacktide.agents.cluster.queue.kinds import SPECS
-from slacktide.agents.cluster.queue.known import Known, Place
-from slacktide.agents.cluster.queue.status import Json, Queue
-from slacktide.agents.cluster.queue.work import ACTIVE, Kind, Work
+from slacktide.agents.cluster.queue.kueue import PLURALS
+from slacktide.agents.cluster.queue.work import ACTIVE, Json, Kind, Queue, Work
 from slacktide.agents.cluster.watching import inform
 from slacktide.agents.ignored import IGNORED
 from slacktide.agents.kubernetes.api_server import ApiServer, follow
-from slacktide.agents.kubernetes.resource import Meta, Resource
+from slacktide.agents.kubernetes.objects import Head, Meta
+from slacktide.agents.kubernetes.resource import Resource
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import TextError, failure
 from slacktide.schemas.queue_objects import (
+    KINDS,
     ObjectCondition,
     PriorityClassObject,
     QueueObject,
     ReclaimablePod,
     ResourceFlavorObject,
-    WorkloadObject,
     WorkloadPriorityClassObject,
     WorkloadStatus,
 )
@@ -35,17 +38,102 @@ from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_WORKLOAD
 from slacktide.streams.decisions.queue.cluster_objects import QueueObjects
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
 from slacktide.streams.decisions.queue.workload_objects import published
+from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
+
+SOURCE = "bridge/queue"
+"""Value of the header ce_source. Records of other sources, such as ``slacktide queue publish``, are never deleted."""
+
+
+class Place(NamedTuple):
+    """The topic and key of a record."""
+
+    topic: str
+    key: str
+
+
+class _Latest(NamedTuple):
+    offset: int
+    digest: bytes | None
+    ours: bool
+
+
+class Known:
+    """The cluster's objects and Kafka's records."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[Place, bytes] = {}
+        self._latest: dict[Place, _Latest] = {}
+        self._differs: dict[Place, None] = {}
+
+    def begin(self) -> None:
+        """Forget the records; the topics are read again."""
+        self._latest.clear()
+        self._differs = dict.fromkeys(self._wanted)
+
+    def read(self, record: Record) -> None:
+        """Take a record from its topic."""
+        place = Place(record.topic, (record.key or b"").decode(errors="replace"))
+        ours = dict(record.headers).get("ce_source") == SOURCE.encode()
+        self._put(place, _Latest(record.offset, _digest(record.value), ours))
+
+    def wrote(self, place: Place, value: bytes | None, offset: int) -> None:
+        """Take an acknowledged write. A later record of another writer supersedes it."""
+        self._put(place, _Latest(offset, _digest(value), ours=True))
+
+    def want(self, place: Place, value: bytes) -> None:
+        """Take an object that exists in the cluster."""
+        self._wanted[place] = value
+        self._compare(place)
+
+    def unwant(self, place: Place) -> None:
+        """Take an object that no longer exists in the cluster."""
+        if self._wanted.pop(place, None) is not None:
+            self._compare(place)
+
+    def complete(self) -> None:
+        """Mark the list of objects as complete. Other records of this source are then deleted."""
+        for place in self._latest.keys() - self._wanted.keys():
+            self._compare(place)
+
+    def pending(self, most: int) -> list[tuple[Place, bytes | None]]:
+        """Return the next records to write; a value of None deletes."""
+        places = [place for place, _ in zip(self._differs, range(most), strict=False)]
+        return [(place, self._wanted.get(place)) for place in places]
+
+    def give_up(self, places: Iterable[Place]) -> None:
+        """Skip records that Kafka rejected until they change."""
+        for place in places:
+            self._differs.pop(place, None)
+
+    def _put(self, place: Place, latest: _Latest) -> None:
+        known = self._latest.get(place)
+        if known is None or latest.offset > known.offset:
+            self._latest[place] = latest
+            if place in self._wanted or place in self._differs:
+                self._compare(place)
+
+    def _compare(self, place: Place) -> None:
+        latest, wanted = self._latest.get(place), self._wanted.get(place)
+        if wanted is None:
+            same = latest is None or latest.digest is None or not latest.ours
+        else:
+            same = latest is not None and latest.digest == _digest(wanted)
+        if same:
+            self._differs.pop(place, None)
+        else:
+            self._differs[place] = None
+
+
+def _digest(value: bytes | None) -> bytes | None:
+    return None if value is None else blake2b(value, digest_size=16).digest()
+
 
 Name = tuple[str, str, str]
 SHOWN = {"ClusterQueue", "LocalQueue"}
 """Kinds whose status is written."""
 CLASSES = (PriorityClassObject, WorkloadPriorityClassObject)
-
-
-class _Object(msgspec.Struct, frozen=True):
-    metadata: Meta
 
 
 class Source:
@@ -152,11 +240,11 @@ class Source:
         metadata = item.get("metadata", {})
         name = kind, metadata.get("namespace", ""), metadata.get("name", "")
         try:
-            one = msgspec.convert(item, SPECS[kind].type, strict=False)
+            one = msgspec.convert(item, KINDS[kind], strict=False)
             if one != self._objects.get(name):
                 self._put_object(name, one)
         except Exception as exc:  # noqa: BLE001 - one object's error: keep its last version
-            IGNORED.labels(SPECS[kind].plural, "object").inc()
+            IGNORED.labels(PLURALS[kind], "object").inc()
             why = failure("read", exc)
             log.warning("%s %s is not valid: its previous version stays in use", kind, name[2], extra={"why": why})
             return name
@@ -204,7 +292,10 @@ class Source:
             return
         if (metadata.annotations or {}).get(ACTIVE) == "false":
             made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, active=False))
-        record = published(_with_status(made, work), "")
+        finished = [ObjectCondition(type="Finished", status="True", reason="JobFinished")] if work.finished else None
+        done = [ReclaimablePod(name=name, count=count) for name, count in work.done.items()] or None
+        status = WorkloadStatus(conditions=finished, reclaimable_pods=done)
+        record = published(msgspec.structs.replace(made, status=status), "")
         assert record is not None, "a Workload always has one"
         self._known.want(Place(QUEUE_WORKLOAD.name, record.key), encode(record.message))
 
@@ -217,14 +308,8 @@ class Source:
 
 
 def _head(raw: msgspec.Raw) -> Meta:
-    found: _Object = answer_of(raw, _Object, where="the object")
+    found: Head = answer_of(raw, Head, where="the object")
     return found.metadata
-
-
-def _with_status(made: WorkloadObject, work: Work) -> WorkloadObject:
-    finished = [ObjectCondition(type="Finished", status="True", reason="JobFinished")] if work.finished else None
-    done = [ReclaimablePod(name=name, count=count) for name, count in work.done.items()] or None
-    return msgspec.structs.replace(made, status=WorkloadStatus(conditions=finished, reclaimable_pods=done))
 
 
 def _newer(version: str, than: str) -> bool:

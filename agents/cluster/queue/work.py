@@ -1,4 +1,8 @@
-"""The protocol of the objects that the queue starts and stops, and the mark on each object."""
+"""The protocol of the objects that the queue starts and stops, and the next step of one by its workload's state. Pure.
+
+The mark on the object names the last admission that was acted on, and the result. It never decreases, and each write
+requires the resource version that was read. So no admission is started twice, or started after its final answer.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,10 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from slacktide.agents.kubernetes.resource import Resource
-from slacktide.schemas.queue_objects import Metadata, WorkloadPodSet
+from slacktide.schemas.queue import REQUEUING_LIMIT, QueueBooking, QueueState, Result
+from slacktide.schemas.queue_objects import Metadata, ResourceFlavorObject, WorkloadPodSet
 from slacktide.schemas.text import integer_of
-from slacktide.streams.decisions.queue.job import Admission, Conflict
+from slacktide.streams.decisions.queue.job import QUEUE_NAME, Admission, Conflict, Flavor, Toleration, workload_name
 
 Json = dict[str, Any]
 MARK = "slacktide.io/queue-admission"
@@ -55,45 +60,24 @@ class Write(NamedTuple):
 class Work(Protocol):
     """One object as read from the API server."""
 
-    @property
-    def metadata(self) -> Metadata:
-        """Return its metadata."""
-
-    @property
-    def version(self) -> str:
-        """Return its resource version."""
-
-    @property
-    def pod_sets(self) -> list[WorkloadPodSet]:
-        """Return its pod sets without the changes of a start."""
-
-    @property
-    def pods_now(self) -> Mapping[str, int]:
-        """Return the current maximum of parallel pods, by pod set."""
-
-    @property
-    def done(self) -> Mapping[str, int]:
-        """Return how many requested pods will not run again, by pod set."""
-
-    @property
-    def suspended(self) -> bool:
-        """Return whether it is suspended."""
-
-    @property
-    def settled(self) -> bool:
-        """Return whether its controller has seen the suspension, and creates no pods any more."""
-
-    @property
-    def ready(self) -> bool:
-        """Return whether all parallel pods are ready or finished."""
-
-    @property
-    def finished(self) -> bool:
-        """Return whether it has completed or failed."""
-
-    @property
-    def pods(self) -> str:
-        """Return a label selector of its pods, within its namespace."""
+    metadata: Metadata
+    version: str
+    """Its resource version."""
+    pod_sets: list[WorkloadPodSet]
+    """Without the changes of a start."""
+    pods_now: Mapping[str, int]
+    """The current maximum of parallel pods, by pod set."""
+    done: Mapping[str, int]
+    """How many requested pods will not run again, by pod set."""
+    suspended: bool
+    settled: bool
+    """Whether its controller has seen the suspension, and creates no pods any more."""
+    ready: bool
+    """Whether all parallel pods are ready or finished."""
+    finished: bool
+    """Whether it has completed or failed."""
+    pods: str
+    """A label selector of its pods, within its namespace."""
 
     def start(self, admitted: Mapping[str, Admission]) -> Json | Conflict:
         """Return the patch that starts it, from the admission of each pod set."""
@@ -103,6 +87,14 @@ class Work(Protocol):
 
     def back(self) -> Write | None:
         """Return the next write that restores it once it is suspended; None if it is restored."""
+
+
+class Queue(NamedTuple):
+    """A ClusterQueue or LocalQueue."""
+
+    kind: str
+    namespace: str
+    name: str
 
 
 class Kind(NamedTuple):
@@ -127,3 +119,129 @@ def merged(*bodies: Mapping[str, Any]) -> Json:
 def above(pods: Mapping[str, int], admitted: Mapping[str, int]) -> Sequence[str]:
     """Return the pod sets that may run more pods than were admitted."""
     return [name for name, count in pods.items() if count > admitted.get(name, 0)]
+
+
+class Answer(NamedTuple):
+    """The outcome of an admission."""
+
+    booking: QueueBooking
+    result: Result
+    why: str = ""
+
+
+class Look(NamedTuple):
+    """Check whether a pod still runs; if none does, the answer is ``stopped``."""
+
+    booking: QueueBooking
+
+
+Step = Write | Answer | Look | None
+
+
+def due(work: Work, state: QueueState | None, flavors: Mapping[str, ResourceFlavorObject]) -> Step:
+    """Return the next step; None if nothing is due. ``state`` is None if unknown to the decider."""
+    booking = None if state is None else state.booking
+    mark = mark_of(work.metadata.annotations or {})
+    if work.finished:
+        return None if booking is None else Answer(booking, "finished")
+    if state is None or booking is None:
+        return _without(work, mark, state)
+    admission = (booking.epoch, booking.turn)
+    if mark is not None and mark.admission > admission:
+        return None  # the state is stale
+    ended = mark is not None and mark.admission == admission and mark.result != "started"
+    if state.phase == "evicting" or (ended and mark is not None and mark.result == "stopped"):
+        return _stopping(work, booking, ended=ended)
+    if ended and mark is not None:
+        return Answer(booking, "conflict" if mark.result == "conflict" else "refused")
+    return _starting(work, state, booking, mark, flavors)
+
+
+def ending(booking: QueueBooking, result: Result, *more: Json) -> Json:
+    """Return a write after which the admission is never started again."""
+    mark = Mark(booking.epoch, booking.turn, result)
+    return merged({"metadata": {"annotations": {MARK: str(mark)}}}, *more)
+
+
+def _without(work: Work, mark: Mark | None, state: QueueState | None) -> Step:
+    """Return the step without quota. A started object unknown to the decider runs on: Kafka may have lost data."""
+    if state is not None and state.reason == REQUEUING_LIMIT and ACTIVE not in (work.metadata.annotations or {}):
+        return Write("deactivate", {"metadata": {"annotations": {ACTIVE: "false"}}})
+    if work.suspended:
+        return work.back()
+    if state is None and mark is not None and mark.result == "started":
+        return None
+    return Write("suspend", work.stop())
+
+
+def _stopping(work: Work, booking: QueueBooking, *, ended: bool) -> Step:
+    if not work.suspended:
+        return Write("stop", ending(booking, "stopped", work.stop()))
+    return Look(booking) if ended else Write("stop", ending(booking, "stopped"))
+
+
+def _starting(
+    work: Work, state: QueueState, booking: QueueBooking, mark: Mark | None, flavors: Mapping[str, ResourceFlavorObject]
+) -> Step:
+    if not work.suspended:
+        return _running(work, state, booking, mark)
+    if (back := work.back()) is not None:
+        return back
+    admitted = _admitted(work, booking, flavors)
+    if isinstance(admitted, str):
+        return _ended(booking, "refused", f"ResourceFlavor {admitted} does not exist")
+    asked = {one.name: one.count for one in work.pod_sets if one.min_count is None}
+    if more := above(asked, _counts(booking)):
+        return _ended(booking, "conflict", f"it has more pods than were admitted: {', '.join(more)}")
+    body = work.start(admitted)
+    if isinstance(body, Conflict):
+        return _ended(booking, "conflict", f"{body.field}: {body.key} is {body.has!r}, not {body.wants!r}")
+    return Write("start", ending(booking, "started", body))
+
+
+def _running(work: Work, state: QueueState, booking: QueueBooking, mark: Mark | None) -> Step:
+    if mark is None and state.started:
+        return None  # by another replica
+    if mark is None or mark.admission != (booking.epoch, booking.turn):
+        return Write("suspend", work.stop())
+    if above(work.pods_now, _counts(booking)):
+        return Write("stop", ending(booking, "stopped", work.stop()))
+    if not state.started:
+        return Answer(booking, "started")
+    if work.ready != state.pods_ready and (work.ready or state.ready_reason):
+        return Answer(booking, "ready" if work.ready else "unready")
+    return None
+
+
+def _counts(booking: QueueBooking) -> dict[str, int]:
+    return {one.name: one.count for one in booking.pod_sets}
+
+
+def _ended(booking: QueueBooking, result: Result, why: str) -> Write:
+    return Write("refuse", ending(booking, result), why=why)
+
+
+def _admitted(
+    work: Work, booking: QueueBooking, flavors: Mapping[str, ResourceFlavorObject]
+) -> dict[str, Admission] | str:
+    """Return the admission by pod set, or the name of a flavor that does not exist."""
+    metadata, found = work.metadata, {}
+    for one in booking.pod_sets:
+        assigned = []
+        for name in dict.fromkeys(one.flavors[resource] for resource in sorted(one.flavors)):
+            if name not in flavors:
+                return name
+            spec = flavors[name].spec
+            tolerations = [
+                Toleration(each.key, each.operator, each.value, each.effect) for each in spec.tolerations or ()
+            ]
+            assigned.append(Flavor(spec.node_labels or {}, tuple(tolerations)))
+        found[one.name] = Admission(
+            workload=workload_name(metadata.name, metadata.uid),
+            cluster_queue=booking.cluster_queue,
+            local_queue=(metadata.labels or {}).get(QUEUE_NAME, ""),
+            pods=one.count,
+            flavors=tuple(assigned),
+            pod_set=one.name,
+        )
+    return found

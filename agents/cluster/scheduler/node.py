@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import inf
 from operator import attrgetter
 from typing import TypeVar
@@ -209,7 +208,10 @@ class KnownNode:
     def view(self, now_s: float) -> NodeView:
         """Return the node as pods see it now, by the clock of ``receive``; valid until something changes."""
         if now_s > self.until_s:
-            self.until_s = self._changes_s(now_s)
+            zones_s = inf if self._zones is None else self._zones_s + ZONES_STALE_S
+            self.until_s = min(
+                (one for one in (self._freezes_s, self._expires_s, zones_s) if one >= now_s), default=inf
+            )
             batch_left, mid_left, free_left = self._lefts()
             self._view = NodeView(
                 name=self._name,
@@ -249,11 +251,6 @@ class KnownNode:
         if self._metric.stale_ms:  # a heartbeat does not refresh it
             return self._received_s[NodeMetric] + self._args.expiration_s - self._metric.stale_ms / 1000
         return self._covered_s[NodeMetric] + self._args.expiration_s
-
-    def _changes_s(self, now_s: float) -> float:
-        """Return when the view changes by time alone."""
-        zones_s = inf if self._zones is None else self._zones_s + ZONES_STALE_S
-        return min((one for one in (self._freezes_s, self._expires_s, zones_s) if one >= now_s), default=inf)
 
     def _stands(self) -> NodeState:
         if self._unread:
@@ -310,7 +307,8 @@ class KnownNode:
             batch, mid, free = (_least(_amounts(left), self._most) for left in lefts or [NO_USE] * 3)
             return batch, mid, free
         if self._asked is None:
-            self._asked = _sum(pod.pod.requests for pod in self.pods.values())
+            listed = [pod.pod.requests for pod in self.pods.values()]
+            self._asked = Resources(**{field: sum(getattr(one, field) or 0 for one in listed) for field in SOLD})
         batch, mid, free = (self._left(tier, self._asked) for tier in ("batch", "mid", "free"))
         return batch, mid, free
 
@@ -335,8 +333,3 @@ def _least(amounts: Amounts, most: Amounts | None) -> Amounts:
 
 def _amounts(use: Use) -> Amounts:
     return Amounts(use.cpu_milli, use.mem_bytes)
-
-
-def _sum(requests: Iterable[Resources]) -> Resources:
-    listed = list(requests)
-    return Resources(**{field: sum(getattr(one, field) or 0 for one in listed) for field in SOLD})

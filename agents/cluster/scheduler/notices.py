@@ -201,7 +201,12 @@ class Waker:
         """Wake one pod after the other; an error delays the rest."""
         for number, pod in enumerate(pods):
             try:
-                await self._write(api, pod)
+                namespace, name = pod.key
+                now = datetime.fromtimestamp(self._clock.wall_ms() / 1_000, UTC).isoformat(timespec="milliseconds")
+                patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: now}}}
+                with IgnoreStatus(*OTHER_POD):
+                    await api.patch(PODS, name, patch, dict, namespace=namespace, sub="status")
+                    metrics.WOKEN.inc()
             except ApiError as exc:
                 for other in pods[number:]:
                     self._waiting.fail(other.uid)
@@ -213,11 +218,3 @@ class Waker:
                 self._failed = pod.uid, str(exc)
                 return
             self._failed = "", ""
-
-    async def _write(self, api: ApiServer, pod: SchedulerPod) -> None:
-        namespace, name = pod.key
-        now = datetime.fromtimestamp(self._clock.wall_ms() / 1_000, UTC).isoformat(timespec="milliseconds")
-        patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: now}}}
-        with IgnoreStatus(*OTHER_POD):
-            await api.patch(PODS, name, patch, dict, namespace=namespace, sub="status")
-            metrics.WOKEN.inc()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from aiohttp import web
 
 from slacktide.agents.clock import Clock, SystemClock, mono_s
 from slacktide.agents.cluster.bounds import served
-from slacktide.agents.cluster.ignored_fields import IgnoredFields
+from slacktide.agents.cluster.events import IgnoredFields
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers, Placements
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
@@ -44,27 +44,24 @@ def serving(answers: Answers, lacking: Callable[[], str], host: str, port: int) 
         ServerError: the server cannot listen on the address.
     """
     handlers = {
-        f"/{FILTER}": _handler(FILTER, answers.filter, lacking),
-        f"/{PRIORITIZE}": _handler(PRIORITIZE, answers.prioritize, lacking),
+        f"/{FILTER}": partial(_handle, FILTER, answers.filter, lacking),
+        f"/{PRIORITIZE}": partial(_handle, PRIORITIZE, answers.prioritize, lacking),
     }
     return served(handlers, host, port, question_bytes_max=QUESTION_BYTES_MAX)
 
 
-def _handler(
-    verb: str, answer: Callable[[bytes], bytes], lacking: Callable[[], str]
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handle(request: web.Request) -> web.Response:
-        try:
-            body = await request.read()
-        except web.RequestPayloadError as exc:  # malformed compression
-            response = web.Response(status=400, text=str(exc))
-        else:
-            with ANSWER.labels(verb).time():
-                response = _response(verb, answer, body, lacking())
-        ANSWERS.labels(verb, "answered" if response.status == web.HTTPOk.status_code else "failed").inc()
-        return response
-
-    return handle
+async def _handle(
+    verb: str, answer: Callable[[bytes], bytes], lacking: Callable[[], str], request: web.Request
+) -> web.Response:
+    try:
+        body = await request.read()
+    except web.RequestPayloadError as exc:  # malformed compression
+        response = web.Response(status=400, text=str(exc))
+    else:
+        with ANSWER.labels(verb).time():
+            response = _response(verb, answer, body, lacking())
+    ANSWERS.labels(verb, "answered" if response.status == web.HTTPOk.status_code else "failed").inc()
+    return response
 
 
 def _response(verb: str, answer: Callable[[bytes], bytes], body: bytes, lacking: str) -> web.Response:
@@ -191,10 +188,10 @@ class _Scheduler:
             await asyncio.sleep(BEAT_S)
 
 
-def pod_source(view: View, clock: Clock, ignored: IgnoredFields) -> PodSource[dict[str, Any], SchedulerPod]:
+def pod_source(view: View, clock: Clock, ignored: IgnoredFields) -> PodSource[SchedulerPod]:
     """Follow pods for this view."""
     timed = _Timed(view, clock)
-    return PodSource(dict[str, Any], parsed, timed, "it is not counted on any node", ignored, timed.blind)
+    return PodSource(parsed, timed, "it is not counted on any node", ignored, timed.blind)
 
 
 class _Timed:

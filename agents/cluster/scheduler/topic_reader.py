@@ -95,37 +95,31 @@ class TopicReader:
         node = (record.key or b"").decode(errors="replace")
         try:
             if record.topic == POLICY.name:
-                self._governed(record)
+                # If it is invalid, the last valid one stays in force.
+                if self._policies.take(record.key, record.value, place_of(record)):
+                    policy = self._policies.policy
+                    free = policy.colocation.free_class_enable
+                    self._view.dry_run = policy.placement.dry_run
+                    self._view.govern(governed(self._args, policy.placement, free_class_enable=free))
             elif record.topic == INVENTORY.name:
                 self._described(record, node)
+            elif record.topic == ZONES.name and record.value is None:
+                self._view.forget_zones(node)
             elif record.topic == ZONES.name:
-                self._zoned(record, node, received_s)
+                zones = decode(record.value, NodeZones)
+                check_node(node, zones.node, "NodeZones")
+                self._view.take_zones(zones, published_s=received_s)
             elif is_heartbeat(record.key):
                 self._view.cover(self._coverage.receive(record, received_s), KINDS[record.topic], received_s=received_s)
             elif record.value is None:  # the worker removed the node's figures
                 self._view.forget(node, KINDS[record.topic])
             else:
-                figures = _figures(record, node)
+                figures = decode(record.value, KINDS[record.topic])
+                check_node(node, figures.node, type(figures).__name__)
                 self._view.receive(figures, received_s=received_s, logged_s=logged_s)
         except Exception as exc:  # noqa: BLE001 - one record stops nothing
             metrics.REFUSED.labels(record.topic).inc()
             self._to_dead_letter(record, failure("place", exc))
-
-    def _governed(self, record: Record) -> None:
-        """Apply the policy's thresholds; if it is invalid, the last valid one stays in force."""
-        if self._policies.take(record.key, record.value, place_of(record)):
-            policy = self._policies.policy
-            free = policy.colocation.free_class_enable
-            self._view.dry_run = policy.placement.dry_run
-            self._view.govern(governed(self._args, policy.placement, free_class_enable=free))
-
-    def _zoned(self, record: Record, node: str, received_s: float) -> None:
-        if record.value is None:
-            self._view.forget_zones(node)
-            return
-        zones = decode(record.value, NodeZones)
-        check_node(node, zones.node, "NodeZones")
-        self._view.take_zones(zones, published_s=received_s)
 
     def _described(self, record: Record, node: str) -> None:
         """Read a node's capacity and own thresholds; if these are invalid, the cluster's apply."""
@@ -143,12 +137,6 @@ class TopicReader:
         except BadMessageError as exc:
             log.warning("ignored invalid thresholds of a node", extra={"node": node, "why": str(exc)})
             self._view.limit(node, Thresholds())
-
-
-def _figures(record: Record, node: str) -> Figures:
-    figures = decode(record.value, KINDS[record.topic])
-    check_node(node, figures.node, type(figures).__name__)
-    return figures
 
 
 def governed(args: PlacementArgs, policy: Placement, *, free_class_enable: bool = False) -> PlacementArgs:
@@ -214,16 +202,14 @@ class Sent:
                 continue
             self._leave(placement.pod_uid, placement.decided_ms)
             if not self._own(placement.pod_uid):
-                self._take(placement, now_s=now_s, age_s=max(0, now_ms - record.timestamp_ms) / 1000)
+                age_s = max(0, now_ms - record.timestamp_ms) / 1000
+                node = placement.best[0].node if placement.passed and placement.best else ""
+                self._view.sent(
+                    (placement.namespace, placement.name),
+                    placement.pod_uid,
+                    node,
+                    until_s=now_s + BINDING_S - age_s,
+                    at_s=self._clock.wall_ms() / 1000 - age_s,
+                )
         if not self.whole and await self._reader.caught_up():
             self.whole = True
-
-    def _take(self, placement: PodPlacement, *, now_s: float, age_s: float) -> None:
-        node = placement.best[0].node if placement.passed and placement.best else ""
-        self._view.sent(
-            (placement.namespace, placement.name),
-            placement.pod_uid,
-            node,
-            until_s=now_s + BINDING_S - age_s,
-            at_s=self._clock.wall_ms() / 1000 - age_s,
-        )

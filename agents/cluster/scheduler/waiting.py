@@ -153,16 +153,11 @@ UNSEEN_S = 60.0
 PRUNE_S = 5.0
 
 
-def _whole() -> float:
-    """Disables jitter: pods are woken at different times anyway."""
-    return 1.0
-
-
 @dataclass(slots=True)
 class _Pause:
-    """Backoff of one pod."""
+    """Backoff of one pod, without jitter: pods are woken at different times anyway."""
 
-    backoff: Backoff = field(default_factory=lambda: Backoff(BACKOFF_S, BACKOFF_MAX_S, random=_whole))
+    backoff: Backoff = field(default_factory=lambda: Backoff(BACKOFF_S, BACKOFF_MAX_S, random=lambda: 1.0))
     until_s: float = 0.0
 
 
@@ -266,7 +261,13 @@ class Waiting:
                 waits = (one for shape in self._willing[node] for one in shape.refused_by(node))
                 one = min((one for one in waits if self._ready(one, now_s)), key=lambda one: one.order, default=None)
                 if one is not None:
-                    self._mark(one, now_s)
+                    pause = self._pauses.pop(one.pod.uid, None) or _Pause()
+                    pause.until_s = now_s + pause.backoff.next_s()
+                    self._pauses[one.pod.uid] = pause
+                    while len(self._pauses) > PODS_MAX:
+                        self._pauses.popitem(last=False)
+                    one.woken_s = now_s
+                    self._left -= 1
                     self._promised[node] = one
                     woken.append(one)
         return woken
@@ -286,16 +287,6 @@ class Waiting:
         pause = self._pauses.get(one.pod.uid)
         early = pause is not None and now_s < pause.until_s
         return one.woken_s is None and not early and self._nodes.waits(one.pod) is True
-
-    def _mark(self, one: Waits, now_s: float) -> None:
-        """Note a wake."""
-        pause = self._pauses.pop(one.pod.uid, None) or _Pause()
-        pause.until_s = now_s + pause.backoff.next_s()
-        self._pauses[one.pod.uid] = pause
-        while len(self._pauses) > PODS_MAX:
-            self._pauses.popitem(last=False)
-        one.woken_s = now_s
-        self._left -= 1
 
     def _govern(self) -> None:
         """After a change of settings pods have other shapes, and each node is judged again."""

@@ -1,26 +1,38 @@
-"""Handles admission requests: AdmissionReview bytes in and out."""
+"""Handles admission requests: AdmissionReview bytes in and out. Enforces a namespace's bounds for pod requests."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook import review
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
-from slacktide.agents.cluster.webhook.fence import Eviction, Refusal, away, eviction_of, refusal
 from slacktide.agents.cluster.webhook.metrics import ADMISSION, ADMISSIONS, DRY_RUNS, EVICTIONS
-from slacktide.agents.cluster.webhook.missed import Namespace
-from slacktide.agents.cluster.webhook.mutation import Admission, admission, in_accord, marked
-from slacktide.agents.cluster.webhook.namespace_quota import ADMITTED, NamespaceQuota, refused_pod, requests_of
-from slacktide.agents.cluster.webhook.policy_warnings import policy_warnings
+from slacktide.agents.cluster.webhook.mutation import Admission, Namespace, admission, in_accord, marked
+from slacktide.agents.cluster.webhook.review import Eviction, Refusal, away, eviction_of, refusal
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import NOT_FOUND, PODS, ApiError, ApiRefusedError
-from slacktide.schemas.errors import BadMessageError, SlacktideError
-from slacktide.streams.decisions.admission.qos_priority_admit import bounded, bounds_of, refusal_text
-from slacktide.streams.records import Out
+from slacktide.schemas.codec import encode
+from slacktide.schemas.errors import BadMessageError, ConfigError, SlacktideError
+from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
+from slacktide.schemas.kubernetes_pod import read_pod
+from slacktide.schemas.policy import parse
+from slacktide.schemas.refused_pod import RefusedPod
+from slacktide.schemas.topics import REFUSED_POD
+from slacktide.streams.decisions.admission.qos_priority_admit import (
+    Exceeded,
+    bounded,
+    bounds_of,
+    exceeded,
+    refusal_text,
+)
+from slacktide.streams.records import Out, event
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +96,13 @@ class Answers:
             raise NotKnownError(f"cannot read profiles, namespaces or priority classes: {lacking}")
         namespace = await self._cache.namespace(request.namespace)
         try:
-            done = self._admission(request, namespace)
+            done = admission(
+                request,
+                [one.profile for one in self._cache.profiles.objects.values()],
+                self._cache.priority_classes.objects,
+                None if namespace is None else namespace.labels,
+                free_class_enable=self._cache.free_class_enabled,
+            )
             if done.result != "refused":
                 done = in_accord(done, strict=self._cache.strict_qos)
             if done.result in ADMITTED_RESULTS and namespace is not None:
@@ -99,15 +117,6 @@ class Answers:
             return review.allowed(request, done.patch, _dry_run(request, done))
         message = f"{done.refused}; correct the profile, or remove its labels from the pod or its namespace"
         return review.refused(request, review.Status(code=422, reason="Invalid", message=message))
-
-    def _admission(self, request: review.Request, namespace: Namespace | None) -> Admission:
-        return admission(
-            request,
-            [one.profile for one in self._cache.profiles.objects.values()],
-            self._cache.priority_classes.objects,
-            None if namespace is None else namespace.labels,
-            free_class_enable=self._cache.free_class_enabled,
-        )
 
     async def _within_quota(self, request: review.Request, done: Admission, namespace: Namespace) -> Admission:
         """Return the answer, or the refusal by the namespace's quota."""
@@ -126,10 +135,28 @@ class Answers:
             raise NotKnownError(f"pods of namespace {request.namespace} cannot be counted: {exc}") from exc
         if found is None:
             return marked(done, request, ADMITTED)
-        name = _name(done)
-        log.warning("rejected a pod by its namespace's quota", extra={"pod": f"{request.namespace}/{name}"})
-        self._publish(refused_pod(request.namespace, name, found, self._now_ms()))
-        return Admission(result="over_quota", refused=refusal_text(request.namespace, found))
+        namespaced, name, now_ms = request.namespace, _name(done), self._now_ms()
+        log.warning("rejected a pod by its namespace's quota", extra={"pod": f"{namespaced}/{name}"})
+        refused = RefusedPod(
+            namespace=namespaced,
+            name=name,
+            resource=found.resource,
+            asked=found.asked,
+            used=found.used,
+            bound=found.bound,
+            refused_ms=now_ms,
+        )
+        self._publish(
+            event(
+                REFUSED_POD.name,
+                namespaced,
+                encode(refused),
+                source="webhook",
+                event_id=f"refused/{namespaced}/{name}/{now_ms}",
+                event_ms=now_ms,
+            )
+        )
+        return Admission(result="over_quota", refused=refusal_text(namespaced, found))
 
     async def check_policy(self, raw: bytes) -> bytes:
         """Allow a ConfigMap, and warn of what is invalid or has no effect in the policy.
@@ -188,3 +215,86 @@ def _dry_run(request: review.Request, done: Admission) -> list[str]:
     DRY_RUNS.inc()
     log.info("profiles in dry run", extra={"pod": f"{request.namespace}/{_name(done)}", "dry_run": done.dry_run})
     return [f"colocation profiles in dry run: {done.dry_run}"[:WARNING_CHARS_MAX]]
+
+
+ADMITTED = "quota.slacktide.io/request"
+"""Annotation on a counted pod: the uid of its admission request."""
+PENDING_S = 30.0
+"""How long an admitted pod counts that is not listed: the API server may still reject it."""
+LIST_S = 1.5
+"""Timeout: below the API server's webhook timeout."""
+
+
+class _Admitted(msgspec.Struct, frozen=True):
+    requests: Resources
+    until_s: float
+
+
+class NamespaceQuota:
+    """Lists pods for each request, since a watch may lag. Requests for one namespace are serialized.
+
+    Two replicas that decide at the same moment do not see each other's pod.
+    """
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._admitted: defaultdict[str, dict[str, _Admitted]] = defaultdict(dict)
+        """By namespace and request: pods that may not be stored yet."""
+
+    async def refusal(self, uid: str, namespace: str, asked: Resources, bounds: Mapping[str, int]) -> Exceeded | None:
+        """Return why a pod may not be created; None: it may, and counts from now on. ``uid`` is of the request.
+
+        Raises:
+            ApiError: pods cannot be listed.
+            TimeoutError: the list took too long.
+        """
+        async with self._turns[namespace]:
+            async with asyncio.timeout(LIST_S):
+                listed = await self._api.list(PODS, dict[str, Any], namespace=namespace)
+            now_s = asyncio.get_running_loop().time()
+            admitted = self._pending(namespace, listed.items, now_s)
+            there = [pod.requests for pod in _live(listed.items)]
+            found = exceeded(bounds, [*there, *(one.requests for key, one in admitted.items() if key != uid)], asked)
+            if found is None:
+                admitted[uid] = _Admitted(asked, now_s + PENDING_S)
+            return found
+
+    def _pending(self, namespace: str, items: Sequence[Mapping[str, Any]], now_s: float) -> dict[str, _Admitted]:
+        """Return admitted pods that are not listed yet; expired ones are dropped."""
+        listed = {(item["metadata"].get("annotations") or {}).get(ADMITTED) for item in items}
+        kept = self._admitted[namespace]
+        for key in [key for key, one in kept.items() if key in listed or one.until_s < now_s]:
+            del kept[key]
+        return kept
+
+
+def requests_of(pod: Mapping[str, Any]) -> Resources:
+    """Requests of a pod without a uid. Raises BadMessageError if a field is invalid."""
+    return read_pod({"metadata": {"name": "new", "uid": "new"}, "spec": pod.get("spec") or {}}).requests
+
+
+def _live(items: Sequence[Mapping[str, Any]]) -> Iterator[Pod]:
+    for item in items:
+        try:
+            pod = read_pod(item)
+        except BadMessageError as exc:
+            log.warning(
+                "ignored an invalid pod in the quota", extra={"pod": item["metadata"].get("name"), "why": str(exc)}
+            )
+            continue
+        if pod.phase in LIVE_PHASES:
+            yield pod
+
+
+WARNINGS_MAX = 10
+"""The API server drops warnings beyond 4,096 characters."""
+
+
+def policy_warnings(document: Mapping[str, Any] | None) -> list[str]:
+    """Return a line for each error; of a valid ConfigMap, for each field without effect."""
+    try:
+        return list(parse({**(document or {}), "kind": "ConfigMap"}, "policy").notes[:WARNINGS_MAX])
+    except ConfigError as exc:
+        refused = [f"policy refused: {one.described}" for one in exc.findings[:WARNINGS_MAX]]
+        return [*refused, "the last valid policy stays in force"]

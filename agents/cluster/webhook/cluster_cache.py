@@ -10,14 +10,13 @@ from typing import Any, Generic, TypeVar
 
 from slacktide.agents.cluster.watching import ConfigMapName, PolicySource, ignored, inform
 from slacktide.agents.cluster.webhook.metrics import PROFILES
-from slacktide.agents.cluster.webhook.missed import DatedProfile, Namespace, dated, namespace_of
-from slacktide.agents.cluster.webhook.mutation import priority_class_of
+from slacktide.agents.cluster.webhook.mutation import DatedProfile, Namespace, dated, namespace_of, priority_class_of
 from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import NAMESPACES, PRIORITY_CLASSES, ApiError, Resource
 from slacktide.agents.kubernetes.resource import PROFILES as PROFILE_KIND
 from slacktide.schemas.policy import Policy
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector
-from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass, Profile
+from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass
 
 log = logging.getLogger(__name__)
 
@@ -147,14 +146,14 @@ class ClusterCache:
 
     def count(self) -> None:
         """Update the metric of usable and invalid profiles."""
-        invalid = sum(_is_invalid(one.profile) for one in self.profiles.objects.values())
+        invalid = sum(
+            isinstance(one.profile.selector, InvalidSelector)
+            or isinstance(one.profile.namespace_selector, InvalidSelector)
+            for one in self.profiles.objects.values()
+        )
         PROFILES.labels("usable").set(len(self.profiles.objects) - invalid)
         PROFILES.labels("unusable").set(invalid + len(self.profiles.unusable))
 
     @property
     def _all(self) -> tuple[Followed[DatedProfile], Followed[Namespace], Followed[PriorityClass]]:
         return self.profiles, self.namespaces, self.priority_classes
-
-
-def _is_invalid(profile: Profile) -> bool:
-    return isinstance(profile.selector, InvalidSelector) or isinstance(profile.namespace_selector, InvalidSelector)

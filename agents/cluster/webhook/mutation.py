@@ -15,9 +15,10 @@ from typing import Any, Literal
 import msgspec
 
 from slacktide.agents.cluster.webhook.review import Operation, Request, difference
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy.selector import Selector
+from slacktide.schemas.text import time_ms_of
 from slacktide.streams.decisions.admission.admitted_pod import object_of, pod_of
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
 from slacktide.streams.decisions.admission.qos_priority_admit import Claims, cpu_wish, qos_priority_admit
@@ -56,37 +57,24 @@ def admission(
     Raises:
         BadMessageError: the object is not a pod.
     """
-    all_of_them = list(profiles)
-    live = [profile for profile in all_of_them if not profile.dry_run]
-    known = priority_classes, namespace_labels
-    done = _admission(request, live, *known, free_class_enable=free_class_enable)
-    if len(live) == len(all_of_them):
-        return done
-    trial = _admission(request, all_of_them, *known, free_class_enable=free_class_enable)
-    return replace(done, dry_run=trial.refused or _changes(done.pod, trial.pod))
-
-
-def _changes(pod: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
-    """Return which values of a pod would change, as JSON pointers."""
-    places = [f"{one['path']} {json.dumps(one.get('value'))}" for one in difference(pod, trial)]
-    return f"would change {', '.join(places)}" if places else ""
-
-
-def _admission(
-    request: Request,
-    profiles: Iterable[Profile],
-    priority_classes: Mapping[str, PriorityClass],
-    namespace_labels: Mapping[str, str] | None,
-    *,
-    free_class_enable: bool,
-) -> Admission:
-    before = request.object or {}
     cluster = Cluster(
         namespace_labels=namespace_labels,
         priority_classes=priority_classes,
         draw=lambda name: drawn(request.uid, name),
         free_class_enable=free_class_enable,
     )
+    all_of_them = list(profiles)
+    live = [profile for profile in all_of_them if not profile.dry_run]
+    done = _applied(request, live, cluster)
+    if len(live) == len(all_of_them):
+        return done
+    trial = _applied(request, all_of_them, cluster)
+    places = [f"{one['path']} {json.dumps(one.get('value'))}" for one in difference(done.pod, trial.pod)]
+    return replace(done, dry_run=trial.refused or (f"would change {', '.join(places)}" if places else ""))
+
+
+def _applied(request: Request, profiles: Iterable[Profile], cluster: Cluster) -> Admission:
+    before = request.object or {}
     mutation = mutated(pod_of(before), request.operation, profiles, cluster)
     if mutation.pod is None:
         return Admission(result="refused", refused=mutation.refused, because=mutation.because)
@@ -226,3 +214,49 @@ def _selector(read: _Selector | None) -> Selector | InvalidSelector:
         Expression(key=one.key, operator=one.operator, values=one.values or ()) for one in read.match_expressions or ()
     ]
     return selector_of(read.match_labels or {}, expressions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """The namespace's labels, for selectors."""
+
+    labels: Mapping[str, str]
+    changed_ms: int
+    """Pods created before this are not checked."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatedProfile:
+    """A profile with its last change."""
+
+    profile: Profile
+    changed_ms: int
+
+
+def dated(item: Mapping[str, Any]) -> DatedProfile:
+    """Parse a ClusterColocationProfile. Raises BadMessageError if a type is wrong; the path is in the text."""
+    return DatedProfile(profile=profile_of(item), changed_ms=changed_ms(item))
+
+
+def namespace_of(item: Mapping[str, Any]) -> Namespace:
+    """Parse a Namespace."""
+    metadata = item.get("metadata") or {}
+    return Namespace(
+        labels=metadata.get("labels") or {}, changed_ms=changed_ms(item), annotations=metadata.get("annotations") or {}
+    )
+
+
+def changed_ms(item: Mapping[str, Any]) -> int:
+    """Return the last write outside of the status, in UTC epoch milliseconds, to the second."""
+    metadata = item.get("metadata") or {}
+    written = [one.get("time") for one in metadata.get("managedFields") or () if not one.get("subresource")]
+    return max((ms_of(text) for text in (metadata.get("creationTimestamp"), *written) if text), default=0)
+
+
+def ms_of(text: str) -> int:
+    """UTC epoch milliseconds; 0 for a year that no object has: whoever changes an object may write it."""
+    try:
+        return time_ms_of(text, where="a time of the object")
+    except TextError:
+        return 0

@@ -8,25 +8,19 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from slacktide.agents.cluster.bounds import served
-from slacktide.agents.cluster.certificate.certificates import (
-    CertificateManager,
-    Clients,
-    SecretPlace,
-    Tls,
-    in_folder,
-)
-from slacktide.agents.cluster.certificate.rotation import Pair, Terms
+from slacktide.agents.cluster.certificates import CertificateManager, Clients, Pair, SecretPlace, Terms, Tls, in_folder
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL
-from slacktide.agents.cluster.webhook.scanner import MissedPodScanner
+from slacktide.agents.cluster.webhook.missed import MissedPodScanner
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, IgnoreStatus, Resource
@@ -55,24 +49,21 @@ def serving(
         ServerError: the server cannot listen on the address.
     """
     handlers = {
-        MUTATE_PODS: _handler(answers.mutate, tls.clients, leaving),
-        VALIDATE_EVICTIONS: _handler(answers.fence, tls.clients, leaving),
-        CHECK_POLICY: _handler(answers.check_policy, tls.clients, leaving),
+        MUTATE_PODS: partial(_handle, answers.mutate, tls.clients, leaving),
+        VALIDATE_EVICTIONS: partial(_handle, answers.fence, tls.clients, leaving),
+        CHECK_POLICY: partial(_handle, answers.check_policy, tls.clients, leaving),
     }
     return served(handlers, host, port, question_bytes_max=QUESTION_BYTES_MAX, tls=tls.context)
 
 
-def _handler(
-    answer: _Answer, clients: Clients | None, leaving: asyncio.Event
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handle(request: web.Request) -> web.Response:
-        refused = "" if clients is None else clients.refuse(request.get_extra_info("peercert"))
-        response = web.Response(status=403, text=refused) if refused else await _response(answer, request)
-        if leaving.is_set():
-            response.force_close()
-        return response
-
-    return handle
+async def _handle(
+    answer: _Answer, clients: Clients | None, leaving: asyncio.Event, request: web.Request
+) -> web.Response:
+    refused = "" if clients is None else clients.refuse(request.get_extra_info("peercert"))
+    response = web.Response(status=403, text=refused) if refused else await _response(answer, request)
+    if leaving.is_set():
+        response.force_close()
+    return response
 
 
 async def _response(answer: _Answer, request: web.Request) -> web.Response:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from slacktide.agents.cluster.bridge.removal import FINALIZER
-from slacktide.agents.cluster.webhook.missed import changed_ms
+from slacktide.agents.cluster.webhook.mutation import changed_ms
 from slacktide.agents.kubernetes.access import access
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import (

@@ -179,7 +179,7 @@ def _items(document: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 async def _carrying(kubeconfig: Path) -> str:
     """Report in one line that Jobs are started and stopped, or why not. Raises ApiError or ConfigError."""
-    from slacktide.agents.cluster.queue.kinds import GROUP, kueue, served, workloads_of  # noqa: PLC0415 - loads HTTP
+    from slacktide.agents.cluster.queue.kueue import GROUP, kueue, served, workloads_of  # noqa: PLC0415 - loads HTTP
     from slacktide.agents.kubernetes.access import access  # noqa: PLC0415 - as above
     from slacktide.agents.kubernetes.api_server import ApiServer  # noqa: PLC0415 - as above
 

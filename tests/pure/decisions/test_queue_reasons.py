@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.cluster.queue.statuses import notice_of
+from slacktide.agents.cluster.queue.status import notice_of
 from slacktide.schemas.queue import QueueState
 from slacktide.streams.decisions.queue.missing import MEANINGS, UNKNOWN
 from slacktide.streams.queue.decider import ADOPTED, DEACTIVATED

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from slacktide.agents.cluster.bridge import bridge
-from slacktide.agents.cluster.bridge.lease import Timing
+from slacktide.agents.cluster.bridge.election import Timing
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.connection import Cluster

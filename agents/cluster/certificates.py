@@ -1,6 +1,8 @@
-"""Self-signed certificates: created, shared in a Secret, trusted by clients, and then served over TLS.
+"""Self-signed certificates: created, shared by replicas in a Secret, trusted by clients, and then served over TLS.
 
-The served certificate can change between connections. Servers may require client certificates.
+A self-signed certificate needs no authority whose key could leak. Its successor is created early, trusted immediately,
+and served after a delay, so that a served certificate is always trusted. The former one stays trusted until the next
+rotation, for replicas that are behind. The served certificate can change between connections.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import logging
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,11 +25,92 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from slacktide.agents.cluster.certificate.rotation import Held, Pair, Terms, turned
 from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.objects import Json
 from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, SECRETS, IgnoreStatus
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.text import integer_of
+
+log = logging.getLogger(__name__)
+
+LIFE_MS = 90 * 24 * 3_600_000
+SETTLE_MS = 60_000
+"""Time for all API servers to load the new bundle: a hundred times what it takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A self-signed certificate and its key."""
+
+    certificate: bytes
+    """PEM."""
+    key: bytes
+    """PEM."""
+    until_ms: int
+    names: frozenset[str]
+    """Its DNS names and addresses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The pairs that replicas share."""
+
+    served: Pair
+    following: Pair | None = None
+    """Trusted already, served next."""
+    trusted_ms: int | None = None
+    """When all configurations were first known to trust the next pair."""
+    retired: bytes = b""
+    """PEM of the former certificate."""
+
+    @property
+    def bundle(self) -> bytes:
+        """PEM of all trusted certificates."""
+        following = b"" if self.following is None else self.following.certificate
+        return self.retired + self.served.certificate + following
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Lifetime of certificates."""
+
+    names: frozenset[str]
+    life_ms: int = LIFE_MS
+    settle_ms: int = SETTLE_MS
+
+
+def turned(held: Held | None, terms: Terms, make: Callable[[], Pair], *, trusted: bool, now_ms: int) -> Held:
+    """Return the next step, or ``held`` itself if none is due.
+
+    ``trusted``: whether all configurations trust all of ``held.bundle``. ``now_ms`` is UTC epoch time.
+    """
+    if held is None or now_ms >= held.served.until_ms:
+        return _anew(held, make, now_ms)
+    if held.following is None:
+        # Due: a third of its lifetime is left, or its names changed.
+        due = now_ms >= held.served.until_ms - terms.life_ms // 3 or held.served.names != terms.names
+        return replace(held, following=make(), retired=b"") if due else held
+    if not trusted:
+        return held if held.trusted_ms is None else replace(held, trusted_ms=None)
+    if held.trusted_ms is None:
+        return replace(held, trusted_ms=now_ms)
+    if now_ms - held.trusted_ms < terms.settle_ms:
+        return held
+    return _next(held)
+
+
+def _anew(held: Held | None, make: Callable[[], Pair], now_ms: int) -> Held:
+    """Start again: no trusted pair is served now, so nothing is lost."""
+    if held is None or held.following is None or now_ms >= held.following.until_ms:
+        return Held(served=make())
+    return _next(held)
+
+
+def _next(held: Held) -> Held:
+    """Serve the next pair; the bundle stays unchanged."""
+    assert held.following is not None, "asked before"
+    return Held(served=held.following, retired=held.served.certificate)
+
 
 SKEW = timedelta(minutes=5)
 """Tolerated clock skew of API servers."""
@@ -83,11 +167,15 @@ def read(certificate: bytes, key: bytes) -> Pair:
         raise CertificateError(f"{_CERTIFICATE} or {_KEY}: {exc}") from exc
     if private.public_key() != found.public_key():
         raise CertificateError(f"{_CERTIFICATE} and {_KEY} do not match")
+    names: list[str] = []
+    with suppress(x509.ExtensionNotFound):
+        named = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = [*named.get_values_for_type(x509.DNSName), *map(str, named.get_values_for_type(x509.IPAddress))]
     return Pair(
         certificate=certificate,
         key=key,
         until_ms=int(found.not_valid_after_utc.timestamp()) * 1000,
-        names=frozenset(_names(found)),
+        names=frozenset(names),
     )
 
 
@@ -124,15 +212,6 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _names(certificate: x509.Certificate) -> list[str]:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return []
-    addresses = found.get_values_for_type(x509.IPAddress)
-    return [*found.get_values_for_type(x509.DNSName), *map(str, addresses)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,12 +297,8 @@ def _context(pair: Pair, clients: Clients | None) -> ssl.SSLContext:
     return context
 
 
-log = logging.getLogger(__name__)
-
 TURNS_MAX = 4
 """Steps per call; more only if other replicas write concurrently."""
-
-_Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +348,9 @@ class CertificateManager(Generic[S]):
         for _ in range(TURNS_MAX):
             # Read trust before the Secret, so that an older bundle never overwrites a newer one.
             trusted_now = await self._trust.read()
-            secret = await self._secret()
+            secret: Json | None = None
+            with IgnoreStatus(NOT_FOUND):
+                secret = await self._api.get(SECRETS, self._place.name, Json, namespace=self._place.namespace)
             held = None if secret is None else self._held(secret)
             trusted = held is not None and await self._trust.have(trusted_now, held.bundle)
             after = turned(held, self._terms, self._make, trusted=trusted, now_ms=self._now_ms())
@@ -291,11 +368,6 @@ class CertificateManager(Generic[S]):
             life_ms=self._terms.life_ms,
         )
 
-    async def _secret(self) -> _Json | None:
-        with IgnoreStatus(NOT_FOUND):
-            return await self._api.get(SECRETS, self._place.name, dict[str, Any], namespace=self._place.namespace)
-        return None
-
     def _held(self, secret: Mapping[str, Any]) -> Held | None:
         if not secret.get("data"):
             return None  # created empty by the manifests, so that no create permission is needed
@@ -305,20 +377,20 @@ class CertificateManager(Generic[S]):
             where = f"Secret {self._place.namespace}/{self._place.name}"
             raise CertificateError(f"{where}: {exc}; delete it, and a new one is created") from exc
 
-    async def _store(self, held: Held, secret: _Json | None) -> None:
+    async def _store(self, held: Held, secret: Json | None) -> None:
         """Write the Secret, unless another replica was faster."""
         data, name = secret_data(held), self._place.name
         with IgnoreStatus(CONFLICT, NOT_FOUND):
             if secret is None:
-                await self._create({name: text for name, text in data.items() if text is not None})
+                part = {"app.kubernetes.io/part-of": "slacktide", "app.kubernetes.io/component": self._place.component}
+                body: Json = {
+                    "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "slacktide", **part}},
+                    "type": "kubernetes.io/tls",
+                    "data": {key: text for key, text in data.items() if text is not None},
+                }
+                await self._api.create(SECRETS, body, Json, namespace=self._place.namespace)
             else:
                 body = {"metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]}, "data": data}
-                await self._api.patch(SECRETS, name, body, dict[str, Any], namespace=self._place.namespace)
+                await self._api.patch(SECRETS, name, body, Json, namespace=self._place.namespace)
             follows = "" if held.following is None else f", the next one follows in {self._terms.settle_ms / 1000:g} s"
             log.info("wrote the certificate's Secret%s", follows)
-
-    async def _create(self, data: Mapping[str, str]) -> None:
-        part = {"app.kubernetes.io/part-of": "slacktide", "app.kubernetes.io/component": self._place.component}
-        metadata = {"name": self._place.name, "labels": {"app.kubernetes.io/name": "slacktide", **part}}
-        body = {"metadata": metadata, "type": "kubernetes.io/tls", "data": data}
-        await self._api.create(SECRETS, body, dict[str, Any], namespace=self._place.namespace)
