@@ -136,7 +136,7 @@ class RenderedBatch:
         self._producer = producer_id, producer_epoch, base_sequence
 
     def _build(self) -> tuple[bytes, bytes]:
-        """Return the batch in two pieces, which ``producing`` joins with the rest of the request."""
+        """Return the batch in two pieces, which ``connecting`` joins with the rest of the request."""
         if self._buffer is None:
             self._buffer = self._built()
             self._records = ()  # keep one copy of the bytes
