@@ -132,7 +132,12 @@ class Governor:
         for node, ledger, lease in recent:
             ledger.saw(lease.spent, now_ms)
             self._enter(node, ledger, lease, now_ms)
-        self._begin_epoch(since_ms)
+        # Above all epochs in the credit topic. With the wall clock, it is higher even after the topic was lost. If the
+        # topic holds the highest possible epoch, the term continues its numbers.
+        self.epoch = min(max(self._highest[0] + 1, since_ms // 1_000), COUNT_MAX)
+        if self.epoch == self._highest[0]:
+            self._number = max(self._number, self._highest[1])
+        self._highest, self._namesake = (self.epoch, self._number), False
         self._sure_ms = now_ms + certain_ms(max([lease_ms, *(lease.ttl_ms for _, _, lease in recent)]))
         return outs
 
@@ -145,17 +150,6 @@ class Governor:
             except Exception as exc:  # noqa: BLE001 - one record's: the next one is read
                 outs.append(self._writer.failed("govern", record, exc))
         return outs
-
-    def _begin_epoch(self, wall_ms: int) -> None:
-        """Choose an epoch above all in the credit topic.
-
-        It includes the wall clock, so that it is higher even after the topic was lost. If the topic holds the highest
-        possible epoch, the term continues its numbers.
-        """
-        self.epoch = min(max(self._highest[0] + 1, wall_ms // 1_000), COUNT_MAX)
-        if self.epoch == self._highest[0]:
-            self._number = max(self._number, self._highest[1])
-        self._highest, self._namesake = (self.epoch, self._number), False
 
     def tick(self, now_ms: int, wall_ms: int) -> list[Out]:
         """Grant and renew leases. ``now_ms``: this process's monotonic clock; ``wall_ms``: UTC epoch, for records."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -40,13 +41,20 @@ class Selling:
     def receive(self, records: Iterable[Record]) -> None:
         """Read node records; an invalid one leaves the last valid one in force."""
         for record in records:
-            try:
-                if record.topic == INVENTORY.name:
-                    self._inventory(record)
+            node = text_of(record.key or b"")
+            with suppress(BadMessageError):
+                if record.topic == INVENTORY.name and record.value is None:
+                    self._labels.pop(node, None)
+                    self._sold.pop(node, None)
+                elif record.topic == INVENTORY.name:
+                    facts = decode(record.value, NodeInventory).facts
+                    self._labels[node] = None if facts.unschedulable else facts.labels
                 elif record.topic == ALLOCATABLE.name and not is_heartbeat(record.key):
-                    self._allocatable(record)
-            except BadMessageError:
-                continue
+                    one = None if record.value is None else decode(record.value, NodeAllocatable)
+                    if one is None or one.batch_cpu_milli is None or one.batch_mem_bytes is None:
+                        self._sold.pop(node, None)  # they were withdrawn
+                    else:
+                        self._sold[node] = NodeSize(cpu_milli=one.batch_cpu_milli, memory_bytes=one.batch_mem_bytes)
 
     def due(self, objects: Iterable[QueueObject], now_ms: int) -> list[SoldObject]:
         """Return the amounts to write now. ``objects`` includes flavors with shared quotas and their last amounts."""
@@ -79,21 +87,3 @@ class Selling:
     def _has(self, node: str, labels: Mapping[str, str]) -> bool:
         own = self._labels.get(node, {})
         return own is not None and labels.items() <= own.items()
-
-    def _inventory(self, record: Record) -> None:
-        node = text_of(record.key or b"")
-        if record.value is None:
-            self._labels.pop(node, None)
-            self._sold.pop(node, None)
-            return
-        facts = decode(record.value, NodeInventory).facts
-        self._labels[node] = None if facts.unschedulable else facts.labels
-
-    def _allocatable(self, record: Record) -> None:
-        """Set a node's batch resources to at least 0. A withdrawn record removes them."""
-        node = text_of(record.key or b"")
-        one = None if record.value is None else decode(record.value, NodeAllocatable)
-        if one is None or one.batch_cpu_milli is None or one.batch_mem_bytes is None:
-            self._sold.pop(node, None)
-        else:
-            self._sold[node] = NodeSize(cpu_milli=one.batch_cpu_milli, memory_bytes=one.batch_mem_bytes)

@@ -13,7 +13,6 @@ the real agent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -233,16 +232,11 @@ class Boots:
 
     def _expire(self, at_ms: int) -> None:
         begun = {self.believed: self._since_ms} | {boot_id: one.first_ms for boot_id, one in self._others.items()}
+        # A boot that ended before a higher one began has restarted.
+        begun = {boot_id: first_ms for boot_id, first_ms in begun.items() if at_ms - first_ms > GRACE_MS}
         self._others = {
             boot_id: one
             for boot_id, one in self._others.items()
-            if at_ms - one.last_ms < SILENT_MS and not _restarted(boot_id, one, begun, at_ms)
+            if at_ms - one.last_ms < SILENT_MS
+            and not any(boot_id < other and one.last_ms <= first_ms for other, first_ms in begun.items())
         }
-
-
-def _restarted(boot_id: str, sending: _Sending, begun: Mapping[str, int], at_ms: int) -> bool:
-    """Check whether a boot ended before a higher one began: the agent has restarted."""
-    return any(
-        boot_id < other and sending.last_ms <= first_ms and at_ms - first_ms > GRACE_MS
-        for other, first_ms in begun.items()
-    )
