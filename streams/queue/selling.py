@@ -68,7 +68,9 @@ class Selling:
         ]
 
     def _due(self, flavor: str, labels: Mapping[str, str], known: SoldSpec | None, now_ms: int) -> SoldObject | None:
-        nodes = [size for name, size in sorted(self._sold.items()) if self._has(name, labels)]
+        own = {name: self._labels.get(name, {}) for name in self._sold}
+        has = {name for name, its in own.items() if its is not None and labels.items() <= its.items()}
+        nodes = [size for name, size in sorted(self._sold.items()) if name in has]
         cpu, memory = sum(one.cpu_milli for one in nodes), sum(one.memory_bytes for one in nodes)
         before = self._figures.get(flavor)
         if before is None:
@@ -83,7 +85,3 @@ class Selling:
             return None
         self._written_ms[flavor] = now_ms
         return SoldObject(metadata=Metadata(name=flavor), spec=spec)
-
-    def _has(self, node: str, labels: Mapping[str, str]) -> bool:
-        own = self._labels.get(node, {})
-        return own is not None and labels.items() <= own.items()

@@ -7,7 +7,7 @@ first. All others are in the order of time, those of one partition by offset.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 import msgspec
@@ -172,7 +172,10 @@ def blocks_of(
     while some := _some(lines):
         block, error = _block(some, decode)
         for at, topic in enumerate(block.topics):
-            if why := _misplaced(topic, expected, begun=begun):
+            if expected and topic not in expected:
+                raise TraceError(file, number + 1 + at, f"topic {topic!r} is none of those that the first line names")
+            if begun and topic == POLICY.name:
+                why = "a policy behind other records: all policies come first"
                 raise TraceError(file, number + 1 + at, why)
             begun = begun or topic != POLICY.name
         yield block
@@ -235,12 +238,6 @@ def _check_end(raw: bytes, file: str, number: int, error: Exception) -> None:
         raise TraceError(file, number, f"not a record: {error}") from error
     if count != number - 2:
         raise TraceError(file, number, f"the file was written with {count} records, {number - 2} are here") from error
-
-
-def _misplaced(topic: str, expected: Collection[str], *, begun: bool) -> str:
-    if expected and topic not in expected:
-        return f"topic {topic!r} is none of those that the first line names"
-    return "a policy behind other records: all policies come first" if begun and topic == POLICY.name else ""
 
 
 def _is_json(value: bytes) -> bool:

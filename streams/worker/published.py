@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Container, Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -128,13 +127,12 @@ def _unpacked(packed: _Packed | _Written) -> NodeFigures:
     metric, allocatable, score = _decoder.decode(packed.records)
     if packed.names:
         uses = zip(packed.uses[::2], packed.uses[1::2], strict=True)
-        metric = msgspec.structs.replace(metric, pods=list(map(_pod, packed.names, uses)))
+        pods = [
+            PodMetric(**name._asdict(), use=Use(cpu_milli=cpu_milli, mem_bytes=mem_bytes))
+            for name, (cpu_milli, mem_bytes) in zip(packed.names, uses, strict=False)
+        ]
+        metric = msgspec.structs.replace(metric, pods=pods)
     return NodeFigures(metric=metric, allocatable=allocatable, score=score, facts=packed.facts, names=packed.names)
-
-
-def _pod(name: PodName, use: tuple[int, int]) -> PodMetric:
-    cpu_milli, mem_bytes = use
-    return PodMetric(**name._asdict(), use=Use(cpu_milli=cpu_milli, mem_bytes=mem_bytes))
 
 
 def recalled(records: Iterable[Record], nodes: Iterable[str]) -> list[NodeFigures]:
@@ -271,6 +269,8 @@ def node_score(
     """
     listed = known(pods)
     expected_more, prod_expected_more = _expected_more(metric, listed, facts, policy)
+    there = listed.there
+    prod_uses = [one.use for one in metric.pods if one.priority_class == "koord-prod" and one.uid in there]
     return NodeScore(
         node=metric.node,
         boot_id=metric.boot_id,
@@ -282,7 +282,9 @@ def node_score(
         allocatable=Use(cpu_milli=facts.allocatable.cpu_milli or 0, mem_bytes=facts.allocatable.mem_bytes or 0),
         use=metric.node_use,
         system_use=metric.system_use,
-        prod_use=_prod_use(metric, listed.there),
+        prod_use=Use(
+            cpu_milli=sum([use.cpu_milli for use in prod_uses]), mem_bytes=sum([use.mem_bytes for use in prod_uses])
+        ),
         expected_more=expected_more,
         prod_expected_more=prod_expected_more,
         statistics=[
@@ -308,11 +310,6 @@ def node_score(
 def _left(milli: int | None, mem_bytes: int | None, asked: Use) -> Use:
     """Return what is published minus what is requested; 0 where nothing is published."""
     return use_of(max(0, (milli or 0) - asked.cpu_milli), max(0, (mem_bytes or 0) - asked.mem_bytes))
-
-
-def _prod_use(metric: NodeMetric, there: AbstractSet[str]) -> Use:
-    uses = [one.use for one in metric.pods if one.priority_class == "koord-prod" and one.uid in there]
-    return Use(cpu_milli=sum([use.cpu_milli for use in uses]), mem_bytes=sum([use.mem_bytes for use in uses]))
 
 
 def _expected_more(metric: NodeMetric, pods: KnownPods, facts: NodeFacts, policy: Policy) -> tuple[Use, Use]:
