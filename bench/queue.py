@@ -22,7 +22,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.queue import QueueBooking, QueueDecision, QueueOutcome
 from slacktide.schemas.topics import QUEUE_OUTCOME
 from slacktide.streams.decisions.queue.scheduling import Cycle, Scheduling
-from slacktide.streams.engine.queue_term import Term
+from slacktide.streams.engine.queueing import Term
 from slacktide.streams.kafka import Sender, Tail
 from slacktide.streams.queue.decider import Decider
 from slacktide.streams.queue.ledger import Inputs, Ledger, inputs_of

@@ -273,7 +273,8 @@ def report(compared: Comparison, record: Record, since_ms: int = 0) -> None:
             case SAMPLE.name | COMMAND.name | SHADOW_COMMAND.name if record.timestamp_ms < since_ms:
                 pass
             case SAMPLE.name:
-                compared.sample(_taken(record.value))
+                of, seq, _ = identity_of(record.value)
+                compared.sample(Taken(node=of.node, boot_id=of.boot_id, seq=seq, limits=of.limits))
             case COMMAND.name:
                 compared.real(decode(record.value, NodeCommand))
             case SHADOW_COMMAND.name:
@@ -282,8 +283,3 @@ def report(compared: Comparison, record: Record, since_ms: int = 0) -> None:
                 compared.sells("real", decode(record.value, NodeAllocatable))
             case SHADOW_ALLOCATABLE.name:
                 compared.sells("shadow", decode(record.value, NodeAllocatable))
-
-
-def _taken(value: bytes) -> Taken:
-    of, seq, _ = identity_of(value)
-    return Taken(node=of.node, boot_id=of.boot_id, seq=seq, limits=of.limits)

@@ -1,10 +1,11 @@
-"""Input and output records, and dead letters for invalid ones."""
+"""Input and output records, dead letters for invalid ones, and isolation of errors within a batch."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -337,3 +338,25 @@ def _which(message: _OfNode) -> str:
 def _summary(message: NodeMetric | NodeAllocatable | NodeScore) -> str:
     """Exclude changing fields of silent nodes, whose figures are republished."""
     return f"{_which(message)}/stale-{message.stale_ms}" if message.stale_ms else _which(message)
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def isolated(
+    work: Callable[[Sequence[T]], Sequence[R]], items: Sequence[T], failed: Callable[[T, Exception], Sequence[R]]
+) -> Sequence[R]:
+    """Process all items in one call; if that raises, one by one; ``failed`` returns an item's substitute results.
+
+    If ``work`` raises, it must not have changed the state of valid items.
+    """
+    with suppress(Exception):  # an error must not affect the other items
+        return work(items)
+    results: list[R] = []
+    for item in items:
+        try:
+            results += work([item])
+        except Exception as exc:  # noqa: BLE001 - as above
+            results += failed(item, exc)
+    return results

@@ -119,11 +119,8 @@ class RenderedAnswers(Sequence[Out]):
         """Keys of nodes whose answers are a sign of life."""
         self._topic, self._partitions, self._results, self._repeated = topic, partitions, results, repeated
         self._outs: list[Out] | None = None
-        self._group(keys)
-
-    def _group(self, keys: Sequence[bytes | None]) -> None:
-        topic, its, before, repeated = self._topic, list[bytes](), -1, self._repeated
-        for place, (partition, key, one) in enumerate(zip(self._partitions, keys, self._results, strict=True)):
+        its, before = list[bytes](), -1
+        for place, (partition, key, one) in enumerate(zip(partitions, keys, results, strict=True)):
             if one.__class__ is bytes:
                 if partition != before:
                     its, before = self.by_place.setdefault((topic, partition), []), partition
@@ -156,15 +153,13 @@ class RenderedAnswers(Sequence[Out]):
 
     def _all(self) -> list[Out]:
         if self._outs is None:
-            self._outs = [
-                out
-                for place, (partition, one) in enumerate(zip(self._partitions, self._results, strict=True))
-                for out in (self._encoded(place, partition, one) if isinstance(one, bytes) else one)
-            ]
+            self._outs = []
+            for place, (partition, one) in enumerate(zip(self._partitions, self._results, strict=True)):
+                if isinstance(one, bytes):
+                    self._outs.append(_read_back(self._topic, partition, one, repeated=place in self._repeated))
+                else:
+                    self._outs += one
         return self._outs
-
-    def _encoded(self, place: int, partition: int, one: bytes) -> list[Out]:
-        return [_read_back(self._topic, partition, one, repeated=place in self._repeated)]
 
     def __len__(self) -> int:
         return len(self._all())

@@ -20,7 +20,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.topics import COMMAND, HOUR_MS, OUTCOME, POLICY, SAMPLE
 from slacktide.streams.replay.lines import Header, header_of
-from slacktide.streams.replay.unsettled import Proven
+from slacktide.streams.replay.policies import Proven
 from slacktide.streams.savings.account import Account
 from slacktide.streams.savings.offsets import Range, Within, difference
 from slacktide.streams.savings.report import VERSION, Ages, NodeReport, Report, Saved, Span, Suffered

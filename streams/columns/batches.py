@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slacktide.streams.kafka.fetched import FetchedBatches
-from slacktide.streams.kafka.frames import HEADERS_MAX
+from slacktide.streams.kafka.payload import HEADERS_MAX
 from slacktide.streams.records import Place
 from slacktide.streams.taken import Taken
 
@@ -32,17 +32,15 @@ def taken(fetched: Sequence[Sequence[Any]]) -> list[Taken]:
     """Return the records of each partition from results of aiokafka's ``getmany``: whole fetches, or single records."""
     if all(isinstance(one, FetchedBatches) for items in fetched for one in items):
         found = iter(columns([one for items in fetched for one in items]))
-        return [_joined([next(found) for _ in items]) for items in fetched]
+        joined: list[Taken] = []
+        for items in fetched:
+            parts = [next(found) for _ in items]
+            whole = parts[0] if parts else Taken()
+            for part in parts[1:]:
+                whole.extend(part)
+            joined.append(whole)
+        return joined
     return [_columns_of(items) for items in fetched]
-
-
-def _joined(parts: Sequence[Taken]) -> Taken:
-    if len(parts) == 1:
-        return parts[0]
-    whole = Taken()
-    for part in parts:
-        whole.extend(part)
-    return whole
 
 
 def columns(fetches: Sequence[FetchedBatches]) -> list[Taken]:

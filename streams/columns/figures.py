@@ -25,13 +25,13 @@ from slacktide.streams.columns.node_figures import (
     metrics_of,
     revisions,
 )
-from slacktide.streams.columns.node_window import NEVER, OWN
 from slacktide.streams.columns.publish import Due, Figures, pod_line, publish
 from slacktide.streams.columns.rings import FIGURES, LENGTHS_S, Bools, Ints, Spreads, chained
 from slacktide.streams.columns.screen import NONE, OTHER_LIMITS
+from slacktide.streams.columns.series import NEVER, OWN
 from slacktide.streams.columns.windows import Averages, Windows
 from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US
-from slacktide.streams.isolated import isolated
+from slacktide.streams.records import isolated
 
 N = TypeVar("N")
 
@@ -188,7 +188,13 @@ def encoded(
                 yield place, candidate, metric
                 continue
             assert due is not None  # it has the nodes without a metric
-            yield place, candidate, next(figures) or _tried(candidate, policy, due, at, begin)
+            one: Figures | NodeMetric | Exception | None = next(figures)
+            if one is None:
+                try:
+                    one = _metric(candidate, policy, due, at, begin)
+                except Exception as exc:  # noqa: BLE001 - one node's figures
+                    one = exc
+            yield place, candidate, one
             begin += int(due.counts[at])
             at += 1
 
@@ -200,13 +206,6 @@ def _published(dues: Sequence[Due], policy: Policy) -> Sequence[Figures | None]:
         return publish(chained(dues), policy.version)
     except Exception:  # noqa: BLE001 - the rules find which node's figures are invalid
         return [None] * sum(len(due.named) for due in dues)
-
-
-def _tried(one: Candidate, policy: Policy, due: Due, at: int, begin: int) -> NodeMetric | Exception:
-    try:
-        return _metric(one, policy, due, at, begin)
-    except Exception as exc:  # noqa: BLE001 - one node's figures
-        return exc
 
 
 def _metric(one: Candidate, policy: Policy, due: Due, at: int, begin: int) -> NodeMetric:

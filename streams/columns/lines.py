@@ -53,10 +53,7 @@ def template(raw: bytes, texts: Sequence[bytes], numbers: int, *, again: int | N
     """Return a template of texts, which yields a template of numbers.
 
     ``texts``: what ``%b`` replaces, in order; each occurs once. ``numbers``: how many number marks there are, in order
-    of the fields. ``again``: the mark that occurs more than once.
-
-    Raises:
-        MarksError: the marks found are others.
+    of the fields. ``again``: the mark that occurs more than once. Raises MarksError if the marks found are others.
     """
     pieces: list[bytes] = []
     found: list[int] = []
@@ -197,10 +194,7 @@ def line_of(
     """Return a node's template of one kind of answer.
 
     ``revisions``: policy version, facts and pods revision, as JSON texts. ``terms``: a row of ``Screened.terms`` with
-    the fixed ones.
-
-    Raises:
-        MarksError: the worker's name looks like a mark.
+    the fixed ones. Raises MarksError if the worker's name looks like a mark.
     """
     shared, fixed, shown = _shared(case, worker, topic, partition, proof)
     texts = [boot.answer_id, boot.node, boot.boot_id, *revisions]

@@ -82,7 +82,7 @@ def market_of(
     strategy = _strategy(pods, facts, colocation, forecast)
     exact = max(map(abs, strategy)) < _EXACT
     known = [pods.by_uid.get(name.uid) for name in names]
-    listed = len(names) - known.count(None) == len(pods.by_uid) or _there(pods, names)
+    listed = len(names) - known.count(None) == len(pods.by_uid) or pods.there | pods.live <= {one.uid for one in names}
     return Market(
         names=names,
         pods=pods,
@@ -122,11 +122,6 @@ def _pods_line(names: Sequence[PodName], pod_line: Callable[[PodName], bytes], b
         had = dict(zip(map(id, before.names), (b"," + before.pods_line).split(_NEXT_POD)[1:], strict=True))
     lines = [had.get(id(name)) or pod_line(name).removeprefix(_NEXT_POD[1:]) for name in names]
     return _NEXT_POD.join((b"", *lines))[1:]
-
-
-def _there(pods: KnownPods, names: Sequence[PodName]) -> bool:
-    known = {name.uid for name in names}
-    return pods.there <= known and pods.live <= known
 
 
 def _plain(colocation: Colocation, pods: KnownPods) -> bool:

@@ -23,8 +23,8 @@ from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.third_party import ANNOTATION, ThirdParty, third_party
 from slacktide.streams.columns.block import Named
-from slacktide.streams.columns.node_window import NodeWindow, Published
 from slacktide.streams.columns.rings import Bools, Floats, Ints, Spreads
+from slacktide.streams.columns.series import NodeWindow, Published
 from slacktide.streams.columns.windows import Averages, Windows, averages_of
 from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, MidForecast
@@ -92,7 +92,10 @@ def due(
 
 def worth_publishing(windows: Windows, candidates: Sequence[Candidate], policy: Policy, republish_ms: int) -> Worth:
     """Find the nodes that have something to publish; each occurs once at most."""
-    asked = [one for one in candidates if not _too_soon(one)]
+    last = [(one, one.window.published) for one in candidates]
+    asked = [
+        one for one, had in last if had is None or not 0 <= one.sample.observed_ms - had.observed_ms < PUBLISH_MS_MIN
+    ]
     if not asked:
         return Worth((), (), ())
     found = windows.averages([one.window for one in asked])
@@ -138,11 +141,6 @@ def publishing(windows: Windows, found: Worth, policy: Policy) -> None:
             revisions=revisions(one, policy),
             rows=one.window.all_rows,
         )
-
-
-def _too_soon(one: Candidate) -> bool:
-    published = one.window.published
-    return published is not None and 0 <= one.sample.observed_ms - published.observed_ms < PUBLISH_MS_MIN
 
 
 def holds(one: Candidate, republish_ms: int) -> bool:
@@ -229,28 +227,17 @@ def metric_of(
         pods_revision=sample.pods_revision,
         node_use=averages.node,
         system_use=averages.system,
-        pods=_pod_metrics(names, averages.pods),
+        pods=[
+            PodMetric(**name._asdict(), use=Use(cpu_milli=round(cpu_milli), mem_bytes=round(mem_bytes)))
+            for name, (cpu_milli, mem_bytes) in zip(names, averages.pods, strict=True)
+            if cpu_milli == cpu_milli and mem_bytes == mem_bytes  # noqa: PLR0124 - NaN: the pod has no figure
+        ],
         aggregates=aggregates,
         late=one.late,
         forecast_revision=one.forecast.revision,
         prod_reclaimable=one.forecast.prod_reclaimable,
         prod_peak=one.forecast.prod_peak,
     )
-
-
-def _pod_metrics(names: Sequence[PodName], averages: list[list[float]]) -> list[PodMetric]:
-    return [
-        PodMetric(
-            uid=uid,
-            namespace=namespace,
-            name=name,
-            priority_class=priority_class,
-            qos=qos,
-            use=Use(cpu_milli=round(cpu_milli), mem_bytes=round(mem_bytes)),
-        )
-        for (uid, namespace, name, priority_class, qos), (cpu_milli, mem_bytes) in zip(names, averages, strict=True)
-        if cpu_milli == cpu_milli and mem_bytes == mem_bytes  # noqa: PLR0124 - NaN: the pod has no figure
-    ]
 
 
 def aggregates_of(spreads: Sequence[Spreads], place: int) -> list[Aggregate]:
@@ -260,7 +247,10 @@ def aggregates_of(spreads: Sequence[Spreads], place: int) -> list[Aggregate]:
         figures = one.figures[place]
         if any(isnan(figure[0]) for figure in figures):
             continue
-        node_cpu, node_mem, system_cpu, system_mem = map(_spread, figures)
+        node_cpu, node_mem, system_cpu, system_mem = (
+            Spread(avg=round(avg), p50=int(p50), p90=int(p90), p95=int(p95), p99=int(p99))
+            for avg, p50, p90, p95, p99 in figures
+        )
         found.append(
             Aggregate(
                 window_ms=one.length_s * 1_000,
@@ -272,11 +262,6 @@ def aggregates_of(spreads: Sequence[Spreads], place: int) -> list[Aggregate]:
             )
         )
     return found
-
-
-def _spread(figures: list[float]) -> Spread:
-    avg, p50, p90, p95, p99 = figures
-    return Spread(avg=round(avg), p50=int(p50), p90=int(p90), p95=int(p95), p99=int(p99))
 
 
 def allocatable_of(

@@ -29,8 +29,7 @@ class NoNumbersError(ValueError):
 def numbers(texts: Sequence[bytes]) -> Ints:
     """Parse the contents of some lists one after the other, with ``END`` behind each; none may be empty.
 
-    Raises:
-        NoNumbersError: one of them has another content.
+    Raises NoNumbersError if one of them has another content.
     """
     try:
         parsed: Any = _parser.parse(b"[%b,%d]" % (_BETWEEN.join(texts), END))
@@ -53,8 +52,7 @@ class Columns(NamedTuple):
 def columns(flat: Ints, counts: Ints) -> Columns:
     """Split the numbers of all lists into those of nodes and those of pods; ``counts``: pods of each sample.
 
-    Raises:
-        NoNumbersError: a list is too long or too short.
+    Raises NoNumbersError if a list is too long or too short.
     """
     width = NODE_NUMBERS + 2 * counts
     ends = np.cumsum(width + 1) - 1

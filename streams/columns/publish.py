@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain, compress
 from typing import Any, Final, NamedTuple
@@ -21,7 +21,6 @@ from slacktide.streams.columns.node_figures import AMOUNT_MAX, Sampled
 from slacktide.streams.columns.rings import LENGTHS_S, Bools, Ints
 from slacktide.streams.decisions.because import in_unit
 from slacktide.streams.decisions.known_pods import PodName
-from slacktide.streams.decisions.prediction.mid_forecast import MidForecast
 
 _pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(list[list[int]]).decode
 
@@ -74,8 +73,7 @@ class Figures(NamedTuple):
 def publish(due: Due, policy_version: str) -> list[Figures | None]:
     """Build the records of plain nodes; None: reclaimed resources are out of range, and the scalar rules refuse them.
 
-    Raises:
-        MarksError: a name looks like a mark.
+    Raises MarksError if a name looks like a mark.
     """
     its = sold(due.markets, due.own, due.pods, due.counts)
     left = np.maximum(0, its.figures - its.asked)
@@ -102,27 +100,20 @@ def publish(due: Due, policy_version: str) -> list[Figures | None]:
         front, late = (named.seq, named.observed_ms, due.covered_ms[at]), due.late[at]
         amounts = [part[tier : tier + 2] for tier in (0, 2, 4) for part in (asked[at], lefts[at])]
         shown = tuple(any(pair) for pair in amounts)
+        its_amounts = chain.from_iterable(compress(amounts, shown))
+        peaks = (market.forecast.prod_reclaimable, market.forecast.prod_peak)
+        predicted = [value for use in peaks if use is not None for value in (use.cpu_milli, use.mem_bytes)]
         before, behind = lines.metric(late=bool(late))
         score = lines.score(shown, suppressed=suppressed[at], over_line=bool(due.over_line[at]))
         parts = (
             (before, (*front, due.samples[at], *own[at])),
             (market.pods_line, its_pods),
-            (behind, (*aggregates[at], *([late] if late else ()), *_prediction_values(market.forecast))),
+            (behind, (*aggregates[at], *([late] if late else ()), *predicted)),
             (lines.allocatable(floored[at]), (*front, *allocatable[at], *(free[at] if market.sells_free else ()))),
-            (score, (*front[:2], *own[at], *prod_use[at], *statistics[at], *_shown(amounts, shown))),
+            (score, (*front[:2], *own[at], *prod_use[at], *statistics[at], *its_amounts)),
         )
         found.append(_figures(parts))
     return found
-
-
-def _prediction_values(forecast: MidForecast) -> Iterator[int]:
-    for use in (forecast.prod_reclaimable, forecast.prod_peak):
-        if use is not None:
-            yield from (use.cpu_milli, use.mem_bytes)
-
-
-def _shown(amounts: Sequence[Sequence[int]], shown: Sequence[bool]) -> Iterator[int]:
-    return chain.from_iterable(compress(amounts, shown))
 
 
 def _figures(parts: Sequence[tuple[bytes, Sequence[int]]]) -> Figures:
@@ -144,22 +135,23 @@ class _Lines:
 
     def metric(self, *, late: bool) -> tuple[bytes, bytes]:
         """Return the templates before and behind the pods."""
-        before, *behind = self._line(("metric", late), lambda: self._new_metric(late=late))
+
+        def shared() -> _Shared:
+            pods = [_HERE] if self._market.pods_line else []
+            forecast = self._market.forecast
+            parts = _Forecast(*map(bool, (forecast.revision, forecast.prod_reclaimable, forecast.prod_peak)))
+            return _metric(self._window_ms, parts, pods=bool(pods), late=late), [*pods, *self._names_forecast()]
+
+        before, *behind = self._line(("metric", late), shared)
         return before, behind[0] if behind else b""
 
-    def _new_metric(self, *, late: bool) -> _Shared:
-        pods = [_HERE] if self._market.pods_line else []
-        forecast = self._market.forecast
-        parts = _Forecast(*map(bool, (forecast.revision, forecast.prod_reclaimable, forecast.prod_peak)))
-        return _metric(self._window_ms, parts, pods=bool(pods), late=late), [*pods, *self._names_forecast()]
-
     def allocatable(self, floored: int) -> bytes:
-        return self._line(("allocatable", floored), lambda: self._new_allocatable(floored))[0]
+        def shared() -> _Shared:
+            prediction, free = self._market.forecast.prediction, self._market.sells_free
+            more = [] if prediction is None else [*self._names_forecast(), escaped(encode(prediction))]
+            return _allocatable(self._window_ms, floored, self._inventory, predicted=bool(more), free=free), more
 
-    def _new_allocatable(self, floored: int) -> _Shared:
-        prediction, free = self._market.forecast.prediction, self._market.sells_free
-        more = [] if prediction is None else [*self._names_forecast(), escaped(encode(prediction))]
-        return _allocatable(self._window_ms, floored, self._inventory, predicted=bool(more), free=free), more
+        return self._line(("allocatable", floored), shared)[0]
 
     def _names_forecast(self) -> Sequence[bytes]:
         revision = self._market.forecast.revision

@@ -139,13 +139,9 @@ class Rings:
         self._weights[rows[at]], self._sums[rows[at]] = weights[at, :, second], sums[at, :, second]
         values[rows, :, places] = _average(sums, weights)
         covered[rows, places] = before_ms + filled_ms
-        self._reach_back(rows, numbers, filled_ms)
-        return filled_ms
-
-    def _reach_back(self, rows: Ints, numbers: Ints, filled_ms: Ints) -> None:
         some = filled_ms.any(1)
-        first = numbers[some, (filled_ms[some] > 0).argmax(1)]
-        np.minimum.at(self._oldest, rows[some], first)
+        np.minimum.at(self._oldest, rows[some], numbers[some, (filled_ms[some] > 0).argmax(1)])
+        return filled_ms
 
     def advance(self, row: int, second: int) -> None:
         """Open this second."""

@@ -22,9 +22,8 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.window import NodeWindowSegment, PodSegment
-from slacktide.streams.columns.node_window import OWN, NodeWindow
 from slacktide.streams.columns.rings import FIGURES, MINUTE, MINUTES, Floats, Ints
-from slacktide.streams.columns.series import CELLS, Series
+from slacktide.streams.columns.series import CELLS, OWN, NodeWindow, Series
 from slacktide.streams.columns.windows import Windows
 
 MINUTE_MS = MINUTE * 1_000
@@ -200,8 +199,7 @@ def _seconds(minutes: _Minutes) -> Iterator[list[list[Any]]]:
 def written_seconds(raw: bytes) -> WrittenSeconds:
     """Decode the seconds of a record; skip its pods if they are the last field, as segments are written.
 
-    Raises:
-        BadMessageError: it cannot be decoded.
+    Raises BadMessageError if it cannot be decoded.
     """
     head, pods, _ = raw.partition(_PODS)
     if pods:
@@ -213,8 +211,7 @@ def written_seconds(raw: bytes) -> WrittenSeconds:
 def written_minute(written: WrittenSeconds, raw: bytes, window: NodeWindow) -> Minute:
     """Decode a minute for this window; its pods are skipped where the window does not reach back to it.
 
-    Raises:
-        BadMessageError: its pods cannot be decoded.
+    Raises BadMessageError if its pods cannot be decoded.
     """
     end_ms = min(written.observed_ms, written.begin_ms + MINUTE_MS)
     within = _within(window, written.begin_ms, max(window.watermark_ms, end_ms))

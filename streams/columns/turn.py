@@ -75,7 +75,15 @@ class Turn(Generic[N]):
 
     def readable(self) -> list[bool]:
         """Find the samples whose numbers can be decoded."""
-        return [_readable(text, head.commas) for text, head in zip(self.texts, self.heads, strict=True)]
+        found: list[bool] = []
+        for text, head in zip(self.texts, self.heads, strict=True):
+            try:
+                numbers([text])
+            except NoNumbersError:
+                found.append(False)
+            else:
+                found.append(text.count(b",") == head.commas)
+        return found
 
     def screened(self, its: Columns) -> Screened:
         """Decide the samples; ``its``: the result of ``read``."""
@@ -104,11 +112,3 @@ def alone(text: bytes) -> tuple[int, int] | None:
     except msgspec.DecodeError:
         return None
     return (flat[0], flat[1]) if is_sound(flat) else None
-
-
-def _readable(text: bytes, commas: int) -> bool:
-    try:
-        numbers([text])
-    except NoNumbersError:
-        return False
-    return text.count(b",") == commas

@@ -18,9 +18,8 @@ import numpy as np
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import Use
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.columns.node_window import OWN, Marks, NodeWindow
 from slacktide.streams.columns.rings import SECONDS, Bools, Floats, Ints, Rings, Spreads, grown, or_zero
-from slacktide.streams.columns.series import CELLS, Series
+from slacktide.streams.columns.series import CELLS, OWN, Marks, NodeWindow, Series
 
 ROWS = 64
 RING_MS = SECONDS * 1_000

@@ -12,10 +12,9 @@ from slacktide.schemas.errors import LogError, failure
 from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import SAMPLE, WINDOW
 from slacktide.streams.engine import metrics
-from slacktide.streams.engine.liveness import Liveness
 from slacktide.streams.engine.quarantine import Quarantine, survives
 from slacktide.streams.engine.takeover import Rebuilding
-from slacktide.streams.engine.ticking import Ticking
+from slacktide.streams.engine.ticking import Liveness, Ticking
 from slacktide.streams.engine.writing import Figures, Writing
 from slacktide.streams.kafka import History
 from slacktide.streams.records import Place, Record
@@ -85,11 +84,8 @@ class Answering:
     ) -> dict[Place, int]:
         """Answer fetched samples; return the next offset of each place, once Kafka has acknowledged all answers.
 
-        ``batches``: by place, in order. ``ends``: the end offset by place, if known.
-
-        Raises:
-            LogError: a write or a read at a takeover failed, or the process paused so long that it may have lost its
-                partitions.
+        ``batches``: by place, in order. ``ends``: the end offset by place, if known. Raises LogError if a write or a
+        read at a takeover failed, or the process paused so long that it may have lost its partitions.
         """
         self._liveness.check_awake()
         some = {place: Records.of(records) for place, records in batches.items() if records}
@@ -130,16 +126,17 @@ class Answering:
         found = {place: self.quarantine.suspects(place, records) for place, records in batches.items()}
         first = {place: count for place, count in found.items() if count and not self.quarantine.again(place)}
         suspects = [record for place, count in first.items() for record in batches[place][:count]]
+
+        def answer_in_copy() -> None:
+            self._worker.answers(suspects, self._now_ms())
+            self._worker.figures(self._now_ms())
+
         if suspects:
-            if await survives(lambda: self._answer_in_copy(suspects), COPY_S):
+            if await survives(answer_in_copy, COPY_S):
                 return found | dict.fromkeys(first, 0)
             log.error("a copy of this process crashed at records of a crashed owner; they are answered one by one",
                       extra={"records": len(suspects)})  # fmt: skip
         return found
-
-    def _answer_in_copy(self, records: Sequence[Record]) -> None:
-        self._worker.answers(records, self._now_ms())
-        self._worker.figures(self._now_ms())
 
     async def _answer_one_by_one(self, suspects: Sequence[Record]) -> None:
         """Answer one by one the records on which the partition's last owner may have crashed."""
@@ -215,10 +212,7 @@ async def read_lists(
     """Read the facts and pod lists that samples of a partition refer to: ``before`` in order, and ``coming``.
 
     Most are in segments. A list that changed after its node's segment is in a later sample. These are searched, newest
-    first, only if a list is missing.
-
-    Raises:
-        LogError: Kafka is unavailable.
+    first, only if a list is missing. Raises LogError if Kafka is unavailable.
     """
     first = coming[0]
     since_ms = first.timestamp_ms - LISTED_MS

@@ -7,7 +7,7 @@ events from the committed offset. It may fold an event twice, and never misses o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from slacktide.schemas.access import JOBS_GROUP
@@ -60,8 +60,7 @@ class _Share:
 
 class _Member:
     def __init__(self, settings: FoldSettings, now_ms: Callable[[], int]) -> None:
-        self._settings = settings
-        self._now_ms = now_ms
+        self._settings, self._now_ms = settings, now_ms
         self._share = _Share()
         self._dead_letters: list[Out] = []
         self._group = Group(
@@ -88,7 +87,10 @@ class _Member:
             while not stop.is_set():
                 fetched, _ = await self._group.fetch(POLL_S)
                 if fetched and await self._ready():
-                    self._fold(fetched)
+                    for place, records in fetched.items():
+                        self._dead_letters += self._share.folders[place].take(records, self._now_ms())
+                        self._share.positions[place] = records[-1].offset + 1
+                        metrics.JOB_EVENTS.inc(len(records))
                 if loop.time() >= published_s + PUBLISH_S:
                     published_s = loop.time()
                     await self._publish()
@@ -110,12 +112,6 @@ class _Member:
             share.folders = {place: Folder(place.partition, found[place]) for place in sorted(share.places)}
             share.look_s = asyncio.get_running_loop().time() + self._settings.session_timeout_ms / 1_000
         return share is self._share
-
-    def _fold(self, fetched: Mapping[Place, list[Record]]) -> None:
-        for place, records in fetched.items():
-            self._dead_letters += self._share.folders[place].take(records, self._now_ms())
-            self._share.positions[place] = records[-1].offset + 1
-            metrics.JOB_EVENTS.inc(len(records))
 
     async def _publish(self) -> None:
         share = self._share

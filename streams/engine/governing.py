@@ -57,9 +57,7 @@ async def govern(
 
 class _Candidate:
     def __init__(self, governor: Governor, settings: GovernorSettings, now_ms: Callable[[], int]) -> None:
-        self._governor = governor
-        self._settings = settings
-        self._now_ms = now_ms
+        self._governor, self._settings, self._now_ms = governor, settings, now_ms
         self._election = LeaderElection(settings.bootstrap, CREDIT, settings.group, settings.session_timeout_ms)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -103,7 +101,13 @@ class _Candidate:
                     outs += governor.tick(ticked_ms, self._now_ms())
                 await _write(sender, outs, governor.send_ms)
                 if due:
-                    _report(governor, outs)
+                    figures = governor.figures()
+                    metrics.LEASES.inc(sum(out.topic == CREDIT.name and out.value is not None for out in outs))
+                    metrics.CREDITS.inc(figures.granted)
+                    metrics.OUTSTANDING.set(figures.outstanding)
+                    metrics.SPENT.set(figures.spent)
+                    metrics.BUDGET.set(figures.budget)
+                    metrics.WAITING.set(figures.waiting)
         metrics.GOVERNS.set(0)
         log.info("no longer the eviction governor", extra={"epoch": governor.epoch})
 
@@ -152,13 +156,3 @@ async def _write(sender: Sender, outs: Sequence[Out], within_ms: int) -> None:
     metrics.count_written([out for out in outs if out not in refused])
     for refusal in refusals:
         log.error("Kafka refused a record", extra={"topic": refusal.out.topic, "why": refusal.why})
-
-
-def _report(governor: Governor, outs: Sequence[Out]) -> None:
-    figures = governor.figures()
-    metrics.LEASES.inc(sum(out.topic == CREDIT.name and out.value is not None for out in outs))
-    metrics.CREDITS.inc(figures.granted)
-    metrics.OUTSTANDING.set(figures.outstanding)
-    metrics.SPENT.set(figures.spent)
-    metrics.BUDGET.set(figures.budget)
-    metrics.WAITING.set(figures.waiting)

@@ -58,16 +58,12 @@ class OperatorRecords:
                 self._ticking.inventory(record)
         if self._worker.in_force.version != before:
             log.info("another policy is in force", extra={"version": self._worker.in_force.version})
-        self._report_refused(refused)
+        now_refused = self._worker.policies.refused
+        metrics.POLICY_REFUSED.set(bool(now_refused))
+        if now_refused and now_refused != refused:
+            log.error("a policy is rejected", extra={"why": now_refused})
         if outs:
             await self._write(outs)
-
-    def _report_refused(self, before: str) -> None:
-        """Report a rejected policy once; ``before``: what was reported last."""
-        refused = self._worker.policies.refused
-        metrics.POLICY_REFUSED.set(bool(refused))
-        if refused and refused != before:
-            log.error("a policy is rejected", extra={"why": refused})
 
 
 SINCE_MS = FORECAST_STALE_MS + 60_000
@@ -86,9 +82,7 @@ class Forecasting:
         write: Callable[[Sequence[Out]], Awaitable[None]],
         now_ms: Callable[[], int],
     ) -> None:
-        self._worker = worker
-        self._write = write
-        self._now_ms = now_ms
+        self._worker, self._write, self._now_ms = worker, write, now_ms
         self.door = Follower(bootstrap, FORECAST.name, FOLLOW_WAIT_MS)
         """Must be connected before ``run``."""
         self._wanted: frozenset[int] = frozenset()

@@ -17,7 +17,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import Topic
 from slacktide.streams.kafka import Group
-from slacktide.streams.kafka.common import POLL_S
+from slacktide.streams.kafka.reader import POLL_S
 from slacktide.streams.records import Place
 
 log = logging.getLogger(__name__)
@@ -108,11 +108,8 @@ class LeaderElection:
     async def stay(self, done: int | None = None, wait_s: float = POLL_S) -> None:
         """Remain a member; a leader also commits, three times per session timeout.
 
-        ``done``: the offset to commit, up to which the leader has finished its work; None: what was read.
-        ``wait_s``: how long to wait for records, or for the end of a rebalance.
-
-        Raises:
-            LogError: the topic cannot be read.
+        ``done``: the offset to commit, up to which the leader has finished its work; None: what was read. ``wait_s``:
+        how long to wait for records, or for the end of a rebalance. Raises LogError if the topic cannot be read.
         """
         batches, _ = await self._group.fetch(wait_s)
         for records in batches.values():
@@ -130,8 +127,7 @@ class LeaderElection:
     def check(self) -> None:
         """Check that the last commit is recent.
 
-        Raises:
-            LogError: the last commit is older than the session timeout.
+        Raises LogError if the last commit is older than the session timeout.
         """
         if mono_ms() - self._confirmed_ms > self._session_timeout_ms:
             raise LogError("no commit succeeded within the session timeout: another leader may be elected")

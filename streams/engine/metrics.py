@@ -132,12 +132,6 @@ def lag(place: Place, records: int, seconds: float) -> None:
         LAG_SECONDS.labels(*place).set(seconds)
 
 
-def silence(silent: int, frozen: int) -> None:
-    """Set the number of silent nodes, and of those that are not published as stale."""
-    SILENT_NODES.set(silent)
-    FROZEN.set(frozen)
-
-
 def gone(place: Place) -> None:
     """Drop the series of a partition that moved to another worker."""
     _lags.pop(place, None)

@@ -80,8 +80,7 @@ async def run(
 ) -> None:
     """Answer samples until ``stop`` is set, then finish the batch, commit, and leave the group.
 
-    Raises:
-        Exception: a programming error; Kafka outages are waited out.
+    Raises Exception for a programming error; Kafka outages are waited out.
     """
     await keep_connected(
         lambda session: _run_app(_app(session, settings), session, stop), worker, settings, stop, health, now_ms

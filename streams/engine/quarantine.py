@@ -114,8 +114,17 @@ class Quarantine:
             self._tenures[place] = _Tenure(now_s, first.timestamp_ms)
             offset, text = found.get(place, (first.offset, ""))
             note = note_of(text)
-            if note is not None and note.owner != self._owner:
-                self._suspect(place, offset, note)
+            if note is None or note.owner == self._owner:
+                continue
+            tenure = self._tenures[place]
+            tenure.crashes = note.crashes + 1
+            tenure.suspected_ms = note.reached_ms + SUSPECT_MS * WIDER ** min(note.crashes, 8)
+            if note.kind == "trying":
+                tenure.condemned = offset
+            log.warning(
+                "a partition's last owner has crashed; the records that it may have worked on are suspected",
+                extra={**place._asdict(), "offset": offset, "crashes": tenure.crashes},
+            )
         await self.offsets.commit_marked(self.marked({place: first.offset for place, first in firsts.items()}))
 
     def bare(self, place: Place) -> bool:
@@ -158,28 +167,16 @@ class Quarantine:
 
     def marked(self, offsets: Mapping[Place, int]) -> Marked:
         """Return offsets to commit, each with its note."""
-        now_s = asyncio.get_running_loop().time()
-        return {place: (offset, self._note(place, now_s).text) for place, offset in offsets.items()}
+        now_s, found = asyncio.get_running_loop().time(), dict[Place, tuple[int, str]]()
+        for place, offset in offsets.items():
+            tenure = self._of(place)
+            crashes = 0 if now_s - tenure.taken_s >= TENURE_S else tenure.crashes
+            found[place] = offset, Note("running", self._owner, tenure.reached_ms, crashes).text
+        return found
 
     def forget(self, place: Place) -> None:
         """Forget a revoked partition."""
         self._tenures.pop(place, None)
-
-    def _suspect(self, place: Place, offset: int, note: Note) -> None:
-        tenure = self._tenures[place]
-        tenure.crashes = note.crashes + 1
-        tenure.suspected_ms = note.reached_ms + SUSPECT_MS * WIDER ** min(note.crashes, 8)
-        if note.kind == "trying":
-            tenure.condemned = offset
-        log.warning(
-            "a partition's last owner has crashed; the records that it may have worked on are suspected",
-            extra={**place._asdict(), "offset": offset, "crashes": tenure.crashes},
-        )
-
-    def _note(self, place: Place, now_s: float) -> Note:
-        tenure = self._of(place)
-        crashes = 0 if now_s - tenure.taken_s >= TENURE_S else tenure.crashes
-        return Note("running", self._owner, tenure.reached_ms, crashes)
 
     def _of(self, place: Place) -> _Tenure:
         return self._tenures.get(place, _UNKNOWN)
@@ -193,7 +190,14 @@ async def survives(work: Callable[[], object], within_s: float) -> bool:
     """
     copy = os.fork()
     if not copy:
-        _run(work)
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            logging.disable(logging.CRITICAL)
+            work()
+            code = 0
+        finally:
+            os._exit(code)  # without handlers and flushes, which belong to the parent
     ended = asyncio.create_task(asyncio.to_thread(os.waitpid, copy, 0))
     try:
         await asyncio.wait([ended], timeout=within_s)
@@ -202,15 +206,3 @@ async def survives(work: Callable[[], object], within_s: float) -> bool:
             os.kill(copy, signal.SIGKILL)
     _, status = await ended
     return os.waitstatus_to_exitcode(status) == 0
-
-
-def _run(work: Callable[[], object]) -> None:
-    """Exit without handlers and flushes, which belong to the parent."""
-    code = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        logging.disable(logging.CRITICAL)
-        work()
-        code = 0
-    finally:
-        os._exit(code)

@@ -35,11 +35,9 @@ from slacktide.schemas.topics import (
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.answering import Answering
 from slacktide.streams.engine.inputs import Forecasting, OperatorRecords
-from slacktide.streams.engine.liveness import Liveness
-from slacktide.streams.engine.shadowing import ShadowDoor
 from slacktide.streams.engine.takeover import Rebuilding
-from slacktide.streams.engine.ticking import Ticking
-from slacktide.streams.engine.writing import Figures, Writing
+from slacktide.streams.engine.ticking import Liveness, Ticking
+from slacktide.streams.engine.writing import Figures, ShadowDoor, Writing
 from slacktide.streams.kafka import History, present
 from slacktide.streams.records import Place
 from slacktide.streams.worker import Worker
@@ -77,9 +75,7 @@ class Session:
         health: Health,
         now_ms: Callable[[], int],
     ) -> None:
-        self._worker = worker
-        self._stop = stop
-        self._health = health
+        self._worker, self._stop, self._health = worker, stop, health
         self._bootstrap = settings.bootstrap
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._history = History(settings.bootstrap, min(settings.fetch_wait_ms, READ_BACK_WAIT_MS))
@@ -125,8 +121,7 @@ class Session:
     async def connect(self) -> None:
         """Connect, and read policy and inventory completely.
 
-        Raises:
-            LogError: Kafka is unavailable, or topics do not match the table of topics.
+        Raises LogError if Kafka is unavailable, or topics do not match the table of topics.
         """
         metrics.SESSIONS.inc()
         self._health.not_ready = "connecting to Kafka"
@@ -190,11 +185,7 @@ class Session:
     async def until(self, stop: asyncio.Event, work: Coroutine[Any, Any, None] | None = None) -> bool:
         """Run ``work`` until it ends, ``stop`` is set, or the session fails. Without ``work``, only wait.
 
-        Returns:
-            Whether ``work`` is done.
-
-        Raises:
-            LogError: Kafka has failed; or any error of ``work``.
+        Returns whether ``work`` is done. Raises LogError if Kafka has failed; or any error of ``work``.
         """
         stopped = asyncio.ensure_future(stop.wait())
         working = asyncio.ensure_future(work) if work else None
@@ -245,11 +236,7 @@ class Session:
         metrics.PARTITIONS.set(len(partitions))
 
     async def _check_topics(self) -> None:
-        """Check for added partitions, or partitions that this worker lacks.
-
-        Raises:
-            LogError: a topic is missing, or partition counts differ.
-        """
+        """Check for added partitions, or partitions that this worker lacks. Raises LogError if counts differ."""
         self._partitions = (await checked_partitions(self._bootstrap))[SAMPLE.name]
 
     async def _finish(self) -> None:
@@ -274,8 +261,7 @@ async def keep_connected(
 ) -> None:
     """Run ``work`` in sessions one after the other until ``stop`` is set.
 
-    Raises:
-        Exception: any error that Kafka did not cause.
+    Raises Exception for any error that Kafka did not cause.
     """
     logged, backoff = "", Backoff(RETRY_S, RETRY_MAX_S)
     while not stop.is_set():
@@ -303,8 +289,7 @@ KEYED_BY_NODE = (SAMPLE, INVENTORY, FORECAST, METRIC, ALLOCATABLE, SCORE, WINDOW
 async def checked_partitions(bootstrap: Cluster) -> dict[str, int]:
     """Return the partition counts of the topics that a worker uses.
 
-    Raises:
-        LogError: a topic is missing, or partition counts of topics keyed by node differ.
+    Raises LogError if a topic is missing, or partition counts of topics keyed by node differ.
     """
     there = await present(bootstrap, [topic.name for topic in (*KEYED_BY_NODE, POLICY, TICK, DEAD_LETTER)])
     if trouble := unequal({topic.name: there[topic.name] for topic in KEYED_BY_NODE}, str(bootstrap)):

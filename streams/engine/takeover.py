@@ -74,8 +74,7 @@ class Rebuilding:
 
     def __init__(self, worker: Worker, bootstrap: Cluster, write: Callable[[Sequence[Out]], Awaitable[None]]) -> None:
         """Create it unconnected. ``write`` sends dead letters."""
-        self._worker = worker
-        self._write = write
+        self._worker, self._write = worker, write
         self._history = History(bootstrap, READ_WAIT_MS)
         self._late = Follower(bootstrap, BACKFILL.name, LATE_WAIT_MS)
         self._due: dict[Place, _Taken] = {}
@@ -134,19 +133,24 @@ class Rebuilding:
     async def run(self) -> None:
         """Rebuild windows until cancelled.
 
-        Raises:
-            LogError: Kafka is unavailable, or a dead letter was not written.
+        Raises LogError if Kafka is unavailable, or a dead letter was not written.
         """
         while True:
             self._changed.clear()
             if self._gone:
-                await self._leave_late(self._gone.pop())
+                place = self._gone.pop()
+                self._late_of.discard(place)
+                if place.partition not in {one.partition for one in self._late_of}:
+                    await self._late.leave(place.partition)
             elif self._due:
                 await self._step(self._due, self._fill_policys, self._half)
             elif self._half:
                 await self._step(self._half, self._fill_rest, self._whole)
             elif self._whole:
-                await self._take_late(*self._whole.popitem())
+                place, taken = self._whole.popitem()
+                if place.partition not in {one.partition for one in self._late_of}:
+                    await self._late.take(place.partition, taken.since_ms)
+                self._late_of.add(place)
             else:
                 late = await self._some_late()
                 metrics.BACKFILLED.inc(await self._in_turns(late, self._worker.fill))
@@ -163,16 +167,6 @@ class Rebuilding:
             await asyncio.wait((reading,))
         return [] if reading.cancelled() else reading.result()
 
-    async def _take_late(self, place: Place, taken: _Taken) -> None:
-        if place.partition not in {one.partition for one in self._late_of}:
-            await self._late.take(place.partition, taken.since_ms)
-        self._late_of.add(place)
-
-    async def _leave_late(self, place: Place) -> None:
-        self._late_of.discard(place)
-        if place.partition not in {one.partition for one in self._late_of}:
-            await self._late.leave(place.partition)
-
     async def _step(
         self, of: dict[Place, _Taken], step: Callable[[Place, _Taken], Awaitable[None]], then: dict[Place, _Taken]
     ) -> None:
@@ -187,8 +181,10 @@ class Rebuilding:
 
         Forecasts come first: without them less would be offered.
         """
-        await self._read_forecasts(place, taken)
         now_ms = taken.first.timestamp_ms
+        since_ms = max(0, now_ms - SINCE_MS)
+        async for some in self._history.forth(FORECAST.name, place.partition, before=None, since_ms=since_ms):
+            await self._in_turns(some, self._worker.forecasts, place)
         window_ms = self._worker.in_force.colocation.metric_aggregate_duration_s * 1_000
         newer_ms = max(now_ms - window_ms - 2 * MINUTE_MS, taken.since_ms)
         segments = await self._history.span(WINDOW.name, place.partition, before=None, since_ms=newer_ms)
@@ -199,12 +195,6 @@ class Rebuilding:
         taken.segments = await self._in_turns(segments[::-1], self._worker.restore, place)
         taken.before = segments[0].offset if segments else None
         self._publish(place)
-
-    async def _read_forecasts(self, place: Place, taken: _Taken) -> None:
-        since_ms = max(0, taken.first.timestamp_ms - SINCE_MS)
-        read = self._history.forth(FORECAST.name, place.partition, before=None, since_ms=since_ms)
-        async for some in read:
-            await self._in_turns(some, self._worker.forecasts, place)
 
     async def _fill_rest(self, place: Place, taken: _Taken) -> None:
         older = self._history.back(

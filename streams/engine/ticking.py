@@ -1,4 +1,7 @@
-"""Runs a worker's tick once per second: read positions, silent nodes, and heartbeats for valid figures."""
+"""Runs a worker's tick once per second: read positions, silent nodes, and heartbeats for valid figures.
+
+``Liveness``: whether a session still owns its partitions, and whether what it publishes is current.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Self
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
+from slacktide.schemas.health import Health
 from slacktide.schemas.tick import Reached, WorkerTick
 from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, METRIC, SCORE
 from slacktide.streams.engine import metrics
@@ -60,8 +64,7 @@ class Ticking:
         self._silence = Silence(session_timeout_ms=session_timeout_ms, republish_ms=worker.republish_ms)
         self._bootstrap, self._group = bootstrap, group
         self._door = Ends(bootstrap)
-        self._now_ms = now_ms
-        self._write = write
+        self._now_ms, self._write = now_ms, write
         self._number = 0
         self._epoch = 0
         self._positions: dict[Place, int | None] = {}
@@ -82,9 +85,8 @@ class Ticking:
         for task in self._recalling:
             task.cancel()
         await asyncio.gather(*self._recalling, return_exceptions=True)
-        metrics.silence(0, 0)
-        metrics.NODES.set(0)
-        metrics.TWO_BOOTS.set(0)
+        for gauge in (metrics.SILENT_NODES, metrics.FROZEN, metrics.NODES, metrics.TWO_BOOTS):
+            gauge.set(0)
         await self._door.close()
 
     def hold(self, places: frozenset[Place], epoch: int = 0) -> None:
@@ -155,48 +157,40 @@ class Ticking:
 
     async def _tick(self, *, paused_ms: int) -> None:
         self._number += 1
+        worker = self._worker
         self._forget()
         tick = WorkerTick(
-            worker=self._worker.name,
+            worker=worker.name,
             number=self._number,
             ticked_ms=self._now_ms(),
             paused_ms=paused_ms,
-            partitions=self._reached(),
+            partitions=[
+                Reached(partition=place.partition, position=position, end=self._ends.get(place))
+                for place, position in self._positions.items()
+                if position is not None
+            ],
         )
         verdict = self._silence.tick(tick)
         for partition, node in verdict.lost:
-            self._worker.lost(partition, node)
+            worker.lost(partition, node)
         self._report(verdict)
-        outs = [*self._worker.silent(verdict.publish), self._writer.tick(tick)]
-        await self._write([*outs, *self._heartbeats(verdict, TICK_MS + paused_ms)])
-
-    def _heartbeats(self, verdict: Verdict, passed_ms: int) -> list[Out]:
-        self._worker.covering.tick(passed_ms)
+        outs = [*worker.silent(verdict.publish), self._writer.tick(tick)]
+        worker.covering.tick(TICK_MS + paused_ms)
         now_ms, ticked_ms = self._now_ms(), round(asyncio.get_running_loop().time() * 1_000)
-        outs = figures_due(self._worker, now_ms)
-        return outs + self._worker.heartbeats(
-            sorted(self._partitions), self._epoch, verdict.stale, ticked_ms=ticked_ms, now_ms=now_ms
-        )
-
-    def _reached(self) -> list[Reached]:
-        """Return the known positions."""
-        return [
-            Reached(partition=place.partition, position=position, end=self._ends.get(place))
-            for place, position in self._positions.items()
-            if position is not None
-        ]
+        outs += figures_due(worker, now_ms)
+        partitions = sorted(self._partitions)
+        beats = worker.heartbeats(partitions, self._epoch, verdict.stale, ticked_ms=ticked_ms, now_ms=now_ms)
+        await self._write([*outs, *beats])
 
     def _report(self, verdict: Verdict) -> None:
-        metrics.silence(verdict.silent, len(verdict.frozen))
+        metrics.SILENT_NODES.set(verdict.silent)
+        metrics.FROZEN.set(len(verdict.frozen))
         metrics.NODES.set(len(self._worker.held))
-        self._report_two_boots()
         if verdict.alarm and not self.alarm:
             log.error("%s; their published figures stay", verdict.alarm)
         elif self.alarm and not verdict.alarm:
             log.warning("enough nodes send samples again: their figures are published again")
         self.alarm = verdict.alarm
-
-    def _report_two_boots(self) -> None:
         two = frozenset(self._worker.held.two_boots(self._now_ms()))
         metrics.TWO_BOOTS.set(len(two))
         for node in sorted(two - self._two_boots):
@@ -245,3 +239,86 @@ class Ticking:
         if partition in self._partitions:
             known = self._worker.recall(partition, recalled(records, nodes))
         self._silence.known(partition, known)
+
+
+FRESH_S = 5.0
+BEAT_S = 0.25
+JOIN_SESSIONS = 5
+"""A rebalance takes a session timeout or two. After so many the worker connects again."""
+
+
+class Liveness:
+    """Detects a process that stood still, a group that assigns nothing, and late answers.
+
+    It fills ``health``. A worker that was silent for ``session_timeout_s`` has lost its partitions.
+    """
+
+    def __init__(self, worker: Worker, ticking: Ticking, health: Health, session_timeout_s: float) -> None:
+        self._worker, self._ticking, self._health = worker, ticking, health
+        self._session_timeout_s = session_timeout_s
+        self._beat_s = 0.0
+        self._joining_since_s: float | None = None
+        """When the group began to owe this worker its partitions."""
+        self._owns: bool | None = None
+        """None: the group has not assigned anything yet."""
+        self._answered_at_s: float | None = None
+
+    def begin(self) -> None:
+        """Start the clocks: the worker joins the group."""
+        self._beat_s = self._joining_since_s = asyncio.get_running_loop().time()
+
+    def joining(self) -> None:
+        """Note that the group rebalances."""
+        self._joining_since_s = asyncio.get_running_loop().time()
+
+    def assigned(self, *, owns: bool) -> None:
+        """Note what the group assigned: whether any partition."""
+        self._joining_since_s, self._owns = None, owns
+
+    def answered(self) -> None:
+        """Note that samples were answered."""
+        self._answered_at_s = asyncio.get_running_loop().time()
+        self._health.not_fresh = self._late()
+
+    def check_awake(self) -> None:
+        """Check that the process did not stand still for a session: it would be the last to learn of its loss.
+
+        Raises LogError if it did. Other workers have answered what it fetched, and it must join again.
+        """
+        still_s = asyncio.get_running_loop().time() - self._beat_s
+        if still_s > self._session_timeout_s:
+            raise LogError(
+                f"the worker was blocked for {still_s:.1f} s; other workers may have taken over its partitions"
+            )
+
+    async def beat(self) -> None:
+        """Record that the process runs, until cancelled."""
+        while True:
+            self.check_awake()
+            self._beat_s = asyncio.get_running_loop().time()
+            await asyncio.sleep(BEAT_S)
+
+    async def watch(self) -> None:
+        """Update the health each second, until cancelled.
+
+        Raises LogError if the group owes partitions for much longer than a rebalance takes.
+        """
+        while True:
+            await asyncio.sleep(1.0)
+            self._health.not_fresh = self._late()
+            since_s, most_s = self._joining_since_s, JOIN_SESSIONS * self._session_timeout_s
+            if since_s is not None and asyncio.get_running_loop().time() - since_s > most_s:
+                raise LogError(f"the group assigned no partitions within {most_s:g} s")
+
+    def _late(self) -> str:
+        """Why the published figures may be stale; "": they are not."""
+        if self._worker.policies.refused:
+            return f"a policy is rejected: {self._worker.policies.refused}"
+        if self._owns is False:
+            return ""  # other workers own all partitions
+        if self._ticking.alarm:
+            return self._ticking.alarm
+        if self._answered_at_s is None:
+            return "no sample answered yet"
+        silent_s = asyncio.get_running_loop().time() - self._answered_at_s
+        return f"no sample answered for {silent_s:.0f} s" if silent_s > FRESH_S else ""

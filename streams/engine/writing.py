@@ -1,21 +1,28 @@
-"""Writes a worker's records for one session. Figures wait for others, and precede what is written after them."""
+"""Writes a worker's records for one session. Figures wait for others, and precede what is written after them.
+
+A shadow's connection never delays the worker. The shadow's records wait until the real answers of a fetch are
+acknowledged. They are sent in slices over a separate connection. Errors are logged and counted.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from typing import Self
 
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
+from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams.engine import metrics
-from slacktide.streams.engine.liveness import Liveness
-from slacktide.streams.engine.shadowing import ShadowDoor
-from slacktide.streams.engine.ticking import figures_due
-from slacktide.streams.kafka import Refused, Rendered, Sender
+from slacktide.streams.engine.ticking import Liveness, figures_due
+from slacktide.streams.kafka import Refused, Rendered, Sender, present
 from slacktide.streams.records import Out
 from slacktide.streams.rendering import RenderedAnswers, RenderedOut, record_of
 from slacktide.streams.worker import Worker
+from slacktide.streams.worker.answering import Shadow
+from slacktide.streams.worker.node_state import NamedSample
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +71,7 @@ class Writing:
     async def write_now(self, outs: Sequence[Out]) -> None:
         """Write these records. A rejected one becomes a dead letter, and its node is answered ``skipped``.
 
-        Raises:
-            LogError: a write failed, or the session has ended.
+        Raises LogError if a write failed, or the session has ended.
         """
         refusals = await self._sent(outs)
         if not refusals:
@@ -133,10 +139,7 @@ class Figures:
 async def sent(sender: Sender, outs: Sequence[Out]) -> list[Refused]:
     """Write records, ordered within each partition; return those that Kafka rejected.
 
-    The few records without a partition go last.
-
-    Raises:
-        LogError: a write failed.
+    The few records without a partition go last. Raises LogError if a write failed.
     """
     if isinstance(outs, RenderedAnswers):
         batches, placeless = [Rendered(*place, its) for place, its in outs.by_place.items()], outs.placeless
@@ -163,3 +166,103 @@ def _by_place(outs: Sequence[Out]) -> dict[tuple[str, int], list[Out]]:
         if out.partition is not None:
             found.setdefault((out.topic, out.partition), []).append(out)
     return found
+
+
+LAG_MS = 3_000
+"""Samples that wait in Kafka for longer than this have no shadow answer: the worker itself lags."""
+WAITING_MAX = 2_000
+SLICE = 50
+"""Samples between two yields to the worker: about 2 ms."""
+RETRY_S, RETRY_MAX_S = 1.0, 10.0
+
+
+class ShadowDoor:
+    """One connection of a shadow, beside its worker's session."""
+
+    def __init__(self, shadow: Shadow, bootstrap: Cluster, now_ms: Callable[[], int]) -> None:
+        self._shadow, self._bootstrap, self._now_ms = shadow, bootstrap, now_ms
+        self._waiting: list[NamedSample] = []
+        self._unasked: dict[tuple[str, bytes | None], Out] = {}
+        """By topic and key: only the last record of a silent node is kept."""
+        self._wake = asyncio.Event()
+        self._speaking: asyncio.Task[None] | None = None
+        self._logged = ""
+
+    async def __aenter__(self) -> Self:
+        """Begin; connect later, so that nothing waits for it."""
+        metrics.SHADOW_SKIPPED.inc(len(self._shadow.take()))
+        self._speaking = asyncio.create_task(self._speak())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop, and drop unpublished records."""
+        if self._speaking is not None:
+            self._speaking.cancel()
+            await asyncio.gather(self._speaking, return_exceptions=True)
+        metrics.SHADOW_SKIPPED.inc(len(self._waiting))
+        self._waiting = []
+
+    def go_on(self) -> None:
+        """Let the shadow answer a fetch whose real answers are acknowledged."""
+        since_ms = self._now_ms() - LAG_MS
+        seen = self._shadow.take()
+        in_time = [one for one in seen if one.record.timestamp_ms >= since_ms]
+        kept = in_time[: max(0, WAITING_MAX - len(self._waiting))]
+        metrics.SHADOW_SKIPPED.inc(len(seen) - len(kept))
+        self._waiting += kept
+        self._unasked |= {(out.topic, out.key): out for out in self._shadow.unasked()}
+        self._wake.set()
+
+    async def _speak(self) -> None:
+        backoff = Backoff(RETRY_S, RETRY_MAX_S)
+        while True:
+            try:
+                await present(self._bootstrap, (SHADOW_COMMAND.name, SHADOW_ALLOCATABLE.name))
+                async with Sender(self._bootstrap, client_id="slacktide-stream-shadow", timeout_s=SEND_S) as sender:
+                    backoff.reset()
+                    while True:
+                        await self._wake.wait()
+                        self._wake.clear()
+                        await self._send_all(sender)
+            except Exception as exc:  # noqa: BLE001 - the real answers go on in any case
+                self._fail(exc)
+                metrics.SHADOW_SKIPPED.inc(len(self._waiting))
+                self._waiting = []
+            await asyncio.sleep(backoff.next_s())
+
+    async def _send_all(self, sender: Sender) -> None:
+        while self._waiting or self._unasked:
+            slice_, self._waiting = self._waiting[:SLICE], self._waiting[SLICE:]
+            unasked, self._unasked = self._unasked, {}
+            try:
+                outs = self._decided(slice_)
+                results = await sender.send_each([*outs, *unasked.values()])
+            except BaseException:
+                metrics.SHADOW_SKIPPED.inc(len(slice_))
+                self._unasked = unasked | self._unasked
+                raise
+            refused = [result for result in results if isinstance(result, Refused)]
+            for one in refused:
+                log.warning("Kafka refused a shadow's record", extra={"why": one.why})
+            lost = [one.out for one in refused]
+            for out in outs:
+                if out.answer and out not in lost:
+                    metrics.SHADOW_ANSWERS.labels(out.answer).inc()
+            self._logged = ""
+
+    def _decided(self, seen: Sequence[NamedSample]) -> list[Out]:
+        outs: list[Out] = []
+        now_ms = self._now_ms()
+        for one in seen:
+            try:
+                outs += list(self._shadow.decisions(one, now_ms))
+            except Exception as exc:  # noqa: BLE001 - one sample's invalid figures
+                metrics.SHADOW_SKIPPED.inc()
+                self._fail(exc)
+        return outs
+
+    def _fail(self, exc: Exception) -> None:
+        why = str(exc) or type(exc).__name__
+        if why != self._logged:  # once per reason
+            self._logged = why
+            log.warning("the shadow cannot answer: %s; the real answers go on", why)

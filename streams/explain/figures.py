@@ -16,8 +16,7 @@ from slacktide.streams.decisions.resources.publishing import floor_because
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.freshness.silence import SILENT_MS
-from slacktide.streams.worker.boots import TWO_BOOTS
-from slacktide.streams.worker.nodes import UNKNOWN_NODE
+from slacktide.streams.worker.nodes import TWO_BOOTS, UNKNOWN_NODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

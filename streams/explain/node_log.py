@@ -24,7 +24,7 @@ from slacktide.streams.explain.covered import Covered, covered_of
 from slacktide.streams.explain.evidence import Logged, logged, newest, place_of
 from slacktide.streams.records import Record
 from slacktide.streams.samples import SampleReader
-from slacktide.streams.worker.boots import Boots
+from slacktide.streams.worker.nodes import Boots
 
 M = TypeVar("M", NodeSample, NodeMetric, NodeAllocatable, NodeScore, NodeCommand, NodeForecast)
 InOrder = NodeSample | NodeMetric | NodeAllocatable | NodeScore | NodeCommand | NodeForecast

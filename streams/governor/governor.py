@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from slacktide.schemas import policy as policies
 from slacktide.schemas.bounds import COUNT_MAX, Count, Name, Revision
@@ -17,8 +18,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.decisions.coverage import Coverage
-from slacktide.streams.governor.allocation import Round, certain_ms
-from slacktide.streams.governor.nodes import Held, Ledger, Node
+from slacktide.streams.governor.nodes import Held, Ledger, Node, Round, certain_ms
 from slacktide.streams.proofs import Judge, Unproven, by_keys
 from slacktide.streams.records import Out, Record, Writer, place_of, text_of
 
@@ -31,23 +31,15 @@ class NodeLiveness(Message, frozen=True, kw_only=True):
     stale_ms: Count = 0
 
 
-def outcome_of(record: Record) -> NodeOutcome:
-    """Decode an outcome. Raises BadMessageError if it is none, or its key names another node."""
-    outcome = decode(record.value, NodeOutcome)
-    _check_key(record, outcome.node, "NodeOutcome")
-    return outcome
+M = TypeVar("M", NodeOutcome, EvictionCredit)
 
 
-def lease_of(record: Record) -> EvictionCredit:
-    """Decode a lease. Raises BadMessageError if it is none, or its key names another node."""
-    lease = decode(record.value, EvictionCredit)
-    _check_key(record, lease.node, "EvictionCredit")
-    return lease
-
-
-def _check_key(record: Record, node: str, kind: str) -> None:
-    if record.key != node.encode():
-        raise BadMessageError(kind, f"the record's key is {record.key!r}, not {node!r}")
+def _of_node(record: Record, kind: type[M]) -> M:
+    """Decode an outcome or a lease. Raises BadMessageError if it is none, or its key names another node."""
+    found = decode(record.value, kind)
+    if record.key != found.node.encode():
+        raise BadMessageError(kind.__name__, f"the record's key is {record.key!r}, not {found.node!r}")
+    return found
 
 
 SPENDS = frozenset({"applied", "failed"})
@@ -140,7 +132,12 @@ class Governor:
         for node, ledger, lease in recent:
             ledger.saw(lease.spent, now_ms)
             self._enter(node, ledger, lease, now_ms)
-        self._begin_epoch(since_ms)
+        # Above all epochs in the credit topic. With the wall clock, it is higher even after the topic was lost. If the
+        # topic holds the highest possible epoch, the term continues its numbers.
+        self.epoch = min(max(self._highest[0] + 1, since_ms // 1_000), COUNT_MAX)
+        if self.epoch == self._highest[0]:
+            self._number = max(self._number, self._highest[1])
+        self._highest, self._namesake = (self.epoch, self._number), False
         self._sure_ms = now_ms + certain_ms(max([lease_ms, *(lease.ttl_ms for _, _, lease in recent)]))
         return outs
 
@@ -154,17 +151,6 @@ class Governor:
                 outs.append(self._writer.failed("govern", record, exc))
         return outs
 
-    def _begin_epoch(self, wall_ms: int) -> None:
-        """Choose an epoch above all in the credit topic.
-
-        It includes the wall clock, so that it is higher even after the topic was lost. If the topic holds the highest
-        possible epoch, the term continues its numbers.
-        """
-        self.epoch = min(max(self._highest[0] + 1, wall_ms // 1_000), COUNT_MAX)
-        if self.epoch == self._highest[0]:
-            self._number = max(self._number, self._highest[1])
-        self._highest, self._namesake = (self.epoch, self._number), False
-
     def tick(self, now_ms: int, wall_ms: int) -> list[Out]:
         """Grant and renew leases. ``now_ms``: this process's monotonic clock; ``wall_ms``: UTC epoch, for records."""
         budget = self.in_force.eviction_budget
@@ -172,7 +158,22 @@ class Governor:
             node.forget(now_ms - budget.interval_s * 1_000, now_ms)
         self._nodes = {name: node for name, node in self._nodes.items() if node.counts(now_ms)}
         allocation = Round(nodes=self._nodes.values(), budget=budget, now_ms=now_ms, sure=now_ms >= self._sure_ms)
-        outs = [self._written(node, wall_ms) for node in allocation.run()]
+        outs: list[Out] = []
+        for node in allocation.run():
+            held = node.held
+            assert held is not None, f"{node.name} was granted nothing"
+            lease = EvictionCredit(
+                node=node.name,
+                boot_id=node.ledger.boot_id,
+                epoch=self.epoch,
+                number=self._next(),
+                granted=held.granted,
+                ttl_ms=held.ttl_ms,
+                spared_namespaces=sorted(held.spared),
+                spent=node.ledger.total,
+                granted_ms=wall_ms,
+            )
+            outs.append(self._writer.credit(lease))
         self._granted = allocation.granted
         return outs
 
@@ -230,7 +231,7 @@ class Governor:
             outs += self._unproven.dead(record, verdict, record.timestamp_ms)
             return
         try:
-            outcome = outcome_of(record)
+            outcome = _of_node(record, NodeOutcome)
         except BadMessageError as exc:
             outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
             return
@@ -263,7 +264,7 @@ class Governor:
         if record.value is None:
             return None
         try:
-            lease = lease_of(record)
+            lease = _of_node(record, EvictionCredit)
         except BadMessageError as exc:
             outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
             return None
@@ -291,20 +292,3 @@ class Governor:
     def _next(self) -> int:
         self._number = min(self._number + 1, COUNT_MAX)
         return self._number
-
-    def _written(self, node: Node, wall_ms: int) -> Out:
-        held = node.held
-        assert held is not None, f"{node.name} was granted nothing"
-        return self._writer.credit(
-            EvictionCredit(
-                node=node.name,
-                boot_id=node.ledger.boot_id,
-                epoch=self.epoch,
-                number=self._next(),
-                granted=held.granted,
-                ttl_ms=held.ttl_ms,
-                spared_namespaces=sorted(held.spared),
-                spent=node.ledger.total,
-                granted_ms=wall_ms,
-            )
-        )

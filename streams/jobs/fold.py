@@ -179,8 +179,9 @@ class JobFold:
                 self._respec(event.spec, event.counted or ControllerStatus(), event.observed_ms)
         if event.pod is not None and self._spec is not None:
             self._take_pod(event.pod, offset, event.observed_ms, again=again)
-        if event.listed:
-            self._drop_before(event.writer_epoch)
+        if event.listed:  # drop the pods that a new bridge's list does not name
+            for uid in [uid for uid, pod in self._live.items() if pod.epoch < event.writer_epoch]:
+                self._add(self._live.pop(uid).facts, -1)
         if not again:
             self._decide(event.observed_ms)
             self._tally.point(event.observed_ms, self._own_succeeded, self._failed)
@@ -259,11 +260,6 @@ class JobFold:
                 self._tally.evict(facts)
         if facts.last:
             del self._live[facts.uid]
-
-    def _drop_before(self, epoch: int) -> None:
-        """Drop the pods that a new bridge's list does not name."""
-        for uid in [uid for uid, pod in self._live.items() if pod.epoch < epoch]:
-            self._add(self._live.pop(uid).facts, -1)
 
     def _add(self, facts: JobPodFacts, sign: int) -> None:
         if facts.last or facts.phase in {"Succeeded", "Failed"}:

@@ -45,7 +45,17 @@ class Folder:
             status = fold.status()
             if fold.gone:
                 del self._folds[uid]
-            outs.append(self._out(status, gone=fold.gone))
+            outs.append(
+                event(
+                    JOB_STATUS.name,
+                    status.uid,
+                    None if fold.gone else encode(status),
+                    source=SOURCE,
+                    event_id=f"{status.uid}/{status.folded_to}",
+                    event_ms=status.observed_ms,
+                    partition=self._partition,
+                )
+            )
         self._changed.clear()
         return outs
 
@@ -72,17 +82,6 @@ class Folder:
             fold = self._folds[event.uid] = JobFold()
         if not fold.take(event, record.offset):
             self._changed.add(event.uid)
-
-    def _out(self, status: JobStatus, *, gone: bool) -> Out:
-        return event(
-            JOB_STATUS.name,
-            status.uid,
-            None if gone else encode(status),
-            source=SOURCE,
-            event_id=f"{status.uid}/{status.folded_to}",
-            event_ms=status.observed_ms,
-            partition=self._partition,
-        )
 
 
 def statuses_of(records: Iterable[Record]) -> dict[str, JobStatus]:

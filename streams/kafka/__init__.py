@@ -17,24 +17,25 @@ from slacktide.streams.kafka.admin import (
     partition_counts,
     present,
 )
-from slacktide.streams.kafka.common import METADATA_MS, partition_of, record_of
-from slacktide.streams.kafka.group import (
-    ASSIGNORS,
-    POLL_RECORDS_MAX,
-    Group,
-    committed,
-    leave,
-    notes,
-)
-from slacktide.streams.kafka.history import Follower, History
-from slacktide.streams.kafka.merged import Lost, Merged, Span, Spans
+from slacktide.streams.kafka.connecting import METADATA_MS
+from slacktide.streams.kafka.group import ASSIGNORS, POLL_RECORDS_MAX, Group, committed, leave, notes
+from slacktide.streams.kafka.history import Follower, History, Lost, Merged, Span, Spans
 from slacktide.streams.kafka.node_reader import NodeReader
-from slacktide.streams.kafka.reader import Ends, Picked
+from slacktide.streams.kafka.reader import Ends, Picked, partition_of, record_of
 from slacktide.streams.kafka.rendered import Rendered
 from slacktide.streams.kafka.sender import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Refused, Sender
-from slacktide.streams.kafka.tail import TAIL_RECORDS_MAX, WHOLE, Place, Read, Tail, last_of_each_key, places_of
-from slacktide.streams.kafka.tail_reader import Following, TailReader
-from slacktide.streams.kafka.topic_reader import read_topic
+from slacktide.streams.kafka.tail import (
+    TAIL_RECORDS_MAX,
+    WHOLE,
+    Following,
+    Place,
+    Read,
+    Tail,
+    TailReader,
+    last_of_each_key,
+    places_of,
+    read_topic,
+)
 
 __all__ = [
     "ASSIGNORS",

@@ -24,8 +24,7 @@ from aiokafka.errors import (
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RightsError
 from slacktide.schemas.topics import TOPICS, Topic
-from slacktide.streams.kafka.common import close
-from slacktide.streams.kafka.connecting import client, silent
+from slacktide.streams.kafka.connecting import client, close_consumer, silent
 from slacktide.streams.kafka.reader import ends_of
 
 REQUEST_MS = 5_000
@@ -67,32 +66,36 @@ async def create_topics(bootstrap: Cluster, topics: Sequence[Topic] = TOPICS) ->
     """Create missing topics; existing ones stay unchanged. Return the names of those created.
 
     Replication is that of ``topics``, at most the number of brokers. Waits up to ``TIMEOUT_S`` until all have leaders.
-
-    Raises:
-        LogError: the broker is unreachable, or refused.
+    Raises LogError if the broker is unreachable, or refused.
     """
     async with _admin(bootstrap) as admin, _asking(bootstrap):
-        brokers = len((await admin.describe_cluster())["brokers"])
         there = set(await admin.list_topics())
         missing = [topic for topic in topics if topic.name not in there]
         if not missing:
             return []
-        asked = [_new_topic(topic, min(topic.replication, brokers)) for topic in missing]
-        response = await admin.create_topics(asked, timeout_ms=REQUEST_MS)
+        response = await admin.create_topics(await _new(admin, missing), timeout_ms=REQUEST_MS)
         for name, code, text in response.topic_errors:
             error = for_code(code)
             if code and error is not TopicAlreadyExistsError:
                 raise LogError(f"{bootstrap}: topic {name} could not be created: {text or error.__name__}")
-        while not await _all_led(admin, {topic.name for topic in topics}):  # noqa: ASYNC110 - the broker has no event
+        while True:
+            found = (await _there(admin)).items()
+            led = {name for name, parts in found if parts and all(part["leader"] >= 0 for part in parts)}
+            if led.issuperset(topic.name for topic in topics):
+                return [topic.name for topic in missing]
             await asyncio.sleep(0.05)
-        return [topic.name for topic in missing]
 
 
 async def describe_topics(bootstrap: Cluster, names: Sequence[str]) -> dict[str, TopicState]:
     """Describe topics without creating them; omit missing ones. Raises LogError if the broker is unreachable."""
     async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap):
-        found = {t["topic"]: t["partitions"] for t in await admin.describe_topics() if t["topic"] in names}
-        configs = await _configs(admin, list(found))
+        found = {name: parts for name, parts in (await _there(admin)).items() if name in names}
+        asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in found]
+        configs = {
+            name: {entry[0]: entry[1] for entry in entries}
+            for response in (await admin.describe_configs(asked) if asked else ())
+            for _, _, _, name, entries in response.resources
+        }
         tps = [TopicPartition(name, part["partition"]) for name, parts in found.items() for part in parts]
         begin = await consumer.beginning_offsets(tps) if tps else {}
         end = await ends_of(consumer, tps)
@@ -112,22 +115,20 @@ async def describe_topics(bootstrap: Cluster, names: Sequence[str]) -> dict[str,
 async def partition_counts(bootstrap: Cluster, topics: Iterable[str]) -> dict[str, int]:
     """Return the partition count of each topic; 0: it does not exist. Creates none.
 
-    Raises:
-        LogError: the broker is unreachable.
+    Raises LogError if the broker is unreachable.
     """
     try:
         async with _admin(bootstrap) as admin, _asking(bootstrap):
-            there = {topic["topic"]: len(topic["partitions"]) for topic in await admin.describe_topics()}
+            there = await _there(admin)
     except LogError as exc:
         raise type(exc)(f"cannot list the topics of {exc}") from exc
-    return {name: there.get(name, 0) for name in topics}
+    return {name: len(there.get(name, ())) for name in topics}
 
 
 async def present(bootstrap: Cluster, topics: Iterable[str]) -> dict[str, int]:
     """Return the partition count of each topic.
 
-    Raises:
-        LogError: the broker is unreachable, or a topic does not exist.
+    Raises LogError if the broker is unreachable, or a topic does not exist.
     """
     counts = await partition_counts(bootstrap, topics)
     if absent := [name for name, count in counts.items() if not count]:
@@ -138,15 +139,19 @@ async def present(bootstrap: Cluster, topics: Iterable[str]) -> dict[str, int]:
 async def group_lag(bootstrap: Cluster, group: str, topics: Sequence[str]) -> list[PartitionLag]:
     """Compute a consumer group's lag in each partition of these topics; omit missing topics.
 
-    Raises:
-        LogError: the broker is unreachable, or does not know the coordinator of its groups.
+    Raises LogError if the broker is unreachable, or does not know the coordinator of its groups.
     """
     async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap):
-        there = {t["topic"]: len(t["partitions"]) for t in await admin.describe_topics()}
-        tps = [TopicPartition(name, p) for name in topics for p in range(there.get(name, 0))]
+        there = await _there(admin)
+        tps = [TopicPartition(name, p) for name in topics for p in range(len(there.get(name, ())))]
         if not tps:
             return []
-        committed = await _committed(admin, group, tps)
+        committed = None
+        while committed is None:
+            try:
+                committed = await admin.list_consumer_group_offsets(group, partitions=tps)
+            except GroupCoordinatorNotAvailableError:  # a new cluster first creates the topic that keeps them
+                await asyncio.sleep(0.2)
         begin, end = await consumer.beginning_offsets(tps), await ends_of(consumer, tps)
         kept = {tp: found.offset for tp, found in committed.items() if found.offset >= 0}
         # Clamped, because a re-created topic may begin below the committed offset.
@@ -205,38 +210,21 @@ async def _consumer(bootstrap: Cluster) -> AsyncIterator[Any]:
             await consumer.start()
         yield consumer
     finally:
-        await close(consumer)
+        await close_consumer(consumer)
 
 
-async def _committed(admin: Any, group: str, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, Any]:
-    """Return a group's committed offsets; a new cluster first creates the topic that keeps them."""
-    while True:
-        try:
-            found: Mapping[TopicPartition, Any] = await admin.list_consumer_group_offsets(group, partitions=tps)
-        except GroupCoordinatorNotAvailableError:
-            await asyncio.sleep(0.2)
-        else:
-            return found
+async def _new(admin: Any, topics: Sequence[Topic]) -> list[NewTopic]:
+    brokers = len((await admin.describe_cluster())["brokers"])
+    copies = [min(topic.replication, brokers) for topic in topics]
+    return [
+        NewTopic(topic.name, topic.partitions, count, topic_configs=topic.config(count))
+        for topic, count in zip(topics, copies, strict=True)
+    ]
 
 
-def _new_topic(topic: Topic, replication: int) -> NewTopic:
-    return NewTopic(topic.name, topic.partitions, replication, topic_configs=topic.config(replication))
-
-
-async def _all_led(admin: Any, names: set[str]) -> bool:
-    found = {t["topic"]: t["partitions"] for t in await admin.describe_topics()}
-    return all(found.get(name) and all(part["leader"] >= 0 for part in found[name]) for name in names)
-
-
-async def _configs(admin: Any, names: list[str]) -> Mapping[str, dict[str, str]]:
-    if not names:
-        return {}
-    responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names])
-    return {
-        name: {entry[0]: entry[1] for entry in entries}
-        for response in responses
-        for _, _, _, name, entries in response.resources
-    }
+async def _there(admin: Any) -> dict[str, list[Any]]:
+    """Return the partitions of all topics."""
+    return {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
 
 
 async def _timestamps(consumer: Any, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -263,13 +251,10 @@ async def broker_count(bootstrap: Cluster) -> int:
 async def creation_trouble(bootstrap: Cluster, topics: Sequence[Topic]) -> str:
     """Return why these topics could not be created; "": they could. The broker only validates.
 
-    Raises:
-        LogError: the cluster is unreachable.
+    Raises LogError if the cluster is unreachable.
     """
     async with _admin(bootstrap) as admin, _asking(bootstrap):
-        brokers = len((await admin.describe_cluster())["brokers"])
-        asked = [_new_topic(topic, min(topic.replication, brokers)) for topic in topics]
-        response = await admin.create_topics(asked, timeout_ms=REQUEST_MS, validate_only=True)
+        response = await admin.create_topics(await _new(admin, topics), timeout_ms=REQUEST_MS, validate_only=True)
         refused = ((name, text or for_code(code).__name__) for name, code, text in response.topic_errors if code)
         return next((f"{name}: {why}" for name, why in refused), "")
 
@@ -278,10 +263,7 @@ async def set_configs(bootstrap: Cluster, changes: Mapping[str, Mapping[str, str
     """Set broker settings of existing topics; other settings stay.
 
     The request replaces all settings of a topic, so existing ones are sent again. ``changes``: new values by topic and
-    setting.
-
-    Raises:
-        LogError: the broker is unreachable, or refused.
+    setting. Raises LogError if the broker is unreachable, or refused.
     """
     async with _admin(bootstrap) as admin, _asking(bootstrap):
         asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in changes]

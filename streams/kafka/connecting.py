@@ -1,15 +1,20 @@
-"""Connects aiokafka's clients: TLS, login, and the reason why a connection failed.
+"""Connects and closes aiokafka's clients: TLS, login, and the reason why a connection failed.
 
 The client logs why it cannot connect, and raises an error without that reason. ``patches`` wraps its functions so that
-the error contains it.
+the error contains it. Clients close in bounded time. Produce requests are written in pieces, without copies: the client
+joins the bytes of each level of a request into the next, and twice more before it writes, so it copies all bytes eight
+times. A worker writes more than a megabyte per request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from struct import Struct
+from typing import Any, Final
 from weakref import WeakSet
 
 from aiokafka import client as aiokafka
@@ -23,18 +28,20 @@ from aiokafka.errors import (
     SaslAuthenticationFailed,
     UnsupportedSaslMechanismError,
 )
+from aiokafka.protocol import produce
+from aiokafka.protocol.types import Int16, Int32, Schema, String
 
 from slacktide.schemas.connection import TOKEN_URL, Cluster, Security
 from slacktide.schemas.errors import ConfigError, Finding, LogError
-from slacktide.streams.kafka.common import to_its_end
-from slacktide.streams.kafka.producing import PiecesWriter
+
+METADATA_MS = 30_000
+"""Within this time a client notices new partitions and leaders."""
 
 
 def client(bootstrap: Cluster) -> dict[str, Any]:
     """Return the settings with which each client is made. Certificates are read each time, because they are renewed.
 
-    Raises:
-        LogError: they cannot be read any more.
+    Raises LogError if they cannot be read any more.
     """
     security = bootstrap.security
     made: dict[str, Any] = {"bootstrap_servers": str(bootstrap), "security_protocol": security.protocol}
@@ -55,10 +62,18 @@ def client(bootstrap: Cluster) -> dict[str, Any]:
 def tls(security: Security) -> ssl.SSLContext:
     """Return a TLS context with the trusted CA and the client certificate.
 
-    Raises:
-        ConfigError: a file is missing or invalid.
+    Raises ConfigError if a file is missing or invalid.
     """
-    _check_readable(security)
+    for key, path in (
+        ("ssl.ca.location", security.ca),
+        ("ssl.certificate.location", security.certificate),
+        ("ssl.key.location", security.key),
+    ):
+        if path:
+            try:
+                Path(path).open("rb").close()
+            except OSError as exc:
+                raise _unusable(security, key, f"{path}: {exc.strerror}", "a PEM file that can be read") from exc
     accepted = "a PEM file"
     key, path = "ssl.ca.location", security.ca
     try:
@@ -74,20 +89,6 @@ def tls(security: Security) -> ssl.SSLContext:
     except (OSError, ValueError) as exc:
         raise _unusable(security, key, f"{path}: {getattr(exc, 'reason', None) or exc}", accepted) from exc
     return context
-
-
-def _check_readable(security: Security) -> None:
-    files = {
-        "ssl.ca.location": security.ca,
-        "ssl.certificate.location": security.certificate,
-        "ssl.key.location": security.key,
-    }
-    for key, path in files.items():
-        if path:
-            try:
-                Path(path).open("rb").close()
-            except OSError as exc:
-                raise _unusable(security, key, f"{path}: {exc.strerror}", "a PEM file that can be read") from exc
 
 
 def _unusable(security: Security, key: str, value: str, accepted: str) -> ConfigError:
@@ -166,10 +167,8 @@ _closed: WeakSet[Any] = WeakSet()
 async def create_conn(host: str, port: int, **how: Any) -> Any:
     """Connect as the client does, and remember why it failed. A client that was closed meanwhile gets no connection.
 
-    The connection's writer accepts produce requests in pieces.
-
-    Raises:
-        KafkaConnectionError: the client was closed, or the broker refused.
+    The connection's writer accepts produce requests in pieces. Raises KafkaConnectionError if the client was closed, or
+    the broker refused.
     """
     try:
         made = await _connect(host, port, **how)
@@ -194,8 +193,7 @@ async def close(self: Any) -> None:
 async def bootstrap(self: Any) -> None:
     """Bootstrap a client, with an error that has the reason. A cancellation leaves no connection open.
 
-    Raises:
-        KafkaConnectionError: none of the brokers is reachable.
+    Raises KafkaConnectionError if none of the brokers is reachable.
     """
     task = asyncio.current_task()
     _opened[task] = []
@@ -250,3 +248,115 @@ def _reason(exc: BaseException, how: dict[str, Any]) -> str:
         case _:
             text = str(exc) or type(exc).__name__
     return text
+
+
+CLOSE_S = 2.0
+
+
+async def abandon(producer: Any) -> None:
+    """Close a producer without sending its queue, which its own ``stop`` would do, possibly forever."""
+    producer._closed = True  # noqa: SLF001 - as its stop does
+    await to_its_end(_in_turn(producer._sender.close(), producer.client.close()))  # noqa: SLF001
+
+
+async def close_consumer(consumer: Any) -> None:
+    """Close a consumer; a member of a group leaves it."""
+    # An interrupted stop would leave the metadata task running forever.
+    await to_its_end(_in_turn(consumer.stop(), consumer._client.close()))  # noqa: SLF001
+
+
+async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Wait until the work has ended; raise a cancellation only then."""
+    closing = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not closing.done():
+        try:
+            await asyncio.wait({closing})
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is not None:
+        raise cancelled
+    closing.result()
+
+
+async def _in_turn(stop: Coroutine[Any, Any, None], close_client: Coroutine[Any, Any, None]) -> None:
+    """Wait a limited time until the client has stopped, and ignore its errors; then close its connections.
+
+    In a separate task, because a stop may raise CancelledError of its own fetches.
+    """
+    stopping = asyncio.create_task(stop)
+    await asyncio.wait({stopping}, timeout=CLOSE_S)
+    if not stopping.done():
+        stopping.cancel()
+        await asyncio.wait({stopping}, timeout=CLOSE_S)
+    with suppress(asyncio.CancelledError, asyncio.InvalidStateError):
+        stopping.exception()
+    await close_client
+
+
+_TEXT: Final = String("utf-8")
+_PART: Final = Struct(">ii")
+_ORIGINAL: Final = produce.ProduceRequest_v3.SCHEMA
+"""Of all versions from 3 on: one object."""
+
+
+class Pieces:
+    """Bytes to write one after the other. The client prepends others with ``+``, and calls ``len``."""
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        return sum(map(len, self.parts))
+
+    def __radd__(self, before: bytes) -> Pieces:
+        """Return the pieces with other bytes before them."""
+        return Pieces([before, *self.parts])
+
+
+class PiecesWriter:
+    """The writer of a connection, which also accepts ``Pieces``."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write(self, data: bytes | Pieces) -> None:
+        """Write bytes, or pieces without joining them."""
+        if isinstance(data, Pieces):
+            self._writer.writelines(data.parts)
+        else:
+            self._writer.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the writer's attributes."""
+        return getattr(self._writer, name)
+
+
+class ProduceSchema(Schema):  # type: ignore[misc]  # the client has no types
+    """The schema of a produce request from version 3 on. Only encoding differs from the client's."""
+
+    def encode(self, item: Sequence[Any]) -> Pieces:
+        """Encode a request.
+
+        ``item``: transactional id, acks, timeout in milliseconds, and of each topic its name and ``(partition,
+        records)`` pairs. Records are bytes, or a tuple of them.
+        """
+        transactional_id, acks, timeout_ms, topics = item
+        pieces = [_TEXT.encode(transactional_id) + Int16.encode(acks) + Int32.encode(timeout_ms)]
+        pieces.append(Int32.encode(len(topics)))
+        for topic, parts in topics:
+            pieces.append(_TEXT.encode(topic) + Int32.encode(len(parts)))
+            for partition, records in parts:
+                its = records if isinstance(records, tuple) else (records,)
+                pieces += _PART.pack(partition, sum(map(len, its))), *its
+        return Pieces(pieces)
+
+
+def write_in_pieces() -> None:
+    """Install the schema in all versions of the produce request that share it."""
+    schema = ProduceSchema(*zip(_ORIGINAL.names, _ORIGINAL.fields, strict=True))
+    for name in dir(produce):
+        kind = getattr(produce, name)
+        if name.startswith("ProduceRequest_v") and kind.SCHEMA is _ORIGINAL:
+            kind.SCHEMA = schema

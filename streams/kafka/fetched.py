@@ -17,8 +17,7 @@ from typing import Any, Final, NamedTuple
 from aiokafka import ConsumerRecord, TopicPartition
 from google_crc32c import value as crc32c
 
-from slacktide.streams.kafka.frames import frame_at, read
-from slacktide.streams.kafka.payload import INFLATED_BYTES_MAX, RECORD_BYTES, SMALL_BYTES
+from slacktide.streams.kafka.payload import INFLATED_BYTES_MAX, RECORD_BYTES, SMALL_BYTES, frame_at, read
 
 _HEADER: Final = Struct(">qi4xbIhiqq14xi")
 """Base offset, length, format, checksum, attributes, last offset delta, first and last timestamp, count of records."""
@@ -170,8 +169,7 @@ FETCH_BYTES_MAX: Final = INFLATED_BYTES_MAX
 def at_once(_: bytes) -> Any:
     """Mark a consumer, as its ``value_deserializer``, that receives whole fetches.
 
-    Raises:
-        RuntimeError: always; only a client without the package's patches calls it.
+    Raises RuntimeError always: only a client without the package's patches calls it.
     """
     raise RuntimeError("aiokafka reads records one by one: import slacktide.streams.kafka before the consumer is made")
 
@@ -205,8 +203,7 @@ class FetchedRecords:
     def __init__(
         self, place: TopicPartition, fetched: FetchedBytes, _: object, position: int, *settings: object
     ) -> None:
-        self.next_fetch_offset = position
-        self._place = place
+        self.next_fetch_offset, self._place = position, place
         self._records = self._whole(fetched.raw) if at_once in settings else self._one_by_one(fetched.raw)
 
     def __iter__(self) -> Iterator[Any]:

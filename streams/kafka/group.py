@@ -13,8 +13,8 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from slacktide.schemas.connection import Cluster
-from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S, Pace, close, record_of, trouble
-from slacktide.streams.kafka.connecting import client
+from slacktide.streams.kafka.connecting import METADATA_MS, client, close_consumer
+from slacktide.streams.kafka.reader import FETCH_BYTES_MAX, POLL_S, Pace, record_of, trouble
 from slacktide.streams.records import Place, Record
 
 log = logging.getLogger(__name__)
@@ -58,8 +58,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         """
         self._topics = topics
         self._what = " and ".join(topics)
-        self._assigned = assigned
-        self._revoked = revoked
+        self._assigned, self._revoked = assigned, revoked
         self._pace = Pace(fetch_wait_ms)
         self._consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
             **client(bootstrap),
@@ -88,8 +87,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
     async def fetch(self, wait_s: float = POLL_S) -> Fetched:
         """Wait for records, ``wait_s`` at most, or for the end of a rebalance.
 
-        Raises:
-            LogError: the topics cannot be read.
+        Raises LogError if the topics cannot be read.
         """
         with trouble(f"cannot read {self._what}"):
             fetched = await self._consumer.getmany(timeout_ms=int(wait_s * 1_000), max_records=POLL_RECORDS_MAX)
@@ -175,4 +173,4 @@ async def leave(consumer: AIOKafkaConsumer[bytes, bytes]) -> None:
     coordinator = consumer._coordinator  # noqa: SLF001 - it has no public method
     if coordinator is not None and coordinator.generation == 0:
         coordinator.generation = 1
-    await close(consumer)
+    await close_consumer(consumer)

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import UnreadableBatch
-from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import COMMAND, CREDIT, INVENTORY, POLICY
-from slacktide.streams.kafka.common import partition_of, record_of
-from slacktide.streams.kafka.reader import Reader, partitions_of, stand
+from slacktide.streams.kafka.reader import Reader, partition_of, partitions_of, record_of, stand
 from slacktide.streams.records import Record
 
 SILENCE_MS = 1_000
@@ -70,16 +67,10 @@ class NodeReader(Reader):
     async def read(self) -> NodeRecords:
         """Wait for records; return none after a second or two.
 
-        Raises:
-            LogError: Kafka is unreachable, or a topic was re-created.
+        Raises LogError if Kafka is unreachable, or a topic was re-created.
         """
-        try:
-            got = await self._consumer.getmany(timeout_ms=self._silence_ms)
-            if not got:
-                await self.check()
-            policies = await self._policies_of([record_of(one) for one in got.get(self._policies, [])])
-        except KafkaError as exc:
-            raise LogError(f"{self._bootstrap}: {exc!r}") from exc
+        got = await self._fetched(self._silence_ms)
+        policies = await self._policies_of([record_of(one) for one in got.get(self._policies, [])])
         commands = got.get(self._commands, [])
         mine = self._mine(commands)
         return NodeRecords(
@@ -102,15 +93,7 @@ class NodeReader(Reader):
         begin, end = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
         inventories = self._inventories
         recent = max(begin[inventories], end[inventories] - REPUBLISHED)
-        stand(
-            consumer,
-            {
-                self._commands: end[self._commands],
-                self._policies: begin[self._policies],
-                self._credits: end[self._credits],
-                inventories: recent,
-            },
-        )
+        stand(consumer, end | {self._policies: begin[self._policies], inventories: recent})
         self._policy_held = []
         self._credits_polled_ms = None
         self._credits_whole_s = self._read_s = asked_s

@@ -13,7 +13,7 @@ from aiokafka.admin import client as admin
 from aiokafka.consumer import consumer, fetcher
 from aiokafka.protocol.metadata import MetadataRequest
 
-from slacktide.streams.kafka import connecting, fetched, gathering, producing
+from slacktide.streams.kafka import connecting, fetched, gathering
 
 WRITTEN_FOR = "0.14."
 """Prefix of supported versions; ``pyproject.toml`` and the lock file name the same."""
@@ -39,7 +39,7 @@ def install() -> None:
     # The client pauses its socket every 128 kB, fifty times in a fetch of 6 MB.
     conn.READER_LIMIT = READER_BYTES
     # The client copies all written bytes eight times.
-    producing.install()
+    connecting.write_in_pieces()
     # A consumer of the client stops at an unreadable batch.
     fetcher.MemoryRecords, fetcher.PartitionRecords = fetched.FetchedBytes, fetched.FetchedRecords
     # The client fetches whenever a record arrives.

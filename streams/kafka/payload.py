@@ -1,20 +1,26 @@
-"""Inflates and parses the records of a batch with a valid checksum, within bounded memory.
+"""Reads one batch of records carefully, so that invalid bytes affect only that batch, within bounded memory.
 
-A compressed megabyte may hold gigabytes of zeros.
+A batch is unreadable if its checksum or structure is wrong, its format is older than Kafka 0.11, it does not inflate,
+or it would take too much memory: a compressed megabyte may hold gigabytes of zeros. One record with an
+``UnreadableBatch`` as its value replaces it. Aborted transactions are included: no reader here uses read_committed.
 """
 
 from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import cramjam
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.record.default_records import DefaultRecordBatch, _DefaultRecordBatchPy, _DefaultRecordPy
 
 # The client's C version reads beyond the buffer's end if a length is wrong, which ends the process.
 from aiokafka.record.util import decode_varint_py as decode_varint
+from google_crc32c import value as crc32c
+
+from slacktide.schemas.dead_letter import UnreadableBatch
 
 INFLATED_BYTES_MAX: Final = 16 << 20
 """Per batch. By default Kafka accepts compressed batches of 1 MiB. JSON shrinks to about a tenth."""
@@ -54,8 +60,7 @@ class UnreadableError(Exception):
 def inflated(codec: int, packed: bytes, limit_bytes: int = INFLATED_BYTES_MAX) -> bytes:
     """Inflate a batch's records, compressed by Kafka's ``codec`` number.
 
-    Raises:
-        UnreadableError: the codec is unknown, or the data is damaged or too large.
+    Raises UnreadableError if the codec is unknown, or the data is damaged or too large.
     """
     try:
         match codec:
@@ -142,21 +147,22 @@ BATCH_MEMORY_MAX: Final = 2 * INFLATED_BYTES_MAX
 SMALL_BYTES: Final = 1 << 20
 """Headers of smaller batches are too few to count."""
 
-HEADER_BYTES_OF_BATCH: Final = 61
-_COUNT_AT = 57
+_FRAME_BYTES, _HEADER_BYTES = 12, 61
+_LENGTH_AT, _MAGIC_AT, _CRC_AT, _CHECKED_FROM, _DELTA_AT, _COUNT_AT = 8, 16, 17, 21, 23, 57
 _CODEC_AT, _CODEC = 22, 0x07
 
 
 def records_of(batch: DefaultRecordBatch, raw: memoryview) -> Sequence[Any]:
     """Return all records of a batch; one whose header names are not UTF-8 is read without its headers.
 
-    Raises:
-        UnreadableError: it does not inflate, takes too much memory, or its records are damaged.
+    Raises UnreadableError if it does not inflate, takes too much memory, or its records are damaged.
     """
-    count = int.from_bytes(raw[_COUNT_AT:HEADER_BYTES_OF_BATCH], "big", signed=True)
+    count = int.from_bytes(raw[_COUNT_AT:_HEADER_BYTES], "big", signed=True)
     codec = raw[_CODEC_AT] & _CODEC
     if codec:
-        raw = memoryview(_plain(raw, codec))
+        head = bytearray(raw[:_HEADER_BYTES])
+        head[_CODEC_AT] &= ~_CODEC
+        raw = memoryview(bytes(head) + inflated(codec, bytes(raw[_HEADER_BYTES:])))
         batch = DefaultRecordBatch(raw)
     try:
         _check_memory(raw, count)
@@ -170,12 +176,6 @@ def records_of(batch: DefaultRecordBatch, raw: memoryview) -> Sequence[Any]:
         raise UnreadableError(f"its records are damaged: {exc}") from exc
 
 
-def _plain(raw: memoryview, codec: int) -> bytes:
-    head = bytearray(raw[:HEADER_BYTES_OF_BATCH])
-    head[_CODEC_AT] &= ~_CODEC
-    return bytes(head) + inflated(codec, bytes(raw[HEADER_BYTES_OF_BATCH:]))
-
-
 def _check_memory(raw: memoryview, count: int) -> None:
     memory_bytes = len(raw) + RECORD_BYTES * count
     if memory_bytes <= BATCH_MEMORY_MAX and len(raw) > SMALL_BYTES:
@@ -185,7 +185,7 @@ def _check_memory(raw: memoryview, count: int) -> None:
 
 
 def _headers(raw: memoryview, count: int) -> int:
-    buffer, pos, headers = bytearray(raw), HEADER_BYTES_OF_BATCH, 0
+    buffer, pos, headers = bytearray(raw), _HEADER_BYTES, 0
     for _ in range(count):
         length, pos = decode_varint(buffer, pos)
         end = pos + length
@@ -204,13 +204,11 @@ class _WithoutHeaders(_DefaultRecordBatchPy):  # type: ignore[misc]  # the clien
 
     _pos: int
 
-    def _read_msg(self, *_: Any) -> Any:
+    def _read_msg(self, *_decode: Any) -> Any:
         try:
             return super()._read_msg(decode_varint)
         except UnicodeDecodeError:
-            return self._without_headers()
-
-    def _without_headers(self) -> Any:
+            pass
         length, pos = decode_varint(self._buffer, self._pos)
         end = pos + length
         _, pos = decode_varint(self._buffer, pos)  # attributes: Kafka uses none
@@ -226,3 +224,138 @@ class _WithoutHeaders(_DefaultRecordBatchPy):  # type: ignore[misc]  # the clien
     def _bytes(self, pos: int) -> tuple[bytes | None, int]:
         length, pos = decode_varint(self._buffer, pos)
         return (None, pos) if length < 0 else (bytes(self._buffer[pos : pos + length]), pos + length)
+
+
+HEADERS_MAX: Final = 64
+"""Headers kept of a record."""
+
+_FORMAT = 2
+"""Of batches, since Kafka 0.11."""
+
+
+class Frame(NamedTuple):
+    """One batch as it was fetched."""
+
+    raw: memoryview
+    behind: memoryview
+    whole: bool
+
+    def following(self) -> int | None:
+        """Return the first offset of the next batch; None: no batch with a valid checksum follows.
+
+        If the length is damaged, any bytes may follow.
+        """
+        end = _end(self.behind, 0)
+        if end is None or end < _HEADER_BYTES or self.behind[_MAGIC_AT] != _FORMAT:
+            return None
+        return _number(self.behind, 0, 8) if _intact(self.behind[:end]) else None
+
+
+class Found(NamedTuple):
+    """The content of a batch."""
+
+    records: list[ConsumerRecord[bytes, bytes]]
+    """From the position on; or the record that replaces the batch."""
+    position: int
+    """The position behind the batch."""
+    ends: bool
+    """Whether the batch ends where its length indicates. Otherwise, the next fetch finds the next batch."""
+
+
+def frame_at(fetched: memoryview, begin: int) -> Frame | None:
+    """Return the batch at ``begin``, 0 or the end of another; None: it is truncated, and fetched again."""
+    end = _end(fetched, begin)
+    if end is None:
+        return Frame(fetched, fetched[:0], whole=False) if fetched and begin == 0 else None
+    return Frame(fetched[begin:end], fetched[end:], whole=True)
+
+
+def read(place: TopicPartition, frame: Frame, position: int) -> Found:
+    """Read a batch carefully; ``position``: of the fetch, possibly within the batch."""
+    raw = frame.raw
+    if not frame.whole:
+        return _damaged(place, frame, position, "it is truncated, or its length is damaged")
+    if raw[_MAGIC_AT] != _FORMAT or len(raw) < _HEADER_BYTES:
+        return _damaged(place, frame, position, f"its format is {raw[_MAGIC_AT]}; accepted: {_FORMAT}")
+    batch = DefaultRecordBatch(raw)
+    if not _intact(raw):
+        return _damaged(place, frame, position, "its checksum is wrong")
+    last: int = batch.next_offset - 1  # of its last record, which may have been compacted away
+    if last < position or (batch.base_offset > position and (frame.following() or last + 1) <= last):
+        return _damaged(place, frame, position, f"its offset {batch.base_offset} is damaged")
+    try:
+        records = () if batch.is_control_batch else records_of(batch, raw)
+    except UnreadableError as exc:
+        instead = _instead(place, position, last, str(exc), batch.max_timestamp)
+        return Found([instead], last + 1, ends=True)
+    return Found(list(_from(place, records, position, last)), last + 1, ends=True)
+
+
+def _from(
+    place: TopicPartition, records: Sequence[Any], position: int, last: int
+) -> Iterator[ConsumerRecord[bytes, bytes]]:
+    topic, partition = place
+    for record in records:
+        offset = record.offset
+        if not position <= offset <= last:
+            continue
+        position = offset + 1
+        key, value = record.key, record.value
+        yield ConsumerRecord(
+            topic,
+            partition,
+            offset,
+            record.timestamp,
+            record.timestamp_type,
+            key,
+            value,
+            None,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+            tuple(record.headers[:HEADERS_MAX]),
+        )
+
+
+def _damaged(place: TopicPartition, frame: Frame, position: int, reason: str) -> Found:
+    """Skip a batch whose checksum or offsets are invalid."""
+    last = _presumed(frame, position)
+    return Found([_instead(place, position, last, reason)], last + 1, frame.following() is not None)
+
+
+def _instead(
+    place: TopicPartition, position: int, last: int, reason: str, timestamp_ms: int = 0
+) -> ConsumerRecord[bytes, bytes]:
+    """Return the record that replaces a batch; its offset is the batch's last."""
+    value = UnreadableBatch(position, f"a batch cannot be read: {reason}")
+    return ConsumerRecord(place.topic, place.partition, last, timestamp_ms, 0, None, value, None, -1, 0, ())
+
+
+def _end(fetched: memoryview, begin: int) -> int | None:
+    """Return the end of a batch; None: beyond the fetched bytes, or an invalid length."""
+    length = _number(fetched, begin + _LENGTH_AT, 4)
+    end = begin + _FRAME_BYTES + length
+    return end if begin + _MAGIC_AT < end <= len(fetched) else None
+
+
+def _number(raw: memoryview, at: int, size: int) -> int:
+    return int.from_bytes(raw[at : at + size], "big", signed=True)
+
+
+def _intact(raw: memoryview) -> bool:
+    """Check the checksum; the client takes ten times as long."""
+    found: bool = crc32c(bytes(raw[_CHECKED_FROM:])) == int.from_bytes(raw[_CRC_AT:_CHECKED_FROM], "big")
+    return found
+
+
+def _presumed(frame: Frame, position: int) -> int:
+    """Return the presumed last offset of a damaged batch; at least one offset is skipped."""
+    raw, following = frame.raw, frame.following()
+    if following is not None:
+        return max(position, following - 1)
+    if len(raw) > _MAGIC_AT and raw[_MAGIC_AT] < _FORMAT:
+        return max(position, _number(raw, 0, 8))  # the last offset if compressed
+    if frame.whole and len(raw) >= _HEADER_BYTES:
+        base, delta, count = _number(raw, 0, 8), _number(raw, _DELTA_AT, 4), _number(raw, _COUNT_AT, 4)
+        if base <= position <= base + delta and delta + 1 == count:
+            return base + delta
+    return position

@@ -55,15 +55,15 @@ class Probed:
 async def probe(bootstrap: Cluster) -> Probed:
     """Probe one broker of the cluster.
 
-    A listed request may still not work, so a producer id is requested, which costs only a number.
-
-    Raises:
-        LogError: the cluster is unreachable, or does not answer.
+    A listed request may still not work, so a producer id is requested, which costs only a number. Raises LogError if
+    the cluster is unreachable, or does not answer.
     """
     async with connected(bootstrap) as client:
         node = client.get_random_node()
         apis = {row[0] for row in (await client.send(node, ApiVersionRequest())).api_versions}
-        trouble = await _idempotence_trouble(client, node, apis)
+        trouble = "the broker does not support producer ids"
+        if InitProducerIdRequest.API_KEY in apis:
+            trouble = await _idempotence_trouble(client, node)
         metadata = await client.send(node, MetadataRequest([]))
         return Probed(
             id=metadata.cluster_id or "",
@@ -90,15 +90,14 @@ async def connected(bootstrap: Cluster) -> AsyncIterator[Any]:
         await made.close()
 
 
-async def _idempotence_trouble(client: Any, node: int, apis: set[int]) -> str:
-    if InitProducerIdRequest.API_KEY not in apis:
-        return "the broker does not support producer ids"
-    code = (await client.send(node, InitProducerIdRequest(None, 0))).error_code
-    tries = 1
-    while code and for_code(code).retriable and tries < INIT_TRIES:  # a new cluster
-        await asyncio.sleep(INIT_PAUSE_S)
+async def _idempotence_trouble(client: Any, node: int) -> str:
+    code = 0
+    for tried in range(INIT_TRIES):
+        if tried:
+            await asyncio.sleep(INIT_PAUSE_S)
         code = (await client.send(node, InitProducerIdRequest(None, 0))).error_code
-        tries += 1
+        if not (code and for_code(code).retriable):  # retriable: a new cluster
+            break
     return f"the broker gives no producer id ({for_code(code).__name__})" if code else ""
 
 
@@ -170,8 +169,7 @@ class _Rights(Request[_MetadataRequest]):  # type: ignore[misc]  # the client ha
 async def lacking(bootstrap: Cluster, part: Part) -> list[str]:
     """Return what a login lacks: topics with the operation, then consumer groups. Topics need not exist.
 
-    Raises:
-        LogError: the cluster is unreachable, or does not answer.
+    Raises LogError if the cluster is unreachable, or does not answer.
     """
     wanted = dict.fromkeys((topic.name for topic in part.reads), READ)
     for topic in part.writes:
@@ -183,18 +181,14 @@ async def lacking(bootstrap: Cluster, part: Part) -> list[str]:
             topic: 0 if code == TopicAuthorizationFailedError.errno else operations
             for code, topic, _, _, operations in metadata.topics
         }
-        checked = {topic: bits for topic, bits in sorted(wanted.items()) if allowed[topic] != NO_AUTHORIZER}
-        topics = [_named(topic, bits & ~allowed[topic]) for topic, bits in checked.items()]
-        groups = [f"group {group} (Read)" for group in part.joins if await _denied(client, node, group)]
-        return [*filter(None, topics), *groups]
-
-
-def _named(topic: str, missing: int) -> str:
-    which = [name for name, bit in (("Read", READ), ("Write", WRITE)) if missing & bit]
-    return f"{topic} ({', '.join(which)})" if which else ""
-
-
-async def _denied(client: Any, node: int, group: str) -> bool:
-    """Check whether the login may not join a consumer group. A broker checks that before the member."""
-    answer = await client.send(node, HeartbeatRequest(group, NO_GENERATION, NO_MEMBER))
-    return bool(answer.error_code == GroupAuthorizationFailedError.errno)
+        lacks: list[str] = []
+        for where, bits in sorted(wanted.items()):
+            missing = 0 if allowed[where] == NO_AUTHORIZER else bits & ~allowed[where]
+            if which := [name for name, bit in (("Read", READ), ("Write", WRITE)) if missing & bit]:
+                lacks.append(f"{where} ({', '.join(which)})")
+        for group in part.joins:
+            # A broker checks whether the login may join a group before it checks the member.
+            answer = await client.send(node, HeartbeatRequest(group, NO_GENERATION, NO_MEMBER))
+            if answer.error_code == GroupAuthorizationFailedError.errno:
+                lacks.append(f"group {group} (Read)")
+        return lacks

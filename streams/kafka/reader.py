@@ -1,29 +1,120 @@
 """A consumer without a group, at positions that its owner sets, and readers of single offsets and single records.
 
-It detects outages and re-created topics.
+It detects outages and re-created topics. Shared by all readers: errors, lookups by time, and how often to fetch.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
-from typing import Literal, Self
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, Literal, Self, TypeAlias
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
+from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.structs import OffsetAndTimestamp
 
+from slacktide.schemas.bounds import clamped_ms
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
-from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S, Pace, close, record_of, trouble
-from slacktide.streams.kafka.connecting import client, reason_of
+from slacktide.streams.kafka.connecting import METADATA_MS, client, close_consumer, reason_of
 from slacktide.streams.records import Place, Record
+
+POLL_S = 0.2
+FETCH_BYTES_MAX = 4 << 20
+_partitioner = DefaultPartitioner()
+
+
+@contextmanager
+def trouble(what: str) -> Iterator[None]:
+    """Raise the client's errors as a ``LogError`` that names what failed."""
+    try:
+        yield
+    except (KafkaError, OSError, TimeoutError) as exc:
+        raise LogError(f"{what}: {str(exc) or type(exc).__name__}") from exc
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """Return the partition of a key, by Kafka's default partitioner."""
+    partition: int = _partitioner(key.encode(), list(range(partitions)), [])
+    return partition
+
+
+def record_of(read: ConsumerRecord[bytes, bytes]) -> Record:
+    """Return a record as the worker's type."""
+    return Record(
+        topic=read.topic,
+        partition=read.partition,
+        offset=read.offset,
+        timestamp_ms=read.timestamp,
+        key=read.key,
+        value=read.value,
+        headers=read.headers,
+    )
+
+
+async def first_since(
+    consumer: AIOKafkaConsumer[bytes, bytes], since_ms: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, OffsetAndTimestamp | None]:
+    """Return each partition's first record since a time; None: it has none. Raises KafkaError if there is no answer.
+
+    The client refuses a negative time, which a wrong clock or a long ``--since`` may cause.
+    """
+    asked = {place: clamped_ms(time_ms) for place, time_ms in since_ms.items()}
+    found: Mapping[TopicPartition, OffsetAndTimestamp | None] = await consumer.offsets_for_times(asked) if asked else {}
+    return found
+
+
+async def since(
+    consumer: AIOKafkaConsumer[bytes, bytes], ends: Mapping[TopicPartition, int], since_ms: int
+) -> dict[TopicPartition, int]:
+    """Return the offset of each partition's first record since this time; its end if there is none."""
+    found = await first_since(consumer, dict.fromkeys(ends, since_ms))
+    # Without such a record, Kafka returns None, and the embedded broker a timestamp of -1.
+    return {place: at.offset if at is not None and at.timestamp >= 0 else ends[place] for place, at in found.items()}
+
+
+IDLE_AFTER_S: Final = 1.0
+IDLE_WAIT_MS: Final = 1_000
+"""Kafka holds a fetch this long, and answers as soon as there is a record."""
+LOOK_S: Final = 0.2
+"""How often the client checks for other work."""
+LATER_S: Final = 0.5
+"""So long after a held fetch is answered, so that it checks once."""
+GATHER_BYTES: Final = 1 << 20
+"""A reader whose records gather is answered sooner if there are so many."""
+
+
+class Pace:
+    """The pace of one consumer; ``fetch_wait_ms``: how long the broker may hold a fetch while records arrive.
+
+    ``gather_ms``: the broker holds each fetch so long, though there are records; 0: it does not.
+    """
+
+    def __init__(self, fetch_wait_ms: int, gather_ms: int = 0) -> None:
+        self._fetch_wait_ms, self._gather_ms = fetch_wait_ms, gather_ms
+        self._empty_s = 0.0
+
+    def polled(self, consumer: AIOKafkaConsumer[bytes, bytes], *, found: bool, wait_s: float) -> None:
+        """Count a poll that waited ``wait_s`` at most, and set the client's fetch wait."""
+        self._empty_s = 0.0 if found else self._empty_s + wait_s
+        fetcher = consumer._fetcher  # noqa: SLF001 - it has no public method
+        if self._gather_ms:
+            wait_ms, fetcher._fetch_min_bytes = self._gather_ms, GATHER_BYTES  # noqa: SLF001
+            look_s = wait_ms / 1_000 + LATER_S
+        elif self._empty_s > IDLE_AFTER_S - 0.001:
+            wait_ms, look_s = max(self._fetch_wait_ms, IDLE_WAIT_MS), IDLE_WAIT_MS / 1_000 + LATER_S
+        else:
+            wait_ms, look_s = self._fetch_wait_ms, LOOK_S
+        fetcher._fetch_max_wait_ms, fetcher._fetcher_timeout = wait_ms, look_s  # noqa: SLF001
+
 
 REQUEST_MS = 5_000
 """A reader notices missing or re-created topics within this time; the client's 5 min would be too long."""
-
-
 FETCH_WAIT_MS = 100
+Fetched: TypeAlias = dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]
 
 
 class Reader:
@@ -44,11 +135,8 @@ class Reader:
         partition_bytes_max: int = FETCH_BYTES_MAX,
         gather_ms: int = 0,
     ) -> None:
-        self._bootstrap = bootstrap
-        self._fetch_wait_ms = fetch_wait_ms
-        self._client_id = client_id
-        self._lost = lost
-        self._partition_bytes_max = partition_bytes_max
+        self._bootstrap, self._fetch_wait_ms, self._client_id = bootstrap, fetch_wait_ms, client_id
+        self._lost, self._partition_bytes_max = lost, partition_bytes_max
         self._open: AIOKafkaConsumer[bytes, bytes] | None = None
         self._fetched_ms: tuple[int | None, ...] = ()
         """Time of each partition's last fetch at the last check."""
@@ -74,7 +162,7 @@ class Reader:
                 await consumer.start()
                 await self._begin(consumer)
         except BaseException as exc:
-            await close(consumer)
+            await close_consumer(consumer)
             if isinstance(exc, LogError | KafkaError | OSError | TimeoutError):
                 why = str(exc) if isinstance(exc, LogError) else reason_of(exc)
                 raise LogError(f"{self._bootstrap}: {why}") from exc
@@ -85,7 +173,7 @@ class Reader:
         """Disconnect."""
         consumer, self._open = self._open, None
         if consumer is not None:
-            await close(consumer)
+            await close_consumer(consumer)
 
     async def __aenter__(self) -> Self:
         """Connect, as ``connect``."""
@@ -99,10 +187,8 @@ class Reader:
     async def check(self) -> None:
         """Check that the broker answers, and that no topic was re-created. Call it when no records arrive.
 
-        A broker that lost its data may not answer a fetch at an offset that no longer exists.
-
-        Raises:
-            LogError: no fetch was answered since the last check, or a topic was re-created.
+        A broker that lost its data may not answer a fetch at an offset that no longer exists. Raises LogError if no
+        fetch was answered since the last check, or a topic was re-created.
         """
         places = sorted(self._consumer.assignment())
         for place in places:
@@ -122,17 +208,21 @@ class Reader:
         assert self._open is not None, "connect it first"
         return self._open
 
-    async def _poll(
-        self, *places: TopicPartition, most: int | None = None, wait_s: float = POLL_S
-    ) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
-        fetched: dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]] = await self._consumer.getmany(
-            *places, timeout_ms=int(wait_s * 1_000), max_records=most
-        )
+    async def _poll(self, *places: TopicPartition, most: int | None = None, wait_s: float = POLL_S) -> Fetched:
+        fetched: Fetched = await self._consumer.getmany(*places, timeout_ms=int(wait_s * 1_000), max_records=most)
         return fetched
 
-    async def _follow(
-        self, most: int | None = None, wait_s: float = POLL_S
-    ) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
+    async def _fetched(self, silence_ms: int) -> Fetched:
+        """Poll all partitions; check the broker if there is nothing. Raises LogError if it is unreachable."""
+        try:
+            fetched: Fetched = await self._consumer.getmany(timeout_ms=silence_ms)
+            if not fetched:
+                await self.check()
+        except KafkaError as exc:
+            raise LogError(f"{self._bootstrap}: {exc!r}") from exc
+        return fetched
+
+    async def _follow(self, most: int | None = None, wait_s: float = POLL_S) -> Fetched:
         """Poll all partitions; idle readers of rarely changing topics fetch less often."""
         fetched = await self._poll(most=most, wait_s=wait_s)
         self._pace.polled(self._consumer, found=bool(fetched), wait_s=wait_s)
@@ -194,11 +284,7 @@ class Ends(Reader):
         return {Place(*place): offset for place, offset in ends.items()}
 
     async def begins(self, group: str, places: Iterable[Place]) -> dict[Place, int]:
-        """Return the offsets from which a group's member reads newly assigned places.
-
-        Raises:
-            LogError: no answer in time.
-        """
+        """Return the offsets from which a group's member reads newly assigned places. Raises LogError as ``ends``."""
         asked = [TopicPartition(*place) for place in places]
         admin = AIOKafkaAdminClient(**client(self._bootstrap))
         with trouble(f"cannot read the offsets of group {group} in {_topics(asked)}"):
@@ -231,11 +317,7 @@ class Picked(Reader):
         super().__init__(bootstrap, PICKED_WAIT_MS, client_id=client_id, partition_bytes_max=PICKED_BYTES_MAX)
 
     async def read(self, offsets: Mapping[Place, int]) -> list[Record]:
-        """Return the records at these offsets; omit those that no longer exist.
-
-        Raises:
-            LogError: Kafka is unreachable.
-        """
+        """Return the records at these offsets; omit those that no longer exist. Raises LogError without Kafka."""
         wanted = {TopicPartition(*place): offset for place, offset in offsets.items()}
         found: list[Record] = []
         with trouble(f"cannot read from {self._bootstrap}"):

@@ -136,20 +136,17 @@ class RenderedBatch:
         self._producer = producer_id, producer_epoch, base_sequence
 
     def _build(self) -> tuple[bytes, bytes]:
-        """Return the batch in two pieces, which ``producing`` joins with the rest of the request."""
+        """Return the batch in two pieces, which ``connecting`` joins with the rest of the request."""
         if self._buffer is None:
-            self._buffer = self._built()
-            self._records = ()  # keep one copy of the bytes
+            at_ms, count = self._timestamp_ms, self._count
+            pieces = [_HEADER.pack(0, count - 1, at_ms, at_ms, *self._producer, count)]
+            for place, record in enumerate(self._records):
+                around = _around(place)
+                pieces += varint(len(around) + len(record)), around, record
+            checked = b"".join(pieces)
+            front = _FRONT.pack(0, len(checked) + _UNCHECKED_BYTES, -1, _FORMAT, crc32c(checked))
+            self._buffer, self._records = (front, checked), ()  # keep one copy of the bytes
         return self._buffer
-
-    def _built(self) -> tuple[bytes, bytes]:
-        at_ms, count = self._timestamp_ms, self._count
-        pieces = [_HEADER.pack(0, count - 1, at_ms, at_ms, *self._producer, count)]
-        for place, record in enumerate(self._records):
-            around = _around(place)
-            pieces += varint(len(around) + len(record)), around, record
-        checked = b"".join(pieces)
-        return _FRONT.pack(0, len(checked) + _UNCHECKED_BYTES, -1, _FORMAT, crc32c(checked)), checked
 
 
 @lru_cache(maxsize=1 << 14)

@@ -24,8 +24,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RecordRefusedError
-from slacktide.streams.kafka.common import METADATA_MS, abandon
-from slacktide.streams.kafka.connecting import client, reason_of, silent
+from slacktide.streams.kafka.connecting import METADATA_MS, abandon, client, reason_of, silent
 from slacktide.streams.kafka.rendered import Batch, Part, Rendered, RenderedBatch, batches, check_size, out_of, parts
 from slacktide.streams.records import Out
 
@@ -78,10 +77,7 @@ class Sender:
         timeout_s: float = 1.0,
         compress: bool = False,
     ) -> None:
-        self._bootstrap = bootstrap
-        self._client_id = client_id
-        self._acks = acks
-        self._timeout_s = timeout_s
+        self._bootstrap, self._client_id, self._acks, self._timeout_s = bootstrap, client_id, acks, timeout_s
         self._compress = compress
         self._record_bytes_max = COMPRESSED_BYTES_MAX if compress else PLAIN_BYTES_MAX
         self._idempotent = acks == "all"
@@ -107,8 +103,7 @@ class Sender:
     async def connect(self, topics: Sequence[str]) -> None:
         """Reconnect, and fetch the topics' partitions.
 
-        Raises:
-            LogError: no broker is reachable, or one of the topics does not exist.
+        Raises LogError if no broker is reachable, or one of the topics does not exist.
         """
         await self.close()
         producer = await self._started()
@@ -142,8 +137,7 @@ class Sender:
     async def send_each(self, records: Sequence[Out]) -> list[Placed | Refused]:
         """Write all records; a refused one does not affect others.
 
-        Raises:
-            LogError: as ``send``, for any other reason.
+        Raises LogError as ``send``, for any other reason.
         """
         async with self._one_by_one:
             results = await self._attempt(records)
@@ -159,11 +153,8 @@ class Sender:
     async def send_rendered(self, batches: Sequence[Rendered]) -> list[Refused | None]:
         """Write rendered records uncompressed; a refused one does not affect others.
 
-        Returns:
-            For each record in order, why it is refused; None: it was acknowledged.
-
-        Raises:
-            LogError: as ``send``, for any other reason.
+        Returns, for each record in order, why it is refused; None: it was acknowledged. Raises LogError as ``send``,
+        for any other reason.
         """
         results: list[Refused | None] = [None] * sum(len(batch.records) for batch in batches)
         async with self._one_by_one:
@@ -186,8 +177,7 @@ class Sender:
     async def check(self, topics: Sequence[str]) -> None:
         """Check that the broker is connected and has the topics; for producers that seldom send.
 
-        Raises:
-            LogError: the connection was lost or renewed, or one of the topics is missing.
+        Raises LogError if the connection was lost or renewed, or one of the topics is missing.
         """
         producer = self._producer
         why = "the connection was lost"
@@ -211,23 +201,28 @@ class Sender:
     async def _attempt(self, records: Sequence[Out]) -> list[Placed | Refused]:
         """Write all records at once; one that shares a batch with a refused one counts as refused.
 
-        Raises:
-            LogError: for any other failure; disconnected.
+        Raises LogError for any other failure; disconnected.
         """
         results: list[Placed | Refused | None] = [None] * len(records)
         async with self._connected() as producer:
             made = await self._batched(producer, records, results)
             answers = await self._written(producer, [(batch.place, batch.builder) for batch in made])
             for batch, answer in zip(made, answers, strict=True):
-                _settle(batch, answer, records, results)
+                if isinstance(answer, _CONTENT):
+                    for number in batch.numbers:
+                        results[number] = _refusal(records[number], answer)
+                elif isinstance(answer, BaseException):
+                    raise answer
+                else:
+                    for offset, number in enumerate(batch.numbers, answer.offset):
+                        results[number] = Placed(answer.partition, offset)
         return [result for result in results if result is not None]
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[AIOKafkaProducer]:
         """Return the producer for one attempt, within a timeout.
 
-        Raises:
-            LogError: the attempt failed or timed out; disconnected.
+        Raises LogError if the attempt failed or timed out; disconnected.
         """
         producer = self._producer
         if producer is None or _cut_off(producer):
@@ -246,8 +241,7 @@ class Sender:
     async def _attempt_rendered(self, left: Sequence[Part]) -> list[BaseException | None]:
         """Write all batches at once; return why each must be written again, in parts.
 
-        Raises:
-            LogError: for any other failure; disconnected.
+        Raises LogError for any other failure; disconnected.
         """
         async with self._connected() as producer:
             made_ms = producer.create_batch().append(timestamp=None, key=None, value=b"").timestamp
@@ -283,10 +277,8 @@ class Sender:
     ) -> list[Any]:
         """Write batches; return of each its position, or why it failed.
 
-        ``producer.send_batch`` looks up the topic's partitions twice for each batch.
-
-        Raises:
-            LogError: a topic has no such partition.
+        ``producer.send_batch`` looks up the topic's partitions twice for each batch. Raises LogError if a topic has no
+        such partition.
         """
         topics = {place.topic for place, _ in made}
         known = {topic: await producer.client._wait_on_metadata(topic) for topic in topics}  # noqa: SLF001
@@ -311,13 +303,12 @@ class Sender:
 
     async def _started(self) -> AIOKafkaProducer:
         try:
-            if self._acks != "all":
-                return await self._start(idempotent=False)
             try:
-                return await self._start(idempotent=True)
-            except KafkaConnectionError:
-                raise
-            except KafkaError as exc:  # a broker without idempotence refuses the first request
+                return await self._start(idempotent=self._acks == "all")
+            except KafkaError as exc:
+                if self._acks != "all" or isinstance(exc, KafkaConnectionError):
+                    raise
+                # A broker without idempotence refuses the first request.
                 log.debug("no idempotent producer on this broker: a retried write may appear twice (%s)", exc)
                 return await self._start(idempotent=False)
         except KafkaError as exc:
@@ -344,22 +335,6 @@ class Sender:
             raise
         self._idempotent = idempotent
         return producer
-
-
-def _settle(batch: Batch, answer: Any, records: Sequence[Out], results: list[Placed | Refused | None]) -> None:
-    """Set the results of a batch: its positions, or why it was refused.
-
-    Raises:
-        BaseException: the error of a batch that failed for another reason.
-    """
-    if isinstance(answer, BaseException):
-        if not isinstance(answer, _CONTENT):
-            raise answer
-        for number in batch.numbers:
-            results[number] = _refusal(records[number], answer)
-    else:
-        for offset, number in enumerate(batch.numbers, answer.offset):
-            results[number] = Placed(answer.partition, offset)
 
 
 def _refusal(out: Out, error: Exception) -> Refused:

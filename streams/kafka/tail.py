@@ -1,19 +1,38 @@
-"""Reads partitions from some time to their end, and then follows them; without a group."""
+"""Reads topics without a group: to their end, from their end on, or for display."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
+from typing import Any, Protocol
 
 from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import UnreadableBatch
-from slacktide.streams.kafka.common import POLL_S, first_since, record_of, trouble
-from slacktide.streams.kafka.reader import Reader, stand
+from slacktide.schemas.errors import LogError
+from slacktide.streams.kafka.admin import REQUEST_MS, _asking, _consumer
+from slacktide.streams.kafka.reader import (
+    POLL_S,
+    Reader,
+    ends_of,
+    first_since,
+    partition_of,
+    partitions_of,
+    record_of,
+    since,
+    stand,
+    trouble,
+)
 from slacktide.streams.records import Record
+
+log = logging.getLogger(__name__)
 
 READ_S = 30.0
 """Partitions must be read to their end within this time."""
@@ -45,11 +64,11 @@ def places_of(partitions: Mapping[str, int], since_ms: Mapping[str, int | None])
 
 def last_of_each_key(records: Iterable[Record]) -> list[Record]:
     """Return the newest record of each key, and each unreadable batch."""
-    return list({(record.topic, record.partition, _name(record)): record for record in records}.values())
-
-
-def _name(record: Record) -> bytes | int | None:
-    return record.offset if isinstance(record.value, UnreadableBatch) else record.key
+    newest: dict[tuple[str, int, bytes | int | None], Record] = {}
+    for record in records:
+        name = record.offset if isinstance(record.value, UnreadableBatch) else record.key
+        newest[record.topic, record.partition, name] = record
+    return list(newest.values())
 
 
 class Tail(Reader):
@@ -71,14 +90,11 @@ class Tail(Reader):
         wanted: Wanted | None = None,
         offsets: Mapping[Place, int] = MappingProxyType({}),
     ) -> Read:
-        """Read partitions to their end.
+        """Read partitions to their end. Raises LogError if one of them cannot be read to its end.
 
         ``since_ms``: by partition, the first timestamp; WHOLE: all records; None: only new ones. ``wanted`` filters
         records, also those of ``more``, except unreadable batches. ``offsets``: where to start instead; all records if
         it is beyond the end, because the topic was re-created.
-
-        Raises:
-            LogError: one of them cannot be read to its end.
         """
         places = {TopicPartition(*place): since for place, since in since_ms.items()}
         topics = ", ".join(sorted({place.topic for place in places}))
@@ -96,22 +112,18 @@ class Tail(Reader):
     async def more(self, wait_s: float = POLL_S) -> list[Record]:
         """Wait for newer records, ``wait_s`` at most, and return them. Raises LogError if the topics cannot be read."""
         with trouble(f"cannot read from {self._bootstrap}"):
-            if not self._stale:
-                return await self._more(wait_s)
-            self._stale = False
-            await self._consumer.seek_to_beginning(*self._consumer.assignment())
-            return last_of_each_key(await self._more(wait_s))
+            again, self._stale = self._stale, False
+            if again:
+                await self._consumer.seek_to_beginning(*self._consumer.assignment())
+            read = [one for batch in (await self._follow(wait_s=wait_s)).values() for one in self._taken(batch)]
+            return last_of_each_key(read) if again else read
 
     def again(self) -> None:
         """Read from the beginning in the next turn, because topics may have been re-created."""
         self._stale = True
 
-    async def _more(self, wait_s: float) -> list[Record]:
-        return [record for batch in (await self._follow(wait_s=wait_s)).values() for record in self._taken(batch)]
-
     def _taken(self, batch: Iterable[ConsumerRecord[bytes, bytes]]) -> Iterable[Record]:
-        records = map(record_of, batch)
-        wanted = self._wanted
+        records, wanted = map(record_of, batch), self._wanted
         if wanted is None:
             return records
         return (record for record in records if isinstance(record.value, UnreadableBatch) or wanted(record))
@@ -124,9 +136,9 @@ class Tail(Reader):
         ends = await consumer.end_offsets(list(places))
         found = await first_since(consumer, {place: since for place, since in places.items() if since})
         positions = {}
-        for place, since in places.items():
-            begin: int = begins[place] if since == WHOLE else ends[place]
-            if since:
+        for place, from_ms in places.items():
+            begin: int = begins[place] if from_ms == WHOLE else ends[place]
+            if from_ms:
                 at = found.get(place)
                 # The embedded broker knows no times and returns offset 0, or an expired one.
                 by_time: int = ends[place] if at is None or at.offset < 0 else max(at.offset, begins[place])
@@ -139,3 +151,179 @@ class Tail(Reader):
             positions[place] = begin
         stand(consumer, positions)
         return short
+
+
+FETCH_WAIT_MS = 200
+SILENCE_MS = 1_000 + 2 * FETCH_WAIT_MS
+AHEAD_MS = 1_000
+"""How much clocks may differ."""
+
+
+class TailReader(Reader):
+    """For latest state that is republished: a read from the end returns nothing outdated. Reconnect after any error.
+
+    ``whole``: read topics from their beginning. ``back_ms``: also read records published this shortly before
+    ``now_ms``. Records with a later time are skipped, because their age is unknown.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Cluster,
+        topics: Sequence[str],
+        *,
+        client_id: str,
+        whole: bool = False,
+        back_ms: int = 0,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__(bootstrap, FETCH_WAIT_MS, client_id=client_id, lost="none")
+        self._topics = tuple(topics)
+        self._whole = whole
+        self._back_ms, self._now_ms = back_ms, now_ms
+        self._recent = range(0)
+        """Timestamps of earlier records that are read."""
+        self._until: dict[TopicPartition, int] = {}
+        """Ends of partitions with earlier records, at connecting."""
+
+    async def read(self) -> list[Record]:
+        """Wait for records; return none after a second or two.
+
+        Raises LogError if Kafka is unreachable, or a topic was re-created.
+        """
+        return [
+            record_of(one)
+            for place, records in (await self._fetched(SILENCE_MS)).items()
+            for one in records
+            # A broker that knows no times returns all earlier records.
+            if self._whole or one.offset >= self._until.get(place, 0) or one.timestamp in self._recent
+        ]
+
+    async def caught_up(self) -> bool:
+        """Check whether all records are read that existed at connecting."""
+        return all([await self._consumer.position(tp) >= end for tp, end in self._until.items()])
+
+    async def _begin(self, consumer: Any) -> None:
+        tps = [place for topic in self._topics for place in await partitions_of(consumer, topic)]
+        starts = ends = await consumer.end_offsets(tps)
+        if self._whole:
+            starts = await consumer.beginning_offsets(tps)
+        elif self._now_ms is not None:
+            now_ms = self._now_ms()
+            self._recent = range(now_ms - self._back_ms, now_ms + AHEAD_MS)
+            starts = await since(consumer, ends, self._recent.start)
+        stand(consumer, starts)
+        self._until = {tp: end for tp, end in ends.items() if end > starts[tp]}
+
+
+NOTHING_YET = "the topics are not read yet"
+RETRY_S, RETRY_MAX_S = 0.5, 5.0
+PAUSED_S = 5.0
+"""After a pause this long, old records would count as new: the reader reconnects."""
+
+
+class Monotonic(Protocol):
+    """A clock that never goes back."""
+
+    def mono_ns(self) -> int:
+        """Return nanoseconds since some instant."""
+
+
+class Following:
+    """Follows topics by one reader, which is not shared; ``away``: the log line's text about outages."""
+
+    def __init__(self, reader: TailReader, *, away: str, clock: Monotonic) -> None:
+        self.trouble = NOTHING_YET
+        """Why nothing is read; "": topics are read."""
+        self._reader, self._away, self._clock = reader, away, clock
+
+    async def run(self, begun: Callable[[], None], receive: Callable[[list[Record], float], Awaitable[None]]) -> None:
+        """Run forever; reconnect after errors, and after a pause of this process.
+
+        ``begun`` is called after each connection: earlier records may be outdated. ``receive`` takes records, and their
+        time in monotonic seconds.
+        """
+        backoff = Backoff(RETRY_S, RETRY_MAX_S)
+        try:
+            while True:
+                try:
+                    await self._reader.connect()
+                    begun()
+                    if self.trouble:
+                        log.info("the topics are read")
+                    self.trouble = ""
+                    backoff.reset()
+                    await self._read(receive)
+                except LogError as exc:
+                    if self.trouble in ("", NOTHING_YET):
+                        log.warning("Kafka is unreachable: %s", self._away, extra={"why": str(exc)})
+                    self.trouble = str(exc)
+                    await asyncio.sleep(backoff.next_s())
+        finally:
+            await self._reader.close()
+
+    async def _read(self, receive: Callable[[list[Record], float], Awaitable[None]]) -> None:
+        """Read until this process has paused. Raises LogError if Kafka is unreachable."""
+        looked_s = self._clock.mono_ns() / 1e9
+        while True:
+            records = await self._reader.read()
+            now_s = self._clock.mono_ns() / 1e9
+            if now_s > looked_s + PAUSED_S:
+                return
+            looked_s = now_s
+            await receive(records, now_s)
+
+
+STALLED_S = 5.0
+
+
+async def read_topic(
+    bootstrap: Cluster,
+    topic: str,
+    *,
+    since_ms: int | None = None,
+    start: Mapping[int, int] | None = None,
+    follow: bool = False,
+    key: str | None = None,
+) -> AsyncGenerator[Record, None]:
+    """Read a topic's records: in order within a partition, roughly by time across partitions.
+
+    Close it (``contextlib.aclosing``) if you stop before its end. ``since_ms``: the first timestamp; None: from the
+    oldest. Without it, ``start`` has start offsets by partition. ``follow``: continue with new records; otherwise stop
+    at the current end. A ``key`` is read from its partition alone. Raises LogError if the broker is unreachable, has no
+    such topic, or stopped answering.
+    """
+    async with _consumer(bootstrap) as consumer:
+        async with _asking(bootstrap, REQUEST_MS / 1000):
+            tps = await partitions_of(consumer, topic)
+            if key is not None:
+                tps = [tps[partition_of(key, len(tps))]]
+            ends = await ends_of(consumer, tps)
+            if since_ms is not None:
+                starts = await since(consumer, ends, since_ms)
+            else:
+                given, begins = start or {}, await consumer.beginning_offsets(tps)
+                starts = {tp: max(at, given.get(tp.partition, 0)) for tp, at in begins.items()}
+            for tp in tps:
+                consumer.seek(tp, starts[tp])
+        silent_s = 0.0
+        while follow or await _short_of(bootstrap, consumer, ends):
+            try:
+                got = await consumer.getmany(timeout_ms=1_000)
+            except KafkaError as exc:
+                raise LogError(f"{bootstrap}: {exc!r}") from exc
+            silent_s = 0.0 if got else silent_s + 1
+            if not follow and silent_s >= STALLED_S:
+                raise LogError(f"{bootstrap}: nothing came for {STALLED_S:g} s although records are there")
+            read = [one for tp, records in got.items() for one in records if follow or one.offset < ends[tp]]
+            for one in sorted(read, key=attrgetter("timestamp")):
+                if (key is None or one.key == key.encode()) and (since_ms is None or one.timestamp >= since_ms):
+                    yield record_of(one)
+
+
+async def _short_of(bootstrap: Cluster, consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
+    """Check whether some position has not reached its end, within a timeout."""
+    try:
+        async with asyncio.timeout(STALLED_S):
+            return bool([tp for tp, end in ends.items() if await consumer.position(tp) < end])
+    except TimeoutError as exc:
+        raise LogError(f"{bootstrap}: no position in {next(iter(ends)).topic} within {STALLED_S:g} s") from exc

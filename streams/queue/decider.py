@@ -17,11 +17,9 @@ from slacktide.schemas.queue import (
     QueueBooking,
     QueueDecision,
     QueueEviction,
-    QueueOutcome,
     QueuePodSet,
     QueueRead,
     QueueState,
-    QueueWorkload,
 )
 from slacktide.schemas.queue_objects import QueueObject
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_STATE
@@ -30,8 +28,7 @@ from slacktide.streams.decisions.queue.preempt import excess
 from slacktide.streams.decisions.queue.queue_order import PREEMPTION_REPEATS
 from slacktide.streams.decisions.queue.scheduling import Cycle
 from slacktide.streams.decisions.queue.workload_objects import Wanted, admitted_sets, wanted
-from slacktide.streams.queue.changes import action, evicted, eviction_record, pod_sets_of, ready_reason
-from slacktide.streams.queue.cluster import Specs, View
+from slacktide.streams.queue.cluster import Specs, View, action, evicted, eviction_record, pod_sets_of, ready_reason
 from slacktide.streams.queue.ledger import Inputs, Ledger, last_of_each, outcome_of, read_up_to, workload_of
 from slacktide.streams.records import Out, Record, dead_letter, of_queue, text_of
 
@@ -151,10 +148,14 @@ class Decider:
         for record in inputs.outcomes:
             self._each(record, self._outcome)
         self._forget_vanished()
-        self._retry()
+        for uid in sorted(uid for uid, at_ms in self._retries.items() if at_ms <= self._now_ms):
+            del self._retries[uid]
+            self._view.sync(uid, self._now_ms)
         self._evict_unready()
         self._drain()
-        stopped = self._evict_exceeding(allowed)
+        stopped = [one for one in self._exceeding() if one.uid in allowed] if allowed else []
+        for one in stopped:
+            self._evict(one.uid, SHRANK, SHRANK)
         tried, evictions = self._cycles()
         decision = QueueDecision(
             epoch=ledger.epoch,
@@ -223,7 +224,11 @@ class Decider:
         self._unreadable.discard(uid)
         state = self.ledger.states.get(uid)
         if state is None and found.admission is not None and not found.finished:
-            self._adopt(one, found)
+            # Another queue admitted it: its quota counts from now on.
+            pods = {each.name: each.pods for each in found.pod_sets}
+            sets = admitted_sets(found.admission, pods, one.workload.metadata.name)
+            booking = self._booking(found.admission.cluster_queue, sets)
+            self._change(uid, "reserved", ADOPTED, booking=booking, started=True)
         elif state is not None and found.finished and state.phase != "finished":
             self._change(uid, "finished")
         elif state is not None and state.phase == "reserved" and not found.active:
@@ -234,26 +239,12 @@ class Decider:
             self._change(uid, state.phase, DEACTIVATED, state, requeue_count=0)
         return uid
 
-    def _adopt(self, one: QueueWorkload, found: Wanted) -> None:
-        """Adopt a workload that another queue admitted: its quota counts from now on."""
-        admission = found.admission
-        assert admission is not None, "the caller has looked"
-        pods = {each.name: each.pods for each in found.pod_sets}
-        sets = admitted_sets(admission, pods, one.workload.metadata.name)
-        booking = self._booking(admission.cluster_queue, sets)
-        self._change(one.uid, "reserved", ADOPTED, booking=booking, started=True)
-
     def _outcome(self, record: Record) -> str:
         one = outcome_of(record)
         state = self.ledger.states.get(one.uid)
         booking = state.booking if state is not None else None
         if state is None or booking is None or (booking.epoch, booking.turn) != (one.epoch, one.turn):
             return one.uid  # it is for an earlier admission, or a duplicate
-        self._answered(one, state)
-        self._view.sync(one.uid, self._now_ms)
-        return one.uid
-
-    def _answered(self, one: QueueOutcome, state: QueueState) -> None:
         match one.result:
             case "started":
                 if not state.started:
@@ -269,6 +260,8 @@ class Decider:
                 self._change(one.uid, "pending", state.reason or "Stopped", retry_ms=state.retry_ms)
             case "conflict" | "refused":
                 self._change(one.uid, "pending", NOT_STARTED, retry_ms=self._now_ms + RETRY_MS)
+        self._view.sync(one.uid, self._now_ms)
+        return one.uid
 
     def _forget_vanished(self) -> None:
         """At a term's start: forget workloads that were deleted meanwhile, a few per turn."""
@@ -283,10 +276,12 @@ class Decider:
                 self._change(uid, "gone")
                 self._view.sync(uid, self._now_ms)
 
-    def _retry(self) -> None:
-        for uid in sorted(uid for uid, at_ms in self._retries.items() if at_ms <= self._now_ms):
-            del self._retries[uid]
-            self._view.sync(uid, self._now_ms)
+    def _evict(self, uid: str, reason: str, evicted_reason: str, **fields: object) -> None:
+        """Let a workload that holds quota stop."""
+        state = self.ledger.states[uid]
+        times = {"evicted_ms": self._now_ms, "evicted_reason": evicted_reason}
+        self._change(uid, "evicting", reason, state, **times, **fields)
+        self._view.sync(uid, self._now_ms)
 
     def _evict_unready(self) -> None:
         for uid in sorted(uid for uid, at_ms in self._timeouts.items() if at_ms <= self._now_ms):
@@ -307,17 +302,7 @@ class Decider:
             local = (one.namespace, one.local) if one is not None else ("", "")
             stopped = self._specs.stopped(state.booking.cluster_queue, *local)
             if stopped.drains:
-                fields = {"evicted_ms": self._now_ms, "evicted_reason": stopped.reason}
-                self._change(uid, "evicting", stopped.reason, state, **fields)
-                self._view.sync(uid, self._now_ms)
-
-    def _evict_exceeding(self, allowed: Sequence[str]) -> list[Exceeding]:
-        stopped = [one for one in self._exceeding() if one.uid in allowed] if allowed else []
-        for one in stopped:
-            fields = {"evicted_ms": self._now_ms, "evicted_reason": SHRANK}
-            self._change(one.uid, "evicting", SHRANK, self.ledger.states[one.uid], **fields)
-            self._view.sync(one.uid, self._now_ms)
-        return stopped
+                self._evict(uid, stopped.reason, stopped.reason)
 
     def _exceeding(self) -> list[Exceeding]:
         scheduling, shares = self._view.scheduling, self._specs.shares
@@ -381,16 +366,7 @@ class Decider:
         for one in done.evictions:
             state = self.ledger.states.get(one.victim.uid)
             if state is not None and state.phase == "reserved":
-                self._change(
-                    one.victim.uid,
-                    "evicting",
-                    one.reason,
-                    state,
-                    preemptor=one.preemptor.uid,
-                    evicted_ms=self._now_ms,
-                    evicted_reason="",
-                )
-                self._view.sync(one.victim.uid, self._now_ms)
+                self._evict(one.victim.uid, one.reason, "", preemptor=one.preemptor.uid)
                 found.append(eviction_record(one))
         return found
 
@@ -406,19 +382,16 @@ class Decider:
     def _change(
         self, uid: str, phase: Phase, reason: str = "", before: QueueState | None = None, **fields: object
     ) -> None:
-        """Change the phase; fields that are not given keep their values from ``before``."""
-        state = before or self._kept(uid, phase)
+        """Change the phase; fields that are not given keep their values from ``before``.
+
+        Without it, a pending or admitted state keeps the history of evictions.
+        """
+        known, state = self.ledger.states.get(uid), before or QueueState(uid=uid, phase=phase, epoch=0, turn=0)
+        if before is None and known is not None and phase in {"pending", "reserved"}:
+            history = {name: getattr(known, name) for name in ("evicted_ms", "evicted_reason", "requeue_count")}
+            state = msgspec.structs.replace(state, **history)
         stamp = {"phase": phase, "reason": reason, "epoch": self.ledger.epoch, "turn": self.ledger.turn + 1}
         state = msgspec.structs.replace(state, **stamp, **fields)
         self._changes[uid] = state
         self.ledger.change(state)
         self._note_due(uid, state)
-
-    def _kept(self, uid: str, phase: Phase) -> QueueState:
-        """Return a pending or admitted state that keeps the history of evictions."""
-        state, new = self.ledger.states.get(uid), QueueState(uid=uid, phase=phase, epoch=0, turn=0)
-        if state is None or phase not in {"pending", "reserved"}:
-            return new
-        return msgspec.structs.replace(
-            new, evicted_ms=state.evicted_ms, evicted_reason=state.evicted_reason, requeue_count=state.requeue_count
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from slacktide.schemas.codec import encode
@@ -37,21 +37,14 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
             decider = Decider(one.process, ledger.copy(), fair_sharing=one.fair_sharing, pods_ready=one.pods_ready)
             again = decider.begin(one.epoch, one.decided_ms)
         elif decider is not None:
-            again = decider.turn(_between(inputs, decider.ledger, one), one.decided_ms, one.allowed).decision
+            begin, end = decider.ledger.read, one.read
+            new = Inputs(
+                [each for each in inputs.specs if begin.spec <= each.offset < end.spec],
+                [each for each in inputs.workloads if begin.workload <= each.offset < end.workload],
+                [each for each in inputs.outcomes if begin.outcome <= each.offset < end.outcome],
+            )
+            again = decider.turn(new, one.decided_ms, one.allowed).decision
         else:
             continue  # its term began before the records
         ledger.decided(one)
         yield Replayed(one, again, encode(one) == (record.value or b"") == encode(again))
-
-
-def _between(inputs: Inputs, ledger: Ledger, one: QueueDecision) -> Inputs:
-    begin, end = ledger.read, one.read
-    return Inputs(
-        _span(inputs.specs, begin.spec, end.spec),
-        _span(inputs.workloads, begin.workload, end.workload),
-        _span(inputs.outcomes, begin.outcome, end.outcome),
-    )
-
-
-def _span(records: Sequence[Record], begin: int, end: int) -> list[Record]:
-    return [one for one in records if begin <= one.offset < end]

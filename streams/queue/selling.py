@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -40,13 +41,20 @@ class Selling:
     def receive(self, records: Iterable[Record]) -> None:
         """Read node records; an invalid one leaves the last valid one in force."""
         for record in records:
-            try:
-                if record.topic == INVENTORY.name:
-                    self._inventory(record)
+            node = text_of(record.key or b"")
+            with suppress(BadMessageError):
+                if record.topic == INVENTORY.name and record.value is None:
+                    self._labels.pop(node, None)
+                    self._sold.pop(node, None)
+                elif record.topic == INVENTORY.name:
+                    facts = decode(record.value, NodeInventory).facts
+                    self._labels[node] = None if facts.unschedulable else facts.labels
                 elif record.topic == ALLOCATABLE.name and not is_heartbeat(record.key):
-                    self._allocatable(record)
-            except BadMessageError:
-                continue
+                    one = None if record.value is None else decode(record.value, NodeAllocatable)
+                    if one is None or one.batch_cpu_milli is None or one.batch_mem_bytes is None:
+                        self._sold.pop(node, None)  # they were withdrawn
+                    else:
+                        self._sold[node] = NodeSize(cpu_milli=one.batch_cpu_milli, memory_bytes=one.batch_mem_bytes)
 
     def due(self, objects: Iterable[QueueObject], now_ms: int) -> list[SoldObject]:
         """Return the amounts to write now. ``objects`` includes flavors with shared quotas and their last amounts."""
@@ -60,7 +68,9 @@ class Selling:
         ]
 
     def _due(self, flavor: str, labels: Mapping[str, str], known: SoldSpec | None, now_ms: int) -> SoldObject | None:
-        nodes = [size for name, size in sorted(self._sold.items()) if self._has(name, labels)]
+        own = {name: self._labels.get(name, {}) for name in self._sold}
+        has = {name for name, its in own.items() if its is not None and labels.items() <= its.items()}
+        nodes = [size for name, size in sorted(self._sold.items()) if name in has]
         cpu, memory = sum(one.cpu_milli for one in nodes), sum(one.memory_bytes for one in nodes)
         before = self._figures.get(flavor)
         if before is None:
@@ -75,25 +85,3 @@ class Selling:
             return None
         self._written_ms[flavor] = now_ms
         return SoldObject(metadata=Metadata(name=flavor), spec=spec)
-
-    def _has(self, node: str, labels: Mapping[str, str]) -> bool:
-        own = self._labels.get(node, {})
-        return own is not None and labels.items() <= own.items()
-
-    def _inventory(self, record: Record) -> None:
-        node = text_of(record.key or b"")
-        if record.value is None:
-            self._labels.pop(node, None)
-            self._sold.pop(node, None)
-            return
-        facts = decode(record.value, NodeInventory).facts
-        self._labels[node] = None if facts.unschedulable else facts.labels
-
-    def _allocatable(self, record: Record) -> None:
-        """Set a node's batch resources to at least 0. A withdrawn record removes them."""
-        node = text_of(record.key or b"")
-        one = None if record.value is None else decode(record.value, NodeAllocatable)
-        if one is None or one.batch_cpu_milli is None or one.batch_mem_bytes is None:
-            self._sold.pop(node, None)
-        else:
-            self._sold[node] = NodeSize(cpu_milli=one.batch_cpu_milli, memory_bytes=one.batch_mem_bytes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from slacktide.schemas.codec import decode
-from slacktide.schemas.command import NodeCommand, Origin, command_id
+from slacktide.schemas.command import NodeCommand, Origin
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.sample_columns_codec import NOW, carried, decode_of, head_of
 from slacktide.schemas.topics import COMMAND
@@ -28,9 +28,9 @@ from slacktide.streams.replay.figures import (
     fields,
     has_ids_by_sample,
     has_own_id,
+    own_id,
 )
-from slacktide.streams.replay.policies import Policies
-from slacktide.streams.replay.unsettled import Unsettled
+from slacktide.streams.replay.policies import Policies, Unsettled
 from slacktide.streams.worker import FULL, NO_FACTS, NO_PODS, TWO_BOOTS, UNKNOWN_NODE, Worker
 from slacktide.streams.worker.takeover import CARRIES
 
@@ -100,9 +100,7 @@ class Answers:
         self.counts: Counter[str] = Counter()
         self.compared_from_ms: dict[str, int] = {}
         """The time of the first compared answer, by node."""
-        self._policies = policies
-        self._unsettled = unsettled
-        self._report = report
+        self._policies, self._unsettled, self._report = policies, unsettled, report
         self._asked: dict[Key, _Asked] = {}
         self._early: dict[Key, list[Record]] = defaultdict(list)
         """Answers that precede their samples, due to clock differences."""
@@ -131,7 +129,9 @@ class Answers:
         asked.answers.append(answer)
         for early in self._early.pop(key, ()):
             self._compare(early, asked)
-        self._prune(partition, record.timestamp_ms)
+        waiting, old_ms = partition.waiting, record.timestamp_ms - KEPT_MS
+        while waiting and waiting[0].at_ms < old_ms and waiting[0].place <= partition.answered_to:
+            self._leave(waiting.popleft(), partition)
 
     def remember(self, record: Record) -> None:
         """Keep a sample with pods or facts that later ones may refer to, if new."""
@@ -165,7 +165,12 @@ class Answers:
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             self._differs(difference(record, f"not an answer: {exc}"))
             return
-        self._take(record, which.worker)
+        partition = self._partitions[record.partition]
+        if which.worker != partition.worker:  # another one, which knows only the records that it read back
+            if partition.worker:
+                self.counts["takeovers"] += 1
+                self._unsettled.partition(record.partition, record.timestamp_ms)
+            partition.worker = which.worker
         asked = self._asked.get(which.key)
         if asked is not None:
             self._compare(record, asked)
@@ -182,20 +187,6 @@ class Answers:
         for partition in self._partitions.values():
             for asked in partition.waiting:
                 self._leave(asked, partition)
-
-    def _take(self, record: Record, worker: str) -> None:
-        """Handle another worker of this partition, which knows only the records that it read back."""
-        partition = self._partitions[record.partition]
-        if worker != partition.worker:
-            if partition.worker:
-                self.counts["takeovers"] += 1
-                self._unsettled.partition(record.partition, record.timestamp_ms)
-            partition.worker = worker
-
-    def _prune(self, partition: _Partition, now_ms: int) -> None:
-        waiting = partition.waiting
-        while waiting and waiting[0].at_ms < now_ms - KEPT_MS and waiting[0].place <= partition.answered_to:
-            self._leave(waiting.popleft(), partition)
 
     def _leave(self, asked: _Asked, partition: _Partition) -> None:
         del self._asked[asked.key]
@@ -217,10 +208,8 @@ class Answers:
         if command is None:
             return
         if not has_own_id(command):
-            own = command_id(command.node, command.boot_id, command.seq, "answer", command.node, command.policy_version)
-            self._differs(
-                difference(record, "its id is not its own", [Field(path="id", recorded=command.id, replayed=own)])
-            )
+            field = Field(path="id", recorded=command.id, replayed=own_id(command))
+            self._differs(difference(record, "its id is not its own", [field]))
         elif why.startswith("of samples") and not self._unsettled.may_lack(command, record):
             self._differs(difference(record, "answers a sample that is not in the trace"))
         else:
@@ -284,8 +273,9 @@ class Answers:
                 for known in LESS:
                     yield "equal, by a worker that knew no more", self._answered(sample, command, known).value
             answer = self._answered(sample, command, ALL)
-            if command.reason.startswith(REFUSED):
-                yield "equal, rejected by Kafka", _refused(answer, command.reason.removeprefix(REFUSED)).value
+            if command.reason.startswith(REFUSED):  # the record that the worker sends if Kafka rejects its answer
+                instead = Worker("replay").refused(answer, command.reason.removeprefix(REFUSED), 0)[-1]
+                yield "equal, rejected by Kafka", instead.value
             # The last one is the closest, for the report.
             yield "equal, by the policy that its worker held", answer.value
 
@@ -323,8 +313,3 @@ def _only(what: str, carrier: Record, partition: int) -> Record:
     body = _body.decode(carrier.value or b"")
     body.pop("pods" if what == "facts" else "facts", None)
     return msgspec.structs.replace(carrier, partition=partition, value=msgspec.json.encode(body))
-
-
-def _refused(answer: Out, why: str) -> Out:
-    """Return the record that the worker sends if Kafka rejects its answer."""
-    return Worker("replay").refused(answer, why, 0)[-1]

@@ -21,8 +21,7 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.topics import METRIC
 from slacktide.streams.records import Out, Record, text_of
-from slacktide.streams.replay.policies import Policies
-from slacktide.streams.replay.unsettled import Unsettled
+from slacktide.streams.replay.policies import Policies, Unsettled
 
 EVIDENCE = ("decided_ms", "worker", "sample", "proof")
 """Fields of a command that are not its content: writer, time, and the sample's position."""
@@ -73,30 +72,27 @@ def content(message: Message, *, ids: bool = True) -> dict[str, Any]:
     left = {name: value for name, value in plain.items() if name not in EVIDENCE}
     if ids:
         return left
-    parts = {name: [_without_id(one) for one in value] for name, value in left.items() if isinstance(value, list)}
-    return _without_id(left | parts)
+    for value in left.values():
+        for part in value if isinstance(value, list) else ():
+            part.pop("id", None)
+    left.pop("id", None)
+    return left
 
 
-def _without_id(part: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in part.items() if name != "id"}
+def own_id(one: NodeCommand) -> str:
+    """Return the id that a command should have."""
+    return command_id(one.node, one.boot_id, one.seq, "answer", one.node, one.policy_version)
+
+
+def has_ids_by_sample(one: NodeCommand) -> bool:
+    """Return whether its ids have the older form: a hash that includes the sequence number."""
+    parts = one.node, one.boot_id, one.seq, "answer", one.node, one.policy_version
+    return one.id == hashlib.sha256("\x00".join(map(str, parts)).encode()).hexdigest()[:16]
 
 
 def has_own_id(command: NodeCommand) -> bool:
     """Return whether a recorded command's id is correct, in the current or the older form."""
-    return command.id in {_id(command_id, command), _id(_command_id_by_sample, command)}
-
-
-def has_ids_by_sample(command: NodeCommand) -> bool:
-    """Return whether its ids have the older form: a hash that includes the sequence number."""
-    return command.id == _id(_command_id_by_sample, command)
-
-
-def _id(form: Callable[[str, str, int, str, str, str], str], one: NodeCommand) -> str:
-    return form(one.node, one.boot_id, one.seq, "answer", one.node, one.policy_version)
-
-
-def _command_id_by_sample(*parts: str | int) -> str:
-    return hashlib.sha256("\x00".join(map(str, parts)).encode()).hexdigest()[:16]
+    return command.id == own_id(command) or has_ids_by_sample(command)
 
 
 def fields(recorded: dict[str, Any], replayed: dict[str, Any]) -> list[Field]:
@@ -147,9 +143,7 @@ class Figures:
 
     def __init__(self, policies: Policies, unsettled: Unsettled, report: Callable[[Difference], None]) -> None:
         self.counts: Counter[str] = Counter()
-        self._policies = policies
-        self._unsettled = unsettled
-        self._report = report
+        self._policies, self._unsettled, self._report = policies, unsettled, report
         self._published: dict[Key, bytes] = {}
         self._order: deque[tuple[int, Key]] = deque()
         self._waiting: deque[Record] = deque()

@@ -7,7 +7,7 @@ first. All others are in the order of time, those of one partition by offset.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 import msgspec
@@ -39,19 +39,7 @@ BLOCK_BYTES = 16 << 20
 """Fewer are read at once if they are long."""
 NULL = msgspec.Raw(b"null")
 REPLAYED = tuple(
-    topic.name
-    for topic in (
-        POLICY,
-        INVENTORY,
-        FORECAST,
-        TICK,
-        SAMPLE,
-        COMMAND,
-        METRIC,
-        ALLOCATABLE,
-        OUTCOME,
-        CREDIT,
-    )
+    topic.name for topic in (POLICY, INVENTORY, FORECAST, TICK, SAMPLE, COMMAND, METRIC, ALLOCATABLE, OUTCOME, CREDIT)
 )
 """Topics that a replay needs, in the order of reading within a millisecond: causes first."""
 STATE = frozenset({POLICY.name, INVENTORY.name})
@@ -143,7 +131,7 @@ def line_of(record: Record) -> bytes:
         timestamp_ms=record.timestamp_ms,
         key=key_text,
         key_base64=None if key is None or key_text is not None else b64encode(key).decode(),
-        headers=tuple(_header_of(name, raw) for name, raw in record.headers),
+        headers=tuple(_header_of(name, raw or b"") for name, raw in record.headers),
         body=msgspec.Raw(value) if verbatim and value is not None else NULL,
         body_base64=None if verbatim or value is None else b64encode(value).decode(),
     )
@@ -175,21 +163,19 @@ def blocks_of(
 ) -> Iterator[Records]:
     """Yield the records after the header as columns, in order, some hundred at a time.
 
-    Args:
-        lines: the lines after the header.
-        file: its name, for errors.
-        headers: whether to read record headers.
-        topics: topics named in the header; empty: any.
-
-    Raises:
-        TraceError: a line is invalid or misplaced, or the last line is missing.
+    ``lines``: the lines after the header. ``file``: its name, for errors. ``headers``: whether to read record headers.
+    ``topics``: topics named in the header; empty: any. Raises TraceError if a line is invalid or misplaced, or the last
+    line is missing.
     """
     decode = _whole.decode if headers else _unheaded.decode
     expected, begun, number, lines = frozenset(topics), False, 1, iter(lines)
     while some := _some(lines):
         block, error = _block(some, decode)
         for at, topic in enumerate(block.topics):
-            if why := _misplaced(topic, expected, begun=begun):
+            if expected and topic not in expected:
+                raise TraceError(file, number + 1 + at, f"topic {topic!r} is none of those that the first line names")
+            if begun and topic == POLICY.name:
+                why = "a policy behind other records: all policies come first"
                 raise TraceError(file, number + 1 + at, why)
             begun = begun or topic != POLICY.name
         yield block
@@ -223,7 +209,12 @@ def _block(lines: Sequence[bytes], decode: Callable[[bytes], _Line | _Unheaded])
     try:
         for raw in lines:
             line = decode(raw)
-            key, value = _key_of(line), _value_of(line)
+            key = None if line.key is None else line.key.encode()
+            if line.key_base64 is not None:
+                key = b64decode(line.key_base64, validate=True)
+            value = None if line.body == NULL else bytes(line.body)
+            if line.body_base64 is not None:
+                value = b64decode(line.body_base64, validate=True)
             keys.append(key)
             values.append(value)
             found.append(line)
@@ -234,7 +225,7 @@ def _block(lines: Sequence[bytes], decode: Callable[[bytes], _Line | _Unheaded])
         [one.timestamp_ms for one in found],
         keys,
         values,
-        [_headers_of(one) for one in found],
+        [() if isinstance(one, _Unheaded) else tuple(map(_header_pair, one.headers)) for one in found],
     )
     return Records([one.topic for one in found], [one.partition for one in found], taken), error
 
@@ -247,28 +238,6 @@ def _check_end(raw: bytes, file: str, number: int, error: Exception) -> None:
         raise TraceError(file, number, f"not a record: {error}") from error
     if count != number - 2:
         raise TraceError(file, number, f"the file was written with {count} records, {number - 2} are here") from error
-
-
-def _misplaced(topic: str, expected: Collection[str], *, begun: bool) -> str:
-    if expected and topic not in expected:
-        return f"topic {topic!r} is none of those that the first line names"
-    return "a policy behind other records: all policies come first" if begun and topic == POLICY.name else ""
-
-
-def _key_of(line: _Line | _Unheaded) -> bytes | None:
-    if line.key_base64 is not None:
-        return b64decode(line.key_base64, validate=True)
-    return None if line.key is None else line.key.encode()
-
-
-def _value_of(line: _Line | _Unheaded) -> bytes | None:
-    if line.body_base64 is not None:
-        return b64decode(line.body_base64, validate=True)
-    return None if line.body == NULL else bytes(line.body)
-
-
-def _headers_of(line: _Line | _Unheaded) -> Sequence[tuple[str, bytes]]:
-    return () if isinstance(line, _Unheaded) else tuple(_header_pair(parts) for parts in line.headers)
 
 
 def _is_json(value: bytes) -> bool:
@@ -290,8 +259,7 @@ def _text(raw: bytes | None) -> str | None:
         return None
 
 
-def _header_of(name: str, raw: bytes | None) -> tuple[str, ...]:
-    raw = raw or b""
+def _header_of(name: str, raw: bytes) -> tuple[str, ...]:
     text = _text(raw)
     return (name, b64encode(raw).decode(), BASE64) if text is None else (name, text)
 

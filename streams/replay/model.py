@@ -39,15 +39,13 @@ class Successors:
     def follow(self, sample: NodeSample, pods: Sequence[Pod], victims: Collection[str]) -> dict[str, str]:
         """Add a sample. Returns new successors with their predecessors.
 
-        Args:
-            sample: as recorded.
-            pods: its pods.
-            victims: uids that the recorded policy has evicted so far.
+        ``sample``: as recorded. ``pods``: its pods. ``victims``: uids that the recorded policy has evicted so far.
         """
         came = {}
         self._awaited = [(uid, ago_ms + sample.interval_ms) for uid, ago_ms in self._awaited]
         known = {pod.uid: pod for pod in pods}
-        now = {use.uid: (use, known[use.uid]) for use in sample.pod_use if _best_effort(known.get(use.uid))}
+        best_effort = {uid for uid, pod in known.items() if is_best_effort(pod)}
+        now = {use.uid: (use, known[use.uid]) for use in sample.pod_use if use.uid in best_effort}
         for uid in [uid for uid in self._last if uid not in now]:
             part = self._last.pop(uid)
             if uid in victims:
@@ -63,10 +61,6 @@ class Successors:
                 self._last[uid] = part  # for a victim: its state before it was throttled
         self._seen.update(now)
         return came
-
-
-def _best_effort(pod: Pod | None) -> bool:
-    return pod is not None and is_best_effort(pod)
 
 
 END_MS = 450
@@ -108,10 +102,7 @@ class Hypothetical:
     def sample(self, recorded: NodeSample, pods: Sequence[Pod] | None, policy_version: str) -> NodeSample:
         """Return the sample as it would have been: with this limit, and without evicted pods.
 
-        Args:
-            recorded: the recorded sample.
-            pods: its pods; None: unknown.
-            policy_version: of the other policy.
+        ``recorded``: the recorded sample. ``pods``: its pods; None: unknown. ``policy_version``: of the other policy.
         """
         self._age(recorded)
         sample = msgspec.structs.replace(
@@ -129,7 +120,7 @@ class Hypothetical:
         away = {uid for uid in self.gone if self.away(uid)}
         if not (away or self.kept()) or pods is None:
             return sample
-        return _with(_without(sample, pods, away), self.kept())
+        return _changed(sample, pods, away, self.kept())
 
     def follow(self, recorded: NodeSample, pods: Sequence[Pod], victims: Collection[str]) -> None:
         """Follow pods that ended or started; ``victims``: uids that the recorded policy evicted."""
@@ -187,9 +178,8 @@ class Hypothetical:
             self.since_mem_ms, self.since_cpu_ms = recorded.evict.since_mem_ms, recorded.evict.since_cpu_ms
             return
         passed_ms = recorded.interval_ms
-        for name in ("since_mem_ms", "since_cpu_ms"):
-            value = getattr(self, name)
-            setattr(self, name, None if value is None else value + passed_ms)
+        self.since_mem_ms = None if self.since_mem_ms is None else self.since_mem_ms + passed_ms
+        self.since_cpu_ms = None if self.since_cpu_ms is None else self.since_cpu_ms + passed_ms
         for gone in self.gone.values():
             gone.left_ms -= passed_ms
         if self.successors is not None:
@@ -235,12 +225,8 @@ def used_milli(
 ) -> Range:
     """Compute the use of best-effort pods under another limit.
 
-    Args:
-        pods: the recorded pods with their use.
-        recorded_milli: the recorded limit.
-        other_milli: the other limit.
-        room_milli: idle CPU of the rest of the node.
-        away: uids of pods that would not be there.
+    ``pods``: the recorded pods with their use. ``recorded_milli``: the recorded limit. ``other_milli``: the other
+    limit. ``room_milli``: idle CPU of the rest of the node. ``away``: uids of pods that would not be there.
     """
     whole = float(sum(use.cpu_milli or 0 for use, _ in pods))
     stay = [(use, pod) for use, pod in pods if use.uid not in away]
@@ -270,37 +256,21 @@ def _demand_milli(pod: Pod | None) -> float:
     return inf
 
 
-def _without(sample: NodeSample, pods: Sequence[Pod], away: set[str]) -> NodeSample:
-    left = [pod for pod in pods if pod.uid not in away]
-    lost = [use for use in sample.pod_use if use.uid in away]
+def _changed(sample: NodeSample, pods: Sequence[Pod], away: set[str], more: Sequence[Part]) -> NodeSample:
+    """Return the sample without some of its pods, and with additional ones, and their use."""
+    listed = [*(pod for pod in pods if pod.uid not in away), *(pod for _, pod in more)]
+    lost, added = [use for use in sample.pod_use if use.uid in away], [use for use, _ in more]
     cpu_milli, mem_bytes = sample.use.cpu_milli, sample.use.mem_bytes
     if cpu_milli is not None:
         cpu_milli = max(0, cpu_milli - sum(use.cpu_milli or 0 for use in lost))
+        cpu_milli += sum(use.cpu_milli or 0 for use in added)
     if mem_bytes is not None:
         mem_bytes = max(0, mem_bytes - sum(use.mem_bytes or 0 for use in lost))
-    return msgspec.structs.replace(
-        sample,
-        pods=left,
-        pods_revision=revision_of(left),
-        pod_use=[use for use in sample.pod_use if use.uid not in away],
-        use=NodeUse(cpu_milli=cpu_milli, mem_bytes=mem_bytes, pressure=sample.use.pressure),
-    )
-
-
-def _with(sample: NodeSample, parts: Sequence[Part]) -> NodeSample:
-    """Return the sample with additional pods and their use, with a pod list."""
-    if not parts:
-        return sample
-    listed = [*(sample.pods or ()), *(pod for _, pod in parts)]
-    cpu_milli, mem_bytes = sample.use.cpu_milli, sample.use.mem_bytes
-    if cpu_milli is not None:
-        cpu_milli += sum(use.cpu_milli or 0 for use, _ in parts)
-    if mem_bytes is not None:
-        mem_bytes += sum(use.mem_bytes or 0 for use, _ in parts)
+        mem_bytes += sum(use.mem_bytes or 0 for use in added)
     return msgspec.structs.replace(
         sample,
         pods=listed,
         pods_revision=revision_of(listed),
-        pod_use=[*sample.pod_use, *(use for use, _ in parts)],
+        pod_use=[*(use for use in sample.pod_use if use.uid not in away), *added],
         use=NodeUse(cpu_milli=cpu_milli, mem_bytes=mem_bytes, pressure=sample.use.pressure),
     )

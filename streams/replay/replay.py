@@ -23,14 +23,10 @@ from slacktide.schemas.topics import (
     SAMPLE,
     TICK,
 )
-from slacktide.streams.proofs import believes
 from slacktide.streams.records import Record, text_of
-from slacktide.streams.rendering import RenderedAnswers
 from slacktide.streams.replay.answers import Answers
 from slacktide.streams.replay.figures import EVER_MS, Difference, Figures
-from slacktide.streams.replay.policies import Following, Policies
-from slacktide.streams.replay.unsettled import Unsettled
-from slacktide.streams.worker import Worker
+from slacktide.streams.replay.policies import Policies, Run, Unsettled
 
 TURN = 2_000
 """Samples that the worker decides at once: a twentieth of them cost it twice as much each."""
@@ -71,25 +67,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, parts: Sequence[Result], kept: int) -> Result:
         """Combine the results of partitions.
 
-        Args:
-            parts: at least one, without common partitions.
-            kept: limit for the listed differences.
+        ``parts``: at least one, without common partitions. ``kept``: limit for the listed differences.
         """
         differences = sorted((found for part in parts for found in part.differences), key=lambda found: found.when)
-        sums = {
-            name: sum(getattr(part, name) for part in parts)
-            for name in (
-                "samples",
-                "nodes",
-                "ticks",
-                "takeovers",
-                "by_guard",
-                "unanswered",
-                "waiting",
-                "different",
-                "unproven",
-            )
-        }
+        names = ("samples", "nodes", "ticks", "takeovers", "by_guard", "unanswered", "waiting", "different", "unproven")
+        sums = {name: sum(getattr(part, name) for part in parts) for name in names}
         return cls(
             since_ms=min((part.since_ms for part in parts if part.since_ms is not None), default=None),
             until_ms=max((part.until_ms for part in parts if part.until_ms is not None), default=None),
@@ -123,17 +105,11 @@ class Replay:
     def __init__(self, policies: Policies, *, since_ms: int = 0, nodes: Iterable[str] = (), kept: int = 10) -> None:
         """Create a run.
 
-        Args:
-            policies: of the trace.
-            since_ms: earlier samples serve as history.
-            nodes: only these; empty: all.
-            kept: limit for the listed differences; all are counted.
+        ``policies``: of the trace. ``since_ms``: earlier samples serve as history. ``nodes``: only these; empty: all.
+        ``kept``: limit for the listed differences; all are counted.
         """
-        self._since_ms = since_ms
-        self._keys = {node.encode() for node in nodes}
-        self._kept = kept
-        self._policies = policies
-        self._following = Following(policies, Worker("replay", believes))
+        self._kept, self._policies = kept, policies
+        self._run = Run(policies, since_ms, nodes)
         self._unsettled = Unsettled()
         self._answers = Answers(policies, self._unsettled, self._report)
         self._figures = Figures(policies, self._unsettled, self._report)
@@ -147,17 +123,15 @@ class Replay:
         self._batch: list[tuple[Record, bytes | None]] = []
         """Samples of the turn with their answers, for the next batch."""
         self._nodes: set[bytes | None] = set()
-        self._first_ms: int | None = None
-        self._last_ms: int | None = None
 
     def take(self, record: Record) -> None:
         """Add the next record."""
-        if self._keys and record.key not in self._keys and record.topic != TICK.name:
+        if not self._run.covers(record) and record.topic != TICK.name:
             return
         match record.topic:
             case SAMPLE.name:
                 self._sample(record)
-            case COMMAND.name | METRIC.name | ALLOCATABLE.name if record.timestamp_ms >= self._since_ms:
+            case COMMAND.name | METRIC.name | ALLOCATABLE.name if not self._run.early(record):
                 self._turn.append(record)
             case INVENTORY.name | FORECAST.name:
                 self._end_turn()
@@ -165,17 +139,18 @@ class Replay:
             case TICK.name:
                 self._counts["ticks"] += 1
             case OUTCOME.name:
-                self._outcome(record)
+                with suppress(BadMessageError):  # reported by the readers of outcomes
+                    self._counts["by guard"] += decode(record.value, NodeOutcome).origin == "guard"
 
     def finish(self) -> Result:
         """End the run."""
         self._end_turn()
         self._answers.finish()
-        self._figures.advance(EVER_MS, self._following.changed_ms)
+        self._figures.advance(EVER_MS, self._run.changed_ms)
         counts = self._answers.counts
         return Result(
-            since_ms=self._first_ms,
-            until_ms=self._last_ms,
+            since_ms=self._run.first_ms,
+            until_ms=self._run.last_ms,
             samples=self._counts["samples"],
             nodes=len(self._nodes),
             policies=len(self._policies),
@@ -193,17 +168,14 @@ class Replay:
 
     def _sample(self, record: Record) -> None:
         samples, now_ms = self._samples, record.timestamp_ms
-        differs = bool(samples) and self._early(samples[0]) != self._early(record)
-        if differs or self._following.due(now_ms):
+        differs = bool(samples) and self._run.early(samples[0]) != self._run.early(record)
+        if differs or self._run.due(now_ms):
             self._end_turn()
-            self._following.advance(now_ms)
+            self._run.advance(now_ms)
         elif len(samples) == TURN:
             self._decide()
         self._samples.append(record)
         self._turn.append(record)
-
-    def _early(self, record: Record) -> bool:
-        return record.timestamp_ms < self._since_ms
 
     def _end_turn(self) -> None:
         """Decide and compare everything up to here: the worker's inputs change, or the span begins."""
@@ -225,16 +197,15 @@ class Replay:
 
     def _decided(self, samples: Sequence[Record]) -> Sequence[bytes | None]:
         """Return the worker's answers; note its figures."""
-        worker, now_ms = self._following.worker, samples[-1].timestamp_ms
-        if self._early(samples[0]):
-            worker.learn(samples)
+        now_ms = samples[-1].timestamp_ms
+        if self._run.early(samples[0]):
+            self._run.worker.learn(samples)
             return [None] * len(samples)
-        answers = worker.answers(samples, now_ms)
-        assert isinstance(answers, RenderedAnswers), "it has no shadow"
-        for out in worker.figures(now_ms):
+        answers, outs = self._run.decided(samples, now_ms)
+        for out in outs:
             if out.topic in {METRIC.name, ALLOCATABLE.name}:
                 self._figures.published(out, now_ms)
-        return answers.of_samples()
+        return answers
 
     def _add(self, record: Record, answer: bytes | None) -> None:
         batch = self._batch
@@ -248,37 +219,30 @@ class Replay:
         batch, self._batch = self._batch, []
         if not batch:
             return
-        early = self._early(batch[0][0])
+        early = self._run.early(batch[0][0])
         for record, answer in batch:
             self._answers.remember(record)
             if not early:
                 self._answers.sample(record, answer)
                 self._nodes.add(record.key)
         if not early:
-            self._last_ms = batch[-1][0].timestamp_ms
-            self._first_ms = batch[0][0].timestamp_ms if self._first_ms is None else self._first_ms
-            self._figures.advance(self._last_ms, self._following.changed_ms)
+            last_ms = batch[-1][0].timestamp_ms
+            self._run.counted(batch[0][0].timestamp_ms, last_ms)
+            self._figures.advance(last_ms, self._run.changed_ms)
             self._counts["samples"] += len(batch)
 
     def _described(self, record: Record) -> None:
         if record.topic == FORECAST.name:
-            self._following.worker.forecast(record)
+            self._run.worker.forecast(record)
             self._unsettled.forecast_changed(text_of(record.key or b""), record.timestamp_ms)
             return
-        self._following.worker.inventory(record)
+        self._run.worker.inventory(record)
         if record.value is None and record.key is not None:
             self._unsettled.removed(text_of(record.key), record.timestamp_ms)
         elif record.value is not None:
             with suppress(BadMessageError):
                 inventory = decode(record.value, NodeInventory)
                 self._unsettled.described(inventory.node, inventory.revision, record.timestamp_ms)
-
-    def _outcome(self, record: Record) -> None:
-        try:
-            outcome = decode(record.value, NodeOutcome)
-        except BadMessageError:
-            return  # reported by the readers of outcomes
-        self._counts["by guard"] += outcome.origin == "guard"
 
     def _report(self, found: Difference) -> None:
         self._different += 1

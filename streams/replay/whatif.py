@@ -20,9 +20,8 @@ from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, 
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 from slacktide.streams.proofs import believes
 from slacktide.streams.records import Record, text_of
-from slacktide.streams.rendering import RenderedAnswers
 from slacktide.streams.replay.model import Hypothetical, Listed, allowed_milli, used_milli
-from slacktide.streams.replay.policies import Following, Policies
+from slacktide.streams.replay.policies import Policies, Run
 from slacktide.streams.replay.replay import BATCH, TURN
 from slacktide.streams.samples import SampleReader
 from slacktide.streams.worker import Worker
@@ -139,31 +138,24 @@ class WhatIf:
     def __init__(self, policies: Policies, other: Policy, *, since_ms: int = 0, nodes: Iterable[str] = ()) -> None:
         """Create a run.
 
-        Args:
-            policies: of the trace.
-            other: the policy to try.
-            since_ms: earlier samples serve as history.
-            nodes: only these; empty: all.
+        ``policies``: of the trace. ``other``: the policy to try. ``since_ms``: earlier samples serve as history.
+        ``nodes``: only these; empty: all.
         """
-        self._recorded = Following(policies, Worker("replay", believes))
+        self._recorded = Run(policies, since_ms, nodes)
         self._other = Worker("what-if", believes)
         source = self._recorded.worker.in_force.node_source
         tried = encode(msgspec.structs.replace(other, node_source=source))
         self._other.policy(
             Record(topic=POLICY.name, partition=0, offset=0, timestamp_ms=0, key=KEY.encode(), value=tried)
         )
-        self._since_ms = since_ms
-        self._keys = {node.encode() for node in nodes}
         self._reader = SampleReader()
         self._nodes: dict[str, _Node] = {}
         self._turn: list[_Asked] = []
         self._samples = 0
-        self._first_ms: int | None = None
-        self._last_ms: int | None = None
 
     def take(self, record: Record) -> None:
         """Add the next record."""
-        if self._keys and record.key not in self._keys:
+        if not self._recorded.covers(record):
             return
         if record.topic == INVENTORY.name:
             self._end_turn()
@@ -188,8 +180,8 @@ class WhatIf:
             nodes.append(change)
         return Change(
             policy_version=self._other.in_force.version,
-            since_ms=self._first_ms,
-            until_ms=self._last_ms,
+            since_ms=self._recorded.first_ms,
+            until_ms=self._recorded.last_ms,
             samples=self._samples,
             all=_all(nodes),
             nodes=nodes,
@@ -214,11 +206,10 @@ class WhatIf:
         if sample.pods is not None:
             node.pods = {sample.pods_revision: Listed(sample.pods)}
         facts, listed = node.facts.get(sample.facts_revision), node.pods.get(sample.pods_revision)
-        counted = record.timestamp_ms >= self._since_ms
+        counted = not self._recorded.early(record)
         if counted:
             self._samples += 1
-            self._last_ms = record.timestamp_ms  # by Kafka's clock: node clocks may be wrong
-            self._first_ms = record.timestamp_ms if self._first_ms is None else self._first_ms
+            self._recorded.counted(record.timestamp_ms, record.timestamp_ms)
         self._turn.append(_Asked(record, sample, node, facts, listed, counted))
 
     def _end_turn(self) -> None:
@@ -239,15 +230,13 @@ class WhatIf:
         self._decide(wave)
 
     def _decide_recorded(self, turn: Sequence[_Asked]) -> None:
-        worker, now_ms = self._recorded.worker, _latest_ms(turn)
-        answers = worker.answers([asked.record for asked in turn], now_ms)
-        assert isinstance(answers, RenderedAnswers), "it has no shadow"
+        answers, outs = self._recorded.decided([asked.record for asked in turn], _latest_ms(turn))
         published: dict[tuple[str, str, int], NodeAllocatable] = {}
-        for out in worker.figures(now_ms):
+        for out in outs:
             if out.topic == ALLOCATABLE.name:
                 allocatable = decode(out.value, NodeAllocatable)
                 published[allocatable.node, allocatable.boot_id, allocatable.seq] = allocatable
-        for asked, answer in zip(turn, answers.of_samples(), strict=True):
+        for asked, answer in zip(turn, answers, strict=True):
             sample = asked.sample
             asked.answer = answer
             asked.allocatable = published.get((sample.node, sample.boot_id, sample.seq))

@@ -33,10 +33,9 @@ from slacktide.streams.columns.turn import Turn, alone
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import RenderedAnswers, RenderedOut, varint
 from slacktide.streams.taken import Records
-from slacktide.streams.worker.answering import Answerer
+from slacktide.streams.worker.answering import Answerer, Single
 from slacktide.streams.worker.node_state import NamedSample, Node
 from slacktide.streams.worker.reading import Naming
-from slacktide.streams.worker.single import Single
 
 _FIGURES: Final = ((METRIC.name, "metric"), (ALLOCATABLE.name, "allocatable"), (SCORE.name, "score"))
 _LIMITS_CHARS_MAX: Final = 400
@@ -189,17 +188,14 @@ class Fast:
                 add_value(value)
                 add_verdict(verdict)
             elif head is None or head.turn != number:
-                results[place] = self._alone(place, records[place], answerer)
+                single, each = self._single, self._named.pop(place, None)
+                results[place] = single.decide(each, answerer) if each else single.alone(records[place], answerer)
             elif place in self._named:
                 return turn, [*later, *todo[at:]]
             else:
                 head.later = number
                 later.append(place)
         return turn, later
-
-    def _alone(self, place: int, record: Record, answerer: Answerer) -> list[Out]:
-        each = self._named.pop(place, None)
-        return self._single.alone(record, answerer) if each is None else self._single.decide(each, answerer)
 
     def _met(
         self, turn: Turn[Node], place: int, record: Record, text: bytes, old: Head[Node] | None, policy: Policy

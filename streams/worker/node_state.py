@@ -15,13 +15,12 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.policy.message import NodeSource
-from slacktide.streams.columns.node_window import NodeWindow
+from slacktide.streams.columns.series import NodeWindow
 from slacktide.streams.columns.windows import Arrival, Windows
 from slacktide.streams.decisions.known_pods import KnownPods
 from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
 from slacktide.streams.records import Record
-from slacktide.streams.worker.boots import SILENT_MS, Boots
-from slacktide.streams.worker.nodes import Described, Nodes
+from slacktide.streams.worker.nodes import SILENT_MS, Boots, Described, Nodes
 from slacktide.streams.worker.reading import ABSENT, Naming, SoundSample
 
 T = TypeVar("T")
@@ -54,8 +53,7 @@ class Revisions(Generic[T]):
     def carried(self, revision: str, written: msgspec.Raw) -> tuple[int, T] | None:
         """Decode what a sample carries, and change nothing; None: it carries nothing new.
 
-        Raises:
-            BadMessageError: it cannot be decoded.
+        Raises BadMessageError if it cannot be decoded.
         """
         had, raw = self.kept.get(revision), bytes(written)
         if raw in {b"", NULL} or (had is not None and had[0] == hash(raw)):
@@ -67,28 +65,21 @@ class Revisions(Generic[T]):
 
         What an older sample carries displaces nothing.
         """
-        if carried is not None:
-            return self._keep(revision, carried, newer=newer)
-        had = self.kept.get(revision)
-        if had is None:
-            return None
-        if newer and len(self.kept) > 1:
-            self.kept[revision] = self.kept.pop(revision)
-        return had[1]
-
-    def _keep(self, revision: str, content: tuple[int, T], *, newer: bool) -> T:
+        if carried is None:
+            had = self.kept.get(revision)
+            if had is None:
+                return None
+            if newer and len(self.kept) > 1:
+                self.kept[revision] = self.kept.pop(revision)
+            return had[1]
         if newer:
             self.kept.pop(revision, None)
-            self.kept[revision] = content
+            self.kept[revision] = carried
             while len(self.kept) > REVISIONS_KEPT:
                 del self.kept[next(iter(self.kept))]
         elif revision not in self.kept and len(self.kept) < REVISIONS_KEPT:
-            self.kept = {revision: content, **self.kept}
-        return content[1]
-
-
-def _facts(raw: bytes, _: NodeFacts | None) -> NodeFacts:
-    return decode(raw, NodeFacts)
+            self.kept = {revision: carried, **self.kept}
+        return carried[1]
 
 
 class Carried(NamedTuple):
@@ -113,7 +104,7 @@ class Node:
     """Boot and seq of the newest sample of the trusted boot."""
     clock_epoch: int = 0
     pods: Revisions[KnownPods] = field(default_factory=lambda: Revisions(KnownPods.packed))
-    facts: Revisions[NodeFacts] = field(default_factory=lambda: Revisions(_facts))
+    facts: Revisions[NodeFacts] = field(default_factory=lambda: Revisions(lambda raw, _: decode(raw, NodeFacts)))
     late: tuple[str, int] = ("", 0)
     """The newest boot with late samples, and their number."""
     in_force: tuple[NodeFacts, Policy, int] | None = None
@@ -166,10 +157,8 @@ class Node:
     def take(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> NamedSample:
         """Take in what the sample carries, and find what it names.
 
-        ``late``: it was buffered during an outage, and does not show which agent sends now.
-
-        Raises:
-            BadMessageError: its pods or facts cannot be decoded; nothing has changed.
+        ``late``: it was buffered during an outage, and does not show which agent sends now. Raises BadMessageError if
+        its pods or facts cannot be decoded; nothing has changed.
         """
         its_pods = self.pods.carried(sample.pods_revision, sample.pods)
         its_facts = self.facts.carried(sample.facts_revision, sample.facts)

@@ -3,34 +3,38 @@
 Pods must not be scheduled on a silent node. Batch, mid and free allocatable drop to what running pods have requested
 (``published_floor``). The reference removes them if a node's report is older than degradeTimeMinutes, 15 min by
 default. That rule also holds here, later: it marks the record as ``degraded`` and changes no figure.
+
+The terms that load-aware scheduling needs of a node, for any pod, are in every report. Reading: koordinator a7a1b76b,
+pkg/scheduler/plugins/loadaware/pod_assign_cache.go. There, each scheduler computes them from NodeMetric, a minute old.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
 from slacktide.schemas.allocatable import SOLD, NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.inventory import NodeFacts, Pod, Resources
-from slacktide.schemas.message import Message
+from slacktide.schemas.inventory import ENDED_PHASES, NodeFacts, Pod, Resources
 from slacktide.schemas.metric import NodeMetric, PodMetric, Use
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.policy.effective import colocation_on
-from slacktide.schemas.score import NOTHING, NodeScore
-from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
+from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.score import NOTHING, NodeScore, Statistic, use_of
 from slacktide.streams.columns.publish import Figures, Packed
-from slacktide.streams.decisions.known_pods import PodName
+from slacktide.streams.decisions.evict.node_evict import mem_below_line
+from slacktide.streams.decisions.known_pods import KnownPods, PodName, known
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwareArgs, LoadAwarePod, estimate
+from slacktide.streams.decisions.load.load_aware_existing import is_prod
 from slacktide.streams.decisions.resources.node_load import degraded
 from slacktide.streams.decisions.resources.publishing import published_floor
-from slacktide.streams.records import Record, text_of
-
-M = TypeVar("M", bound=Message)
+from slacktide.streams.records import FIGURES, Record, text_of
 
 SILENT = "the node is silent"
 
@@ -123,33 +127,29 @@ def _unpacked(packed: _Packed | _Written) -> NodeFigures:
     metric, allocatable, score = _decoder.decode(packed.records)
     if packed.names:
         uses = zip(packed.uses[::2], packed.uses[1::2], strict=True)
-        metric = msgspec.structs.replace(metric, pods=list(map(_pod, packed.names, uses)))
+        pods = [
+            PodMetric(**name._asdict(), use=Use(cpu_milli=cpu_milli, mem_bytes=mem_bytes))
+            for name, (cpu_milli, mem_bytes) in zip(packed.names, uses, strict=False)
+        ]
+        metric = msgspec.structs.replace(metric, pods=pods)
     return NodeFigures(metric=metric, allocatable=allocatable, score=score, facts=packed.facts, names=packed.names)
-
-
-def _pod(name: PodName, use: tuple[int, int]) -> PodMetric:
-    cpu_milli, mem_bytes = use
-    return PodMetric(**name._asdict(), use=Use(cpu_milli=cpu_milli, mem_bytes=mem_bytes))
 
 
 def recalled(records: Iterable[Record], nodes: Iterable[str]) -> list[NodeFigures]:
     """Return the last published figures of nodes; omit nodes that were removed or lack one of the three records."""
     newest = {(record.topic, text_of(record.key)): record.value for record in records if record.key is not None}
-    found = []
+    found: list[NodeFigures] = []
     for node in nodes:
-        metric = _read(newest.get((METRIC.name, node)), NodeMetric)
-        allocatable = _read(newest.get((ALLOCATABLE.name, node)), NodeAllocatable)
-        score = _read(newest.get((SCORE.name, node)), NodeScore)
-        if metric is not None and allocatable is not None and score is not None:
-            found.append(NodeFigures(metric=metric, allocatable=allocatable, score=score))
+        metric, allocatable, score = (newest.get((topic, node)) for topic in FIGURES)
+        with suppress(BadMessageError):  # one was removed, or is of another writer
+            found.append(
+                NodeFigures(
+                    metric=decode(metric, NodeMetric),
+                    allocatable=decode(allocatable, NodeAllocatable),
+                    score=decode(score, NodeScore),
+                )
+            )
     return found
-
-
-def _read(value: bytes | None, kind: type[M]) -> M | None:
-    try:
-        return decode(value, kind)
-    except BadMessageError:  # removed, or of another writer
-        return None
 
 
 def stale(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeFigures:
@@ -245,3 +245,99 @@ class Covering:
         since_ms = self.at_ms - COVERED_MS
         nodes = self._sampled_ms.get(partition, {})
         return sorted(node for node, sampled_ms in nodes.items() if sampled_ms > since_ms or node in stale)
+
+
+CPU_SUPPRESSED = "cpu_suppressed"
+MEM_OVER_LINE = "mem_over_line"
+EVICTING = "evicting"
+
+
+def node_score(
+    metric: NodeMetric,
+    allocatable: NodeAllocatable,
+    sample: NodeSample,
+    facts: NodeFacts,
+    pods: Sequence[Pod],
+    policy: Policy,
+    *,
+    own_facts: NodeFacts | None = None,
+) -> NodeScore:
+    """Compute a node's load, in millicores and bytes; terminated pods do not count.
+
+    ``sample``: the newest, with the limits in force. Suppression and eviction use ``own_facts``, the sample's; None:
+    ``facts``.
+    """
+    listed = known(pods)
+    expected_more, prod_expected_more = _expected_more(metric, listed, facts, policy)
+    there = listed.there
+    prod_uses = [one.use for one in metric.pods if one.priority_class == "koord-prod" and one.uid in there]
+    return NodeScore(
+        node=metric.node,
+        boot_id=metric.boot_id,
+        seq=metric.seq,
+        observed_ms=metric.observed_ms,
+        policy_version=metric.policy_version,
+        facts_revision=metric.facts_revision,
+        pods_revision=metric.pods_revision,
+        allocatable=Use(cpu_milli=facts.allocatable.cpu_milli or 0, mem_bytes=facts.allocatable.mem_bytes or 0),
+        use=metric.node_use,
+        system_use=metric.system_use,
+        prod_use=Use(
+            cpu_milli=sum([use.cpu_milli for use in prod_uses]), mem_bytes=sum([use.mem_bytes for use in prod_uses])
+        ),
+        expected_more=expected_more,
+        prod_expected_more=prod_expected_more,
+        statistics=[
+            Statistic(
+                window_ms=one.window_ms,
+                covered_ms=one.covered_ms,
+                cpu_milli=one.node_cpu_milli,
+                mem_bytes=one.node_mem_bytes,
+            )
+            for one in metric.aggregates
+        ],
+        batch_asked=listed.batch_asked,
+        batch_left=_left(allocatable.batch_cpu_milli, allocatable.batch_mem_bytes, listed.batch_asked),
+        mid_asked=listed.mid_asked,
+        mid_left=_left(allocatable.mid_cpu_milli, allocatable.mid_mem_bytes, listed.mid_asked),
+        free_asked=listed.free_asked,
+        free_left=_left(allocatable.free_cpu_milli, allocatable.free_mem_bytes, listed.free_asked),
+        pressure=list(_pressure(sample, own_facts or facts, policy, listed.batch_asked.cpu_milli)),
+        inventory_revision=allocatable.inventory_revision,
+    )
+
+
+def _left(milli: int | None, mem_bytes: int | None, asked: Use) -> Use:
+    """Return what is published minus what is requested; 0 where nothing is published."""
+    return use_of(max(0, (milli or 0) - asked.cpu_milli), max(0, (mem_bytes or 0) - asked.mem_bytes))
+
+
+def _expected_more(metric: NodeMetric, pods: KnownPods, facts: NodeFacts, policy: Policy) -> tuple[Use, Use]:
+    """Return the expected use of pods without an average, of all pods and of production pods."""
+    unmeasured = pods.there - {one.uid for one in metric.pods}
+    if not unmeasured:  # usual
+        return NOTHING, NOTHING
+    new = [LoadAwarePod(pod=pod) for pod in pods if pod.uid in unmeasured and pod.phase not in ENDED_PHASES]
+    args = LoadAwareArgs(free_class_enable=colocation_on(policy, facts).free_class_enable)
+    return _estimated(new, args), _estimated([one for one in new if is_prod(one)], args)
+
+
+def _estimated(new: Sequence[LoadAwarePod], args: LoadAwareArgs) -> Use:
+    amounts = [estimate(one, args).amounts for one in new]
+    return Use(cpu_milli=sum(one.cpu_milli for one in amounts), mem_bytes=sum(one.mem_bytes for one in amounts))
+
+
+def _pressure(sample: NodeSample, facts: NodeFacts, policy: Policy, batch_asked_milli: int) -> Iterator[str]:
+    limits, allowed_milli = sample.limits, list[int]()
+    if limits is not None and limits.be_cfs_period_us > 0:
+        if limits.be_cfs_quota_us is not None:
+            allowed_milli.append(limits.be_cfs_quota_us * 1_000 // limits.be_cfs_period_us)
+        if limits.be_cpuset is not None:
+            allowed_milli.append(len(limits.be_cpuset) * 1_000)
+    if any(milli < batch_asked_milli for milli in allowed_milli):
+        yield CPU_SUPPRESSED
+    threshold = resource_threshold_on(policy, facts)
+    if threshold.enable and not mem_below_line(sample, facts, threshold):
+        yield MEM_OVER_LINE
+    if sample.evict.dying:
+        yield EVICTING

@@ -17,17 +17,15 @@ from slacktide.streams.columns.block import Block, Merging
 from slacktide.streams.columns.figures import Gathered, encoded, gather, holding, worth
 from slacktide.streams.columns.head import SERIAL
 from slacktide.streams.columns.node_figures import Candidate, Sampled, allocatable_of, due, holds, publishing
-from slacktide.streams.columns.segments import Completed, WrittenSegment, completed, segments
-from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, MidForecast
-from slacktide.streams.isolated import isolated
-from slacktide.streams.records import Out, Record, Writer, text_of
-from slacktide.streams.worker.answering import Shadow
+from slacktide.streams.columns.segments import Completed, completed, segments
+from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST
+from slacktide.streams.records import Out, Record, Writer, isolated, text_of
+from slacktide.streams.worker.answering import Shadow, State
 from slacktide.streams.worker.fast import Fast
-from slacktide.streams.worker.node_state import WAVE, Carried, NamedSample, Node, waves
-from slacktide.streams.worker.published import LastFigures, NodeFigures
+from slacktide.streams.worker.node_state import WAVE, NamedSample, Node, waves
+from slacktide.streams.worker.nodes import Described
+from slacktide.streams.worker.published import LastFigures, NodeFigures, node_score
 from slacktide.streams.worker.reading import SoundSample
-from slacktide.streams.worker.scores import node_score
-from slacktide.streams.worker.single import State
 
 TOGETHER = 64
 """Nodes whose figures are encoded together: more of them cost memory, and no less time each."""
@@ -146,8 +144,9 @@ class Publishing:
         spoiled: dict[int, Exception] = {}
 
         def candidate(block: Block[Node], place: int) -> Candidate | None:
+            head = block.heads[place]
             try:
-                return self._candidate(block, place)
+                return self._candidate(head.node, block.named(place), head.facts, head.pods, head.node.described)
             except Exception as exc:  # noqa: BLE001 - one node's figures
                 spoiled[place] = exc
                 return None
@@ -190,22 +189,18 @@ class Publishing:
         each = NamedSample(record, sample, head.node, head.facts, head.pods, True, False, described, False)
         return self._records_of(each, candidate, metric, now_ms)
 
-    def _candidate(self, block: Block[Node], place: int) -> Candidate | None:
+    def _candidate(
+        self, node: Node, sample: Sampled, facts: NodeFacts, pods: Sequence[Pod], described: Described | None
+    ) -> Candidate | None:
         """Return what a sample's figures are computed from; None: they must not be published."""
-        head = block.heads[place]
-        node, described = head.node, head.node.described
-        if not self._may_publish(node):
+        existing, name = self._held.existing, node.window.node
+        if node.partition in self._held_back or not existing.may_publish(node.partition, name):
             return None
-        sold_by, revision = (head.facts, "") if described is None else (described.facts, described.revision)
-        late, named = node.late_of(head.of.boot_id), block.named(place)
-        forecast = self._forecast(node, named, sold_by, head.pods)
-        return Candidate(head.window, named, sold_by, head.pods, revision, late, forecast)
-
-    def _forecast(self, node: Node, sample: Sampled, facts: NodeFacts, pods: Sequence[Pod]) -> MidForecast:
-        held_forecast = self._held.existing.forecast_of(node.partition, node.window.node)
-        if held_forecast is None:
-            return NO_FORECAST
-        return held_forecast.on(pods, facts, self.in_force, boot_id=sample.boot_id, at_ms=sample.observed_ms)
+        sold_by, revision = (facts, "") if described is None else (described.facts, described.revision)
+        forecast, held = NO_FORECAST, existing.forecast_of(node.partition, name)
+        if held is not None:
+            forecast = held.on(pods, sold_by, self.in_force, boot_id=sample.boot_id, at_ms=sample.observed_ms)
+        return Candidate(node.window, sample, sold_by, pods, revision, node.late_of(sample.boot_id), forecast)
 
     def _published(self, wave: Sequence[NamedSample], now_ms: int) -> list[Out]:
         candidates: list[Candidate] = []
@@ -217,16 +212,16 @@ class Publishing:
             if not merged:
                 self.late_samples += 1
                 node.too_late(each.sample.boot_id)
-            else:
-                try:
-                    one = self._candidate_alone(each)
-                except Exception as exc:  # noqa: BLE001 - one node's figures
-                    outs.append(self._spoiled(each.record, exc, now_ms))
-                    one = None
-                candidates += [] if one is None else [one]
-                of[node.window.row] = each
-            if merged:
-                taken.append(node)
+                continue
+            one = None
+            try:
+                if each.facts is not None and each.pods is not None:
+                    one = self._candidate(node, each.sample, each.facts, each.pods, each.described)
+            except Exception as exc:  # noqa: BLE001 - one node's figures
+                outs.append(self._spoiled(each.record, exc, now_ms))
+            candidates += [] if one is None else [one]
+            of[node.window.row] = each
+            taken.append(node)
         outs += self._segments(taken)
 
         def failed(one: Candidate, error: Exception) -> list[tuple[Candidate, NodeMetric]]:
@@ -245,18 +240,6 @@ class Publishing:
         held = [one for one in candidates if holds(one, republish_ms)]
         self._covering.sampled((of[one.window.row].node.partition, one.window.node) for one in held)
         return outs
-
-    def _candidate_alone(self, each: NamedSample) -> Candidate | None:
-        node, sample = each.node, each.sample
-        if each.facts is None or each.pods is None or not self._may_publish(node):
-            return None
-        sold_by, late = each.sold_by or each.facts, node.late_of(sample.boot_id)
-        forecast = self._forecast(node, sample, sold_by, each.pods)
-        return Candidate(node.window, sample, sold_by, each.pods, each.inventory_revision, late, forecast)
-
-    def _may_publish(self, node: Node) -> bool:
-        may = self._held.existing.may_publish(node.partition, node.window.node)
-        return may and node.partition not in self._held_back
 
     def _records_of(self, each: NamedSample, candidate: Candidate, metric: NodeMetric, now_ms: int) -> list[Out]:
         partition, facts, pods = each.record.partition, candidate.facts, candidate.pods
@@ -301,15 +284,12 @@ class Publishing:
         for node, numbers in minutes:
             its = [one for one in islice(found, len(numbers)) if one is not None]
             if its:
-                its[-1] = _listed(its[-1], node.in_use())
+                use = node.in_use()
+                facts = {"facts_revision": use.facts_revision, "facts": use.facts} if use.facts else {}
+                pods = {"pods_revision": use.pods_revision, "listed": use.pods} if use.pods else {}
+                its[-1] = replace(its[-1], **facts, **pods)
             outs += [self._writer.window(one, node.partition) for one in its]
         return outs
-
-
-def _listed(newest: WrittenSegment, its: Carried) -> WrittenSegment:
-    facts = {"facts_revision": its.facts_revision, "facts": its.facts} if its.facts else {}
-    pods = {"pods_revision": its.pods_revision, "listed": its.pods} if its.pods else {}
-    return replace(newest, **facts, **pods)
 
 
 def _together(answered: Iterable[NamedSample | Block[Node]]) -> Iterator[Sequence[NamedSample] | Block[Node]]:

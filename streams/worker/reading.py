@@ -112,8 +112,7 @@ def sample_of(record: Record, pods_of: PodsOf = lambda _: None) -> SoundSample:
 def naming_of(record: Record, seq: int = 0, observed_ms: int = 0) -> Naming:
     """Decode what a sample names; ``seq`` and ``observed_ms``: its numbers, if they matter.
 
-    Raises:
-        BadMessageError: it cannot be used. ``sample_of`` returns the reason.
+    Raises BadMessageError if it cannot be used. ``sample_of`` returns the reason.
     """
     value = record.value or b""
     of = decode_of(value[: head_of(value)])
@@ -127,8 +126,7 @@ def naming_of(record: Record, seq: int = 0, observed_ms: int = 0) -> Naming:
 def check_key(record: Record, wanted: str, kind: str) -> None:
     """Check that the key is the node's name, and that the name is not reserved.
 
-    Raises:
-        BadMessageError: either check fails.
+    Raises BadMessageError if either check fails.
     """
     if wanted.startswith(RESERVED):
         raise BadMessageError(kind, f"node {wanted!r}: names that begin with {RESERVED} are reserved")
@@ -139,8 +137,7 @@ def check_key(record: Record, wanted: str, kind: str) -> None:
 def identity_of(record: Record) -> Identity:
     """Decode the node and boot that wait for an answer, whatever else the sample holds.
 
-    Raises:
-        BadMessageError: the record does not name it, or is not of the node in its key.
+    Raises BadMessageError if the record does not name it, or is not of the node in its key.
     """
     of, seq, observed_ms = named_identity(record.value or b"")
     fields = {

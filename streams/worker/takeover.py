@@ -7,6 +7,7 @@ sends a keyframe every minute. So they are in the newest segments, or in newer s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from msgspec import Raw
@@ -18,7 +19,6 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.sample_columns_codec import NOW
 from slacktide.schemas.topics import WINDOW
-from slacktide.streams.columns.node_window import NodeWindow
 from slacktide.streams.columns.segments import (
     MINUTE_MS,
     Minute,
@@ -27,18 +27,13 @@ from slacktide.streams.columns.segments import (
     written_minute,
     written_seconds,
 )
-from slacktide.streams.isolated import isolated
+from slacktide.streams.columns.series import NodeWindow
 from slacktide.streams.proofs import Unproven
-from slacktide.streams.records import Out, Record, Writer, text_of
+from slacktide.streams.records import Out, Record, Writer, isolated, text_of
+from slacktide.streams.worker.answering import Single, State
 from slacktide.streams.worker.node_state import Carried, Held, NamedSample, Node, waves
 from slacktide.streams.worker.publishing import Publishing
-from slacktide.streams.worker.reading import (
-    Identity,
-    check_key,
-    identity_of,
-    naming_of,
-)
-from slacktide.streams.worker.single import Single, State
+from slacktide.streams.worker.reading import Identity, check_key, identity_of, naming_of
 
 FILLED_AT_ONCE = 16
 """Nodes whose last minutes are filled in one step of some milliseconds."""
@@ -70,8 +65,12 @@ class Filling:
                 samples += [each] if isinstance(each, NamedSample) else []
         for wave in waves(samples):
             for each, merged in zip(wave, self._publishing.merge(wave, outs), strict=True):
-                if not merged:
-                    outs += self._fill(each)
+                if merged:
+                    continue
+                try:
+                    self._windows.fill(each.node.window, each.sample)
+                except Exception as exc:  # noqa: BLE001 - one sample's
+                    outs.append(self._writer.failed("fill", each.record, exc))
         return outs
 
     def fill_from(self, other: Held, partition: int, minutes: int) -> Iterator[None]:
@@ -105,7 +104,12 @@ class Filling:
                 found += self._segment_in(record)
             except Exception as exc:  # noqa: BLE001 - one segment's
                 outs.append(self._writer.failed("restore", record, exc))
-        outs += isolated(self._restored, found, lambda one, exc: [self._writer.failed("restore", one[0], exc)])
+
+        def restored(some: Sequence[tuple[Record, NodeWindow, Minute]]) -> list[Out]:
+            restore(self._windows, [(window, its) for _, window, its in some])
+            return []
+
+        outs += isolated(restored, found, lambda one, exc: [self._writer.failed("restore", one[0], exc)])
         for _, window, its in found:
             if its.end_ms <= window.watermark_ms:  # otherwise its samples come again, or its clock was set back
                 window.minute = max(window.minute, its.begin_ms // MINUTE_MS + 1)
@@ -125,17 +129,6 @@ class Filling:
             node.newest = segment_.boot_id, -1
             node.boots.adopt(segment_.boot_id)
         return [(record, node.window, minute)]
-
-    def _restored(self, found: Sequence[tuple[Record, NodeWindow, Minute]]) -> list[Out]:
-        restore(self._windows, [(window, its) for _, window, its in found])
-        return []
-
-    def _fill(self, each: NamedSample) -> list[Out]:
-        try:
-            self._windows.fill(each.node.window, each.sample)
-        except Exception as exc:  # noqa: BLE001 - one sample's
-            return [self._writer.failed("fill", each.record, exc)]
-        return []
 
 
 CARRIES = b'"facts":{', b'"pods":['
@@ -159,10 +152,18 @@ class Lists:
         for record in records:
             if record.value is None or not any(mark in record.value for mark in CARRIES):
                 continue
-            try:
-                self._adopt(record)
-            except Exception:  # noqa: BLE001, S112 - one record's
-                continue
+            with suppress(Exception):  # one record's
+                if record.topic == WINDOW.name:
+                    its = decode(record.value, _Segment)
+                    check_key(record, its.node, "NodeWindowSegment")
+                    carried = Carried(its.node, its.pods_revision, its.listed, its.facts_revision, its.facts)
+                elif self._verdict(record) in PROVEN:
+                    named = naming_of(record)
+                    carried = Carried(named.node, named.pods_revision, named.pods, named.facts_revision, named.facts)
+                else:
+                    continue
+                if not isinstance(node := self._begin(record.partition, carried.node), str):
+                    node.adopt(carried)
 
     def lacking(self, records: Iterable[Record]) -> Lacking:
         """Return the facts and lists that these samples name, but neither they nor the node's state contain."""
@@ -180,17 +181,6 @@ class Lists:
                     lacking.add((key, revision))
         return lacking
 
-    def _adopt(self, record: Record) -> None:
-        carried = _of_segment(record) if record.topic == WINDOW.name else self._of_sample(record)
-        if carried is not None and not isinstance(node := self._begin(record.partition, carried.node), str):
-            node.adopt(carried)
-
-    def _of_sample(self, record: Record) -> Carried | None:
-        if self._verdict(record) not in PROVEN:
-            return None
-        named = naming_of(record)
-        return Carried(named.node, named.pods_revision, named.pods, named.facts_revision, named.facts)
-
 
 class _Segment(Message, frozen=True, kw_only=True):
     """The part of a segment that names facts and pods."""
@@ -200,12 +190,6 @@ class _Segment(Message, frozen=True, kw_only=True):
     facts: Raw = Raw()
     pods_revision: Revision = ""
     listed: Raw = Raw()
-
-
-def _of_segment(record: Record) -> Carried:
-    named = decode(record.value, _Segment)
-    check_key(record, named.node, "NodeWindowSegment")
-    return Carried(named.node, named.pods_revision, named.listed, named.facts_revision, named.facts)
 
 
 def _changes(records: Iterable[Record]) -> Iterator[tuple[Record, Identity]]:

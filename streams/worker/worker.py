@@ -3,7 +3,7 @@
 Every decodable sample is answered with one command. A command depends only on the sample, the pods and facts that it
 names, and the policy, so a repeated record has the same answer. A node's state (pods, facts, window) follows only
 samples newer than all before them. Reclaimed resources are computed from the node's inventory (``nodes``), whatever its
-samples claim. State is kept only for nodes that exist, and for one agent of each (``boots``).
+samples claim. State is kept only for nodes that exist, and for one agent of each (``Boots``).
 """
 
 from __future__ import annotations
@@ -25,17 +25,15 @@ from slacktide.schemas.writer import LastWriter
 from slacktide.streams.columns.block import Block, joined
 from slacktide.streams.columns.node_figures import REPUBLISH_MS
 from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
-from slacktide.streams.isolated import isolated
 from slacktide.streams.proofs import Judge, Unproven, by_keys
-from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of
-from slacktide.streams.worker.answering import Answerer, Shadow
+from slacktide.streams.records import FIGURES, Out, Record, Writer, isolated, place_of, text_of
+from slacktide.streams.worker.answering import Answerer, Shadow, Single
 from slacktide.streams.worker.fast import Fast
 from slacktide.streams.worker.node_state import WAVE, Held, NamedSample, Node
 from slacktide.streams.worker.nodes import OPEN_NODES_MAX, Nodes
 from slacktide.streams.worker.published import Covering, LastFigures, NodeFigures
 from slacktide.streams.worker.publishing import Publishing
 from slacktide.streams.worker.reading import check_key
-from slacktide.streams.worker.single import Single
 from slacktide.streams.worker.takeover import Filling, Lists
 
 
@@ -54,8 +52,7 @@ class Worker:
         open_nodes_max: int = OPEN_NODES_MAX,
         republish_ms: int = REPUBLISH_MS,
     ) -> None:
-        self.name = name
-        self.republish_ms = republish_ms
+        self.name, self.republish_ms = name, republish_ms
         self.policies = policies.InForce()
         """The policy in force, and why the newest record of its topic is not."""
         self.inventories = 0
@@ -101,7 +98,14 @@ class Worker:
         A writer of an older epoch restores nothing.
         """
         if record.value is None:
-            return self._remove(record)
+            if record.key is None:
+                return []
+            node = text_of(record.key)
+            self.held.existing.remove(record.partition, node)
+            self._drop(record.partition, node)
+            if self.shadow is not None:
+                self.shadow.removed(record, node)
+            return self._writer.tombstones(record, node)
         try:
             inventory = decode(record.value, NodeInventory)
             check_key(record, inventory.node, "NodeInventory")
@@ -124,7 +128,9 @@ class Worker:
         The newest of the highest boot counts, because one of an older agent may be late.
         """
         if record.value is None:
-            self._forget_forecast(record)
+            if record.key is not None:
+                self.held.existing.drop_forecasts(record.partition, text_of(record.key))
+                self._fast.forecast_changed(text_of(record.key))
             return []
         if (verdict := self._single.verdict(record)) not in PROVEN:
             return self._unproven.dead(record, verdict, record.timestamp_ms)
@@ -136,11 +142,6 @@ class Worker:
         if self.held.existing.hold_forecast(record.partition, peaks.node, HeldForecast.of(peaks)):
             self._fast.forecast_changed(peaks.node)
         return []
-
-    def _forget_forecast(self, record: Record) -> None:
-        if record.key is not None:
-            self.held.existing.drop_forecasts(record.partition, text_of(record.key))
-            self._fast.forecast_changed(text_of(record.key))
 
     def knows(self, partition: int, node: str) -> bool:
         """Check whether state is kept for the node."""
@@ -154,18 +155,19 @@ class Worker:
     def learn(self, records: Iterable[Record]) -> list[Record]:
         """Take in samples read back at a takeover, without answering them; return those that prove their node."""
         proven = [record for record in records if self._single.verdict(record) in PROVEN]
-        isolated(self._learned, proven, lambda *_: [])
-        return proven
-
-    def _learned(self, records: Sequence[Record]) -> Sequence[None]:
         answerer = Answerer(worker=self.name, policy=self.in_force, now_ms=0, mute=True)
-        waiting, self._unpublished = self._unpublished, []
-        try:
-            self._fast.answers(records, answerer, self._unpublished.append)
-            self._publishing.learn(self._unpublished)
-        finally:
-            self._unpublished = waiting
-        return ()
+
+        def learned(some: Sequence[Record]) -> Sequence[None]:
+            waiting, self._unpublished = self._unpublished, []
+            try:
+                self._fast.answers(some, answerer, self._unpublished.append)
+                self._publishing.learn(self._unpublished)
+            finally:
+                self._unpublished = waiting
+            return ()
+
+        isolated(learned, proven, lambda *_: [])
+        return proven
 
     def fill(self, records: Iterable[Record]) -> list[Out]:
         """Take in late samples without an answer. Bad ones become dead letters.
@@ -305,16 +307,6 @@ class Worker:
     def crashed(self, record: Record, now_ms: int, why: str) -> Out:
         """Write a dead letter for a record without reading it."""
         return self._writer.dead(record, why, now_ms)
-
-    def _remove(self, record: Record) -> list[Out]:
-        if record.key is None:
-            return []
-        node = text_of(record.key)
-        self.held.existing.remove(record.partition, node)
-        self._drop(record.partition, node)
-        if self.shadow is not None:
-            self.shadow.removed(record, node)
-        return self._writer.tombstones(record, node)
 
     def _drop(self, partition: int, name: str) -> None:
         known = self.held.drop(partition, name)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from slacktide.schemas.boot import AHEAD_S, boot_problem
-from slacktide.streams.worker.boots import BOOTS_MAX, GRACE_MS, Boots
+from slacktide.streams.worker.nodes import BOOTS_MAX, GRACE_MS, Boots
 from testbed.stories import each_story, story
 
 LOW, MIDDLE, HIGH = (f"{number:012d}-0badcafe" for number in (1_700_000_001, 1_700_000_002, 1_700_086_000))

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from slacktide.schemas.queue_objects import Metadata
-from slacktide.streams.engine.queue_term import Term
+from slacktide.streams.engine.queueing import Term
 from testbed.queue_log import FLAVOR, Cluster, Log, local, queue, term, turns, workload
 from testbed.queue_place import place_of, text_of
 from testbed.snapshots import situations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from slacktide.streams.kafka.common import GATHER_BYTES, Pace
+from slacktide.streams.kafka.reader import GATHER_BYTES, Pace
 
 
 def test_where_nothing_comes_for_a_while_the_broker_may_hold_a_fetch_for_a_second() -> None:

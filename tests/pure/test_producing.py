@@ -8,7 +8,7 @@ from aiokafka.protocol.types import Schema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.kafka.producing import Pieces, PiecesWriter, ProduceSchema
+from slacktide.streams.kafka.connecting import Pieces, PiecesWriter, ProduceSchema
 
 VERSIONS = [getattr(produce, f"ProduceRequest_v{number}") for number in range(3, 9)]
 

@@ -14,7 +14,7 @@ from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.proof import ClusterKey, Verifier
 from slacktide.schemas.queue_objects import SoldObject
 from slacktide.schemas.topics import CREDIT, OUTCOME
-from slacktide.streams.engine.queue_term import Term
+from slacktide.streams.engine.queueing import Term
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.proofs import by_keys
 from testbed.governed import policy_record

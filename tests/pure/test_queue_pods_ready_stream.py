@@ -6,7 +6,7 @@ import msgspec
 
 from slacktide.schemas.queue import PodsReadySettings, QueueState, Result
 from slacktide.schemas.queue_objects import WorkloadObject
-from slacktide.streams.engine.queue_term import Term
+from slacktide.streams.engine.queueing import Term
 from slacktide.streams.queue.ledger import ledger_of
 from slacktide.streams.queue.projection import with_status
 from testbed.queue_log import FLAVOR, Cluster, Log, lawful, local, queue, standing, term, turns, workload

@@ -22,7 +22,7 @@ from slacktide.schemas.queue_objects import (
     WorkloadObject,
 )
 from slacktide.schemas.topics import DEAD_LETTER, QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
-from slacktide.streams.engine.queue_term import Term
+from slacktide.streams.engine.queueing import Term
 from slacktide.streams.queue.decider import Decider
 from slacktide.streams.queue.ledger import Ledger, inputs_of, ledger_of
 from testbed.messages import any_message

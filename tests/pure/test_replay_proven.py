@@ -14,8 +14,8 @@ from slacktide.schemas.topics import COMMAND
 from slacktide.streams.proofs import by_keys
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import REPLAYED
+from slacktide.streams.replay.policies import WAIT_MS, Proven
 from slacktide.streams.replay.replay import Result
-from slacktide.streams.replay.unsettled import WAIT_MS, Proven
 from slacktide.streams.replay.whatif import Change
 from slacktide.streams.worker import Worker
 from testbed.proofs import REQUIRED, cluster_key, key_of, proven

@@ -18,7 +18,7 @@ from slacktide.schemas.sample import EvictState, Limits, NodeUse
 from slacktide.streams.decisions.load.load_aware_estimator import Amounts, LoadAwareArgs, LoadAwarePod, estimate
 from slacktide.streams.decisions.load.load_aware_existing import AssignedPod, NodeReport, PodUse, existing_load, is_prod
 from slacktide.streams.decisions.load.load_aware_existing import NodeUse as ReportedUse
-from slacktide.streams.worker.scores import node_score
+from slacktide.streams.worker.published import node_score
 from testbed.samples import FACTS, GIB, SUPPRESS, sample
 from testbed.scenarios import plain, scenarios
 

@@ -23,7 +23,7 @@ from slacktide.streams.decisions.resources.batch_resource import batch_resource
 from slacktide.streams.decisions.resources.node_load import NodeLoad
 from slacktide.streams.decisions.suppress.cpu_suppress import Decision, decide
 from slacktide.streams.samples import SampleReader
-from slacktide.streams.worker.scores import node_score
+from slacktide.streams.worker.published import node_score
 from testbed.messages import check
 from testbed.samples import raw_record
 

@@ -74,4 +74,4 @@ def test_no_modules_form_a_circle() -> None:
 def test_offsets_are_asked_for_by_time_in_one_place() -> None:
     """Where times are clamped: the client refuses a negative one."""
     asking = [path for path in (ROOT / "streams" / "kafka").glob("*.py") if ".offsets_for_times(" in path.read_text()]
-    assert [path.name for path in asking] == ["common.py"]
+    assert [path.name for path in asking] == ["reader.py"]

@@ -46,7 +46,7 @@ from slacktide.schemas.queue_objects import (
     WorkloadSpec,
 )
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
-from slacktide.streams.engine.queue_term import Term
+from slacktide.streams.engine.queueing import Term
 from slacktide.streams.kafka import Placed
 from slacktide.streams.queue.ledger import last_of_each
 from slacktide.streams.queue.replay import replay

@@ -26,9 +26,8 @@ from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.advise.trials import Trials, Tried
 from slacktide.streams.records import Record, text_of
 from slacktide.streams.replay.lines import REPLAYED
-from slacktide.streams.replay.policies import Policies
+from slacktide.streams.replay.policies import Policies, Proven
 from slacktide.streams.replay.replay import Replay, Result
-from slacktide.streams.replay.unsettled import Proven
 from slacktide.streams.replay.whatif import Change, WhatIf
 from slacktide.streams.taken import Records, Taken
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 CORE = [
     *(f"streams/decisions/queue/{name}.py" for name in
       ("cycle", "flavor_match", "preempt", "preempt_fair", "queue_order", "scheduling")),
-    *(f"streams/queue/{name}.py" for name in ("cluster", "decider", "changes")),
+    *(f"streams/queue/{name}.py" for name in ("cluster", "decider")),
     "schemas/queue.py",
 ]  # fmt: skip
 WORDS = {
