@@ -11,18 +11,20 @@ import msgspec
 from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy.configmap import CONFIGS
-from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, Source, effective
-from slacktide.schemas.policy.features import FEATURES, Feature
-from slacktide.schemas.policy.fields import leaves, value_at
-from slacktide.schemas.policy.keys import keys_of
-from slacktide.schemas.policy.message import NodeStrategy, Policy
-from slacktide.schemas.policy.node_overlay import (
+from slacktide.schemas.policy.effective import (
     ANNOTATION_STRATEGY,
+    DEFAULT_SOURCE,
     FIELDS,
     RATIO_LABELS,
+    Effective,
+    Source,
     annotation_fields,
+    effective,
     ratio_pct,
 )
+from slacktide.schemas.policy.features import FEATURES, Feature
+from slacktide.schemas.policy.keys import keys_of, leaves, value_at
+from slacktide.schemas.policy.message import NodeStrategy, Policy
 from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.text import json_of

@@ -11,8 +11,7 @@ import msgspec
 
 from slacktide.schemas.errors import Finding
 from slacktide.schemas.message import Message
-from slacktide.schemas.policy.fields import replaced
-from slacktide.schemas.policy.keys import Key, keys_of
+from slacktide.schemas.policy.keys import Key, keys_of, replaced
 from slacktide.schemas.policy.selector import Operator, Requirement, Selector
 
 UNREAD = frozenset({"extensions", "allocationStrategy"})

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.policy.strategies import EvictionBudget
 from slacktide.streams.governor.nodes import UNKNOWN, Held, Ledger, Node
 
 

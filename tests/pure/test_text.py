@@ -38,8 +38,8 @@ from slacktide.schemas.inventory import IGNORED_MAX, NodeFacts, Pod, Resources
 from slacktide.schemas.job_pod import JobSpec
 from slacktide.schemas.kubernetes import listed, node_of
 from slacktide.schemas.policy import parse
+from slacktide.schemas.policy.effective import overlaid
 from slacktide.schemas.policy.keys import seconds_of
-from slacktide.schemas.policy.node_overlay import overlaid
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst
 from slacktide.schemas.units import decimal, quantity
 from slacktide.streams.decisions.admission import pod_resource_translation as translation

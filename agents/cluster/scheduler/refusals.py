@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from slacktide.schemas.policy.placement import KEY
+from slacktide.schemas.policy.configmap import key_of
 from slacktide.schemas.zones import ZONES_STALE_S
 from slacktide.streams.decisions.load.load_aware_estimator import RESOURCES
 from slacktide.streams.decisions.load.load_aware_scheduling import Check
@@ -136,7 +136,7 @@ def _text(pod: Asking, refused: Mapping[str, Refusal]) -> str:
 def _over(pod: Asking, first: Refusal, checks: Sequence[Check]) -> str:
     limit, counts = checks[0].limit, checks[0].pod
     name = RESOURCES[limit.resource].name
-    where = f"the node's annotation {ANNOTATION}" if first.own else KEY
+    where = f"the node's annotation {ANNOTATION}" if first.own else key_of("placement")
     uses = _range(one.limit.existing * 100 // one.limit.allocatable for one in checks)
     because = pod.candidate.estimate.because[limit.resource]
     unit = RESOURCES[limit.resource].unit

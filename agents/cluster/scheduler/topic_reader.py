@@ -24,8 +24,7 @@ from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.placement import PodPlacement
-from slacktide.schemas.policy.descheduling import UsagePercents
-from slacktide.schemas.policy.placement import Placement
+from slacktide.schemas.policy.strategies import Placement, UsagePercents
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, PLACEMENT, POLICY, SCORE, ZONES
 from slacktide.schemas.writer import LastWriter

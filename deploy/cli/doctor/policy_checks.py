@@ -11,10 +11,10 @@ from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy import Parsed, Policy, ResourceThreshold
+from slacktide.schemas.policy.configmap import key_of, path_of
 from slacktide.schemas.policy.features import FEATURES, Feature
-from slacktide.schemas.policy.fields import value_at
 from slacktide.schemas.policy.idle import above_capacity, unused
-from slacktide.schemas.policy.paths import key_of, path_of
+from slacktide.schemas.policy.keys import value_at
 
 KNOB_OF = {
     "BECPUSuppress": "cpu-quota",

@@ -14,9 +14,8 @@ from slacktide.deploy.runtime.settings import file
 from slacktide.deploy.runtime.text import count, show, show_json
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import parse
-from slacktide.schemas.policy.configmap import NAME
+from slacktide.schemas.policy.configmap import NAME, path_of
 from slacktide.schemas.policy.idle import above_capacity, unused
-from slacktide.schemas.policy.paths import path_of
 from slacktide.schemas.policy.reading import did_you_mean
 
 

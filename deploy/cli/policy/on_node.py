@@ -12,12 +12,11 @@ from slacktide.agents.files import load_yaml
 from slacktide.deploy.runtime.text import table
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.policy import Parsed
-from slacktide.schemas.policy.configmap import CONFIGS
+from slacktide.schemas.policy.configmap import CONFIGS, key_of, path_of
 from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, effective
 from slacktide.schemas.policy.features import CARRIED_OUT
-from slacktide.schemas.policy.fields import leaves, value_at
 from slacktide.schemas.policy.idle import idle, lacking, not_taken
-from slacktide.schemas.policy.paths import key_of, path_of
+from slacktide.schemas.policy.keys import leaves, value_at
 
 
 def value_text(value: object) -> str:
