@@ -56,7 +56,7 @@ COMMANDS = {
     "savings": ("slacktide.deploy.cli.savings.command", "Report what best-effort pods used beyond native requests."),
     "assess": ("slacktide.deploy.cli.assess.command", "Estimate batch resources of a cluster, from its Prometheus."),
     "advise": ("slacktide.deploy.cli.advise.command", "Replay recorded days under other thresholds."),
-    "demo": ("slacktide.deploy.demo.session", "Watch a service and batch work share one machine."),
+    "demo": ("slacktide.deploy.cli.demo", "Watch a service and batch work share one machine."),
 }
 """The module with ``command``, and the line in ``slacktide --help``, by name."""
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
-from slacktide.deploy.demo.agents import PlannedNode
 from slacktide.deploy.demo.conditions import Load, Scenario
-from slacktide.deploy.demo.pods import DemoPod, Form
+from slacktide.deploy.demo.pods import DemoPod, Form, inventory_yaml
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 
@@ -36,12 +35,21 @@ class Used:
     """Memory of the service's cgroup with its page cache; None: not measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(NamedTuple):
     """One request: its scheduled arrival on the monotonic clock, and its latency."""
 
     arrival_s: float
     latency_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What an agent of one node needs to find its cgroups."""
+
+    cgroup_mount: Path
+    proc_mount: Path
+    kubepods: str
+    state_folder: Path
 
 
 class Backend(Protocol):
@@ -57,17 +65,21 @@ class Backend(Protocol):
     async def open(self) -> None:
         """Create the nodes; the service starts idle. Raises DemoError if they are not available."""
 
-    def planned(self) -> list[PlannedNode]:
-        """Return the nodes with their folders; call it after ``open``."""
+    def place(self, node: str) -> Place:
+        """Return the folders of a node; call it after ``open``."""
 
-    def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
-        """Return the module and arguments of each agent process."""
+    def agents(self, bootstrap: Cluster, inventory: Path) -> list[str]:
+        """Return the module and arguments of the agents' process."""
 
     async def enter(self, form: Form) -> None:
         """Run the batch work in this form; no change if it does already."""
 
     def pods(self) -> list[DemoPod]:
         """Return the running pods of all nodes."""
+
+    def inventory(self) -> str:
+        """Return all nodes and pods as ``kubectl get node,pods -o yaml`` prints them."""
+        return inventory_yaml(self.nodes, self.machine.capacity_milli, self.machine.mem_bytes, self.pods())
 
     def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
         """Start a load on each node's service at an instant of the monotonic clock."""
