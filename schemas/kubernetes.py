@@ -11,9 +11,8 @@ from typing import Any
 
 from slacktide.schemas.errors import ConfigError, TextError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
-from slacktide.schemas.kubernetes_fields import Reader, resources
+from slacktide.schemas.kubernetes_fields import Amounts, Reader, resources
 from slacktide.schemas.kubernetes_pod import pod_of
-from slacktide.schemas.pod_resources import Amounts
 from slacktide.schemas.text import json_of, shown
 
 ANNOTATION_RESERVATION = "node.koordinator.sh/reservation"

@@ -351,11 +351,9 @@ class NodeSize(Part, frozen=True, kw_only=True):
     memory_bytes: Int64 = 0
 
 
-class SoldSpec(Part, frozen=True, kw_only=True):
+class SoldSpec(NodeSize, frozen=True, kw_only=True):
     """The batch resources of a flavor's nodes, damped."""
 
-    cpu_milli: Int64 = 0
-    memory_bytes: Int64 = 0
     nodes: list[NodeSize] = []
     """The batch resources of each node at the time of this record, not damped. Empty: unknown."""
 
@@ -397,14 +395,4 @@ class WorkloadObject(QueueObject, frozen=True, kw_only=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-KINDS: dict[str, type[QueueObject]] = {
-    "ClusterQueue": ClusterQueueObject,
-    "Cohort": CohortObject,
-    "ResourceFlavor": ResourceFlavorObject,
-    "LocalQueue": LocalQueueObject,
-    "Namespace": NamespaceObject,
-    "PriorityClass": PriorityClassObject,
-    "WorkloadPriorityClass": WorkloadPriorityClassObject,
-    "Job": JobObject,
-    "Workload": WorkloadObject,
-}
+KINDS = {kind.__name__.removesuffix("Object"): kind for kind in QueueObject.__subclasses__() if kind is not SoldObject}

@@ -12,6 +12,7 @@ import msgspec
 from slacktide.schemas.bounds import Revision, TimeMs, WriterEpoch
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, Finding
+from slacktide.schemas.inventory import supersedes
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy.resource_qos import ResourceQos
 from slacktide.schemas.policy.selector import Selector
@@ -26,7 +27,6 @@ from slacktide.schemas.policy.strategies import (
     ResourceThreshold,
 )
 from slacktide.schemas.proof import Mode
-from slacktide.schemas.writer import supersedes
 
 KEY = "policy"
 FINDINGS_MAX, FINDING_CHARS_MAX = 10, 300

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from decimal import ROUND_CEILING
 
+from slacktide.schemas.kubernetes_fields import Amounts, Needs, Parts, parts_of
 from slacktide.schemas.message import Terms
-from slacktide.schemas.pod_resources import Amounts, Needs, Parts, parts_of
 from slacktide.streams.decisions.because import Because, Figured
 
 

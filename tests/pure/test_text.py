@@ -214,9 +214,9 @@ EXCEPTED = {
     "agents/node/suspend.py": "a file of the agent",
 }
 NUMBERS = EXCEPTED | {
-    "schemas/boot.py": "after a pattern of fixed length",
     "schemas/headers.py": "a sequence number",
     "schemas/policy/keys.py": "after a pattern, in at most 40 characters",
+    "schemas/sample.py": "after a pattern of fixed length",
     "schemas/units.py": "after a pattern, in at most 64 characters",
     "agents/cluster/bridge/job_facts.py": "a quantity that was read",
     "agents/cluster/descheduler/passes.py": "percents of the policy",

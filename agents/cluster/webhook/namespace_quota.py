@@ -16,7 +16,7 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
 from slacktide.schemas.kubernetes_pod import read_pod
-from slacktide.schemas.refused_pod import RefusedPod
+from slacktide.schemas.missed_pod import RefusedPod
 from slacktide.schemas.topics import REFUSED_POD
 from slacktide.streams.decisions.admission.namespace_quota import Exceeded, exceeded
 from slacktide.streams.records import Out, event
