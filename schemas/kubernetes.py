@@ -75,12 +75,20 @@ def described(
     if machine is not None and not nodes:
         itself = machine()
         nodes = {reader.text(itself, "machine.metadata.name"): ("machine", itself)}
-    name = node if node is not None else _only(list(nodes), reader)
+    if node is None and len(nodes) != 1:
+        reader.refuse("items", f"{len(nodes)} Nodes", "one Node, or a node name that selects one")
+        raise ConfigError(reader.findings)
+    name = next(iter(nodes)) if node is None else node
     if name not in nodes:
         reader.refuse("items", f"no Node {name}", "a List that holds this Node")
         raise ConfigError(reader.findings)
     facts = _facts(*nodes[name], reader)
-    pods = [pod_of(path, item, reader) for path, item in items if _kind(item) == "Pod" and _is_on(item, name)]
+    pods = []
+    for path, item in items:
+        spec = item.get("spec")
+        # A pod without a node's name belongs to whichever node the list is for.
+        if _kind(item) == "Pod" and (not isinstance(spec, dict) or spec.get("nodeName") in (None, "", name)):
+            pods.append(pod_of(path, item, reader))
     reader.report_twice("items[].metadata.uid", [pod.uid for pod in pods])
     other = sorted({_kind(item) for _, item in items} - {"Node", "Pod"})
     reader.notes += [f"{file}: items of kind {kind} are not read" for kind in other]
@@ -138,19 +146,6 @@ def _name(item: Mapping[str, Any]) -> object:
     return metadata.get("name") if isinstance(metadata, dict) else None
 
 
-def _only(names: list[str], reader: Reader) -> str:
-    if len(names) != 1:
-        reader.refuse("items", f"{len(names)} Nodes", "one Node, or a node name that selects one")
-        raise ConfigError(reader.findings)
-    return names[0]
-
-
-def _is_on(item: Mapping[str, Any], node: str) -> bool:
-    """A pod without a node's name belongs to whichever node the list is for."""
-    spec = item.get("spec")
-    return not isinstance(spec, dict) or spec.get("nodeName") in (None, "", node)
-
-
 def _facts(path: str, item: Mapping[str, Any], reader: Reader) -> NodeFacts:
     capacity = reader.amounts(reader.at(item, path, "status.capacity"), f"{path}.status.capacity")
     for field, name in (("cpu_milli", "cpu"), ("mem_bytes", "memory")):
@@ -167,14 +162,11 @@ def _facts(path: str, item: Mapping[str, Any], reader: Reader) -> NodeFacts:
         reserved=reserved,
         reserved_cpus=cpus,
         labels=reader.texts(reader.at(item, path, "metadata.labels"), f"{path}.metadata.labels"),
-        annotations={key: value for key, value in annotations.items() if _is_koordinators(key)},
+        annotations={
+            key: value for key, value in annotations.items() if f".{key.partition('/')[0]}".endswith(".koordinator.sh")
+        },
         unschedulable=reader.at(item, path, "spec").get("unschedulable") is True,
     )
-
-
-def _is_koordinators(key: str) -> bool:
-    domain = key.partition("/")[0]
-    return domain == "koordinator.sh" or domain.endswith(".koordinator.sh")
 
 
 def _raw_allocatable(text: str | None, path: str, reader: Reader) -> Amounts:

@@ -77,23 +77,9 @@ def index_failures_of(text: str) -> int:
     return integer_of(text, where="", least=0, most=10**10 - 1)
 
 
-def _int32(text: str) -> int:
-    return integer_of(text, where="", least=-INT32_MAX - 1, most=INT32_MAX)
-
-
-def _cpuset_of(text: str) -> str:
-    status: _ResourceStatus = json_of(text, _ResourceStatus, where="")
-    return _kept(status.cpuset or "")
-
-
 def _burst_of(text: str) -> str:
     json_of(text, PodBurst, where="")
     return _kept(text)
-
-
-def _features_of(text: str) -> list[str]:
-    features: list[str] | None = json_of(_kept(text), list[str] | None, where="")
-    return features or []
 
 
 def _kept(text: str) -> str:
@@ -104,10 +90,20 @@ def _kept(text: str) -> str:
 
 _NUMBER = "a whole number"
 _ANNOTATIONS: Mapping[str, tuple[Any, ...]] = {
-    RESOURCE_STATUS: (_cpuset_of, 'JSON such as {"cpuset": "0-3,6"}'),
+    RESOURCE_STATUS: (
+        lambda text: _kept(json_of(text, _ResourceStatus, where="").cpuset or ""),
+        'JSON such as {"cpuset": "0-3,6"}',
+    ),
     CPU_BURST: (_burst_of, 'JSON such as {"policy": "auto"}'),
-    EVICTION_PRIORITY: (_int32, "a whole number of 32 bits"),
-    EVICTION_POLICY: (_features_of, 'JSON such as ["BEMemoryEvict"]', "no feature may evict the pod"),
+    EVICTION_PRIORITY: (
+        lambda text: integer_of(text, where="", least=-INT32_MAX - 1, most=INT32_MAX),
+        "a whole number of 32 bits",
+    ),
+    EVICTION_POLICY: (
+        lambda text: json_of(_kept(text), list[str] | None, where="") or [],
+        'JSON such as ["BEMemoryEvict"]',
+        "no feature may evict the pod",
+    ),
     DELETION_COST: (cost_of, _NUMBER),
     EVICTION_COST: (cost_of, _NUMBER),
     INDEX: (index_of, "a whole number of 31 bits"),
@@ -196,8 +192,11 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
     qos = status.get("qosClass")
     if qos not in (None, *_QOS):
         reader.refuse(f"{path}.status.qosClass", qos, " or ".join(_QOS))
+    # Anybody may annotate his pods as if they were static.
+    static = ANNOTATION_MIRROR in annotations or annotations.get(ANNOTATION_SOURCE, "api") != "api"
+    static_uid = annotations.get(ANNOTATION_STATIC_UID) if static else None
     pod = Pod(
-        uid=_static_uid(annotations) or reader.text(item, f"{path}.metadata.uid"),
+        uid=static_uid or reader.text(item, f"{path}.metadata.uid"),
         namespace=str(reader.at(item, path, "metadata").get("namespace") or "default"),
         name=reader.text(item, f"{path}.metadata.name"),
         phase=str(status.get("phase") or "Running"),
@@ -215,12 +214,6 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
     )
     ignored = reader.ignored_of(path, noted)
     return msgspec.structs.replace(pod, ignored=ignored) if ignored else pod
-
-
-def _static_uid(annotations: Mapping[str, str]) -> str | None:
-    """None: it is no static pod, though anybody may annotate his pods as if they were."""
-    static = ANNOTATION_MIRROR in annotations or annotations.get(ANNOTATION_SOURCE, "api") != "api"
-    return annotations.get(ANNOTATION_STATIC_UID) if static else None
 
 
 def _allocated(status: Mapping[str, Any], path: str, reader: Reader) -> dict[str, Container]:

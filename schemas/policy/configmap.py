@@ -89,7 +89,12 @@ def parse(document: object, file: str) -> Parsed:
     Raises:
         ConfigError: with every finding: file, field path, value, accepted range.
     """
-    data = _data(document, file)
+    body = cast("dict[str, object]", document) if isinstance(document, dict) else {}
+    if body.get("kind") != "ConfigMap":
+        raise ConfigError([Finding(file=file, field="kind", value=repr(body.get("kind")), accepted='"ConfigMap"')])
+    data = body.get("data", {})
+    if not isinstance(data, dict):
+        raise ConfigError([Finding(file=file, field="data", value=repr(data)[:60], accepted="a map of JSON texts")])
     reader = Reader(file)
     for key in data:
         if key in KEYS_LATER:
@@ -108,16 +113,6 @@ def parse(document: object, file: str) -> Parsed:
     return Parsed(policy=policy, notes=tuple(reader.notes), unknown=tuple(reader.unknown))
 
 
-def _data(document: object, file: str) -> Mapping[str, object]:
-    kind = document.get("kind") if isinstance(document, dict) else None
-    if kind != "ConfigMap":
-        raise ConfigError([Finding(file=file, field="kind", value=repr(kind), accepted='"ConfigMap"')])
-    data = cast("dict[str, object]", document).get("data", {})
-    if not isinstance(data, dict):
-        raise ConfigError([Finding(file=file, field="data", value=repr(data)[:60], accepted="a map of JSON texts")])
-    return data
-
-
 class _Strategies:
     """Reads one key: the cluster's strategy and those of nodes."""
 
@@ -131,7 +126,12 @@ class _Strategies:
         """The cluster's strategy, the nodes', and which fields the cluster's sets."""
         config, path = self._config, self._path
         parts = {name for name in (config.cluster, config.nodes) if name}
-        body = self._reader.named(self._json(text), path, parts)
+        try:
+            document = json_of(text if isinstance(text, str) else b"", object, where="")
+        except TextError as exc:
+            self._reader.refuse(path, text, f"JSON text ({exc})")
+            document = None
+        body = self._reader.named(document, path, parts)
         if config.cluster:
             self._reader.check_names(body, path, parts)
             given = self._reader.given(body.get(config.cluster), f"{path}.{config.cluster}", self._kind)
@@ -142,13 +142,6 @@ class _Strategies:
         nodes = list(self._nodes(self._listed(body), cluster))
         self._report_overlaps([node.selector for node in nodes])
         return cluster, nodes, [f"{config.strategy}.{field}" for field in given]
-
-    def _json(self, text: object) -> object:
-        try:
-            return json_of(text if isinstance(text, str) else b"", object, where="")
-        except TextError as exc:
-            self._reader.refuse(self._path, text, f"JSON text ({exc})")
-            return None
 
     def _listed(self, body: Mapping[str, object]) -> list[object]:
         if not self._config.nodes:
@@ -212,14 +205,10 @@ class _Strategies:
         name = self._config.nodes
         for later, first in overlaps([selectors[place] for place in good]):
             path = f"{self._path}.{name}[{good[later]}].nodeSelector"
-            shown = _shown(selectors[good[later]])
+            its = selectors[good[later]]
+            given = {"matchLabels": its.match_labels, "matchExpressions": its.match_expressions}
+            shown = {key: value for key, value in given.items() if value}
             self._reader.refuse(path, shown, f"a selector of other nodes than {name}[{good[first]}]'s")
-
-
-def _shown(selector: Selector) -> dict[str, object]:
-    """As the ConfigMap writes it."""
-    shown = {"matchLabels": selector.match_labels, "matchExpressions": selector.match_expressions}
-    return {name: value for name, value in shown.items() if value}
 
 
 def acting(strategy: str) -> frozenset[str]:

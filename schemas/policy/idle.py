@@ -69,17 +69,12 @@ def _idle_fields(effective: Effective, lacks: Mapping[Feature, str]) -> Iterator
         "agent",
         "admission",
     ):
-        for field, _ in leaves(getattr(effective, strategy)):
+        for field, value in leaves(getattr(effective, strategy)):
             readers = [one for one in FEATURES if one.strategy == strategy and field in one.fields]
-            if readers and all(lacks[feature] for feature in readers) and _is_given(effective, strategy, field):
+            given = effective.source(f"{strategy}.{field}") != DEFAULT_SOURCE
+            changed = given and value != value_at(getattr(_NOTHING_GIVEN, strategy), field)
+            if readers and changed and all(lacks[feature] for feature in readers):
                 yield _idle(effective, strategy, field, "; ".join(dict.fromkeys(lacks[one] for one in readers)))
-
-
-def _is_given(effective: Effective, strategy: str, field: str) -> bool:
-    """Whether a layer sets it, and to another value than the default."""
-    value = value_at(getattr(effective, strategy), field)
-    given = effective.source(f"{strategy}.{field}") != DEFAULT_SOURCE
-    return given and value != value_at(getattr(_NOTHING_GIVEN, strategy), field)
 
 
 def _unbound(effective: Effective) -> Iterator[Idle]:
@@ -108,7 +103,10 @@ def not_taken(facts: NodeFacts) -> Iterator[tuple[str, str]]:
 def _of_annotation(text: str) -> Iterator[tuple[str, str]]:
     given = annotation_fields(text)
     name = f"annotation {ANNOTATION_STRATEGY}"
-    body = _json(text)
+    try:
+        body = json_of(text, object, where=ANNOTATION_STRATEGY)
+    except TextError:
+        body = None
     if not isinstance(body, dict):
         yield name, "ignored: it is not a JSON object"
     elif not given and any(body.get(key) is not None for key in FIELDS):
@@ -120,13 +118,6 @@ def _of_annotation(text: str) -> Iterator[tuple[str, str]]:
         for key, field in FIELDS.items():
             if field in given:
                 yield from _beyond(f"{name}.{key}", field, given[field])
-
-
-def _json(text: str) -> Any:
-    try:
-        return json_of(text, object, where=ANNOTATION_STRATEGY)
-    except TextError:
-        return None
 
 
 def _beyond(name: str, field: str, value: object) -> Iterator[tuple[str, str]]:

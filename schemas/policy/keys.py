@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
@@ -147,7 +147,7 @@ def name_of(kind: type[Message], field: str) -> str:
 
 def _key(kind: type[Message], field: str, of: Any) -> Key:
     item = _struct(get_args(of)[0]) if get_origin(of) is tuple else None
-    accepted, value = _accepted(inspect.type_info(of)), _converted(of)
+    accepted, value = _accepted(inspect.type_info(of)), partial(msgspec.convert, type=of)
     texts = NARROWER.get((kind, field)) or (get_args(of) if get_origin(of) is Literal else ())
     if texts:
         accepted, value = " or ".join(f'"{text}"' for text in texts), _one_of(texts)
@@ -158,13 +158,6 @@ def _key(kind: type[Message], field: str, of: Any) -> Key:
 
 def _struct(of: Any) -> type[Message] | None:
     return of if isinstance(of, type) and issubclass(of, Message) else None
-
-
-def _converted(of: Any) -> Callable[[object], object]:
-    def value(given: object) -> object:
-        return msgspec.convert(given, of)
-
-    return value
 
 
 def _one_of(texts: tuple[str, ...]) -> Callable[[object], object]:
@@ -197,20 +190,14 @@ def _accepted(info: inspect.Type) -> str:
     return "a JSON object" if words is None else words(info)
 
 
-def _whole(info: inspect.IntType) -> str:
-    return f"a whole number from {info.ge} to {info.le}"
-
-
-def _any_of(info: inspect.UnionType) -> str:
-    return ", or ".join(_accepted(one) for one in info.types if not isinstance(one, inspect.NoneType))
-
-
 _WORDS: Mapping[type[inspect.Type], Callable[[Any], str]] = {
     inspect.BoolType: lambda _: "true or false",
-    inspect.IntType: _whole,
+    inspect.IntType: lambda info: f"a whole number from {info.ge} to {info.le}",
     inspect.FloatType: lambda info: f"a number above {info.gt:g}, up to {info.le:g}",
     inspect.StrType: lambda info: "a quantity such as 50M" if info.pattern else "a text",
-    inspect.UnionType: _any_of,
+    inspect.UnionType: lambda info: ", or ".join(
+        _accepted(one) for one in info.types if not isinstance(one, inspect.NoneType)
+    ),
     inspect.VarTupleType: lambda _: "a list",
 }
 
