@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.publisher import Publisher, publish_files
@@ -22,7 +23,6 @@ from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import OUTCOME
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.kafka import create_topics, read_topic
-from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +49,12 @@ class LogSide:
         """Keep Kafka up to date with the files."""
         await self.apply_topics()
         publisher = Publisher(
-            self._bootstrap, ensure_topics=self._ensured, now_ms=SystemClock().wall_ms, node_source=self._node_source
+            self._bootstrap,
+            ensure_topics=partial(create_topics, self._bootstrap),
+            now_ms=SystemClock().wall_ms,
+            node_source=self._node_source,
         )
         await publish_files(publisher, policy=files.policy, inventory=files.inventory, stop=stop, health=health)
-
-    async def _ensured(self) -> None:
-        await create_topics(self._bootstrap)
 
     async def first_decisions(self, since_ms: int) -> AsyncGenerator[str, None]:
         """Yield lines about the node's first outcomes from ``since_ms`` on, then end."""
@@ -64,20 +64,14 @@ class LogSide:
                 reading = read_topic(self._bootstrap, OUTCOME.name, since_ms=since_ms, follow=True, key=self._node)
                 async with aclosing(reading):
                     async for record in reading:
-                        if line := _line_of(first, record):
-                            yield line
+                        with contextlib.suppress(BadMessageError):
+                            if line := first.line_of(decode(record.value, NodeOutcome)):
+                                yield line
                         if first.complete:
                             return
             except LogError as exc:
                 log.debug("outcomes cannot be read: %s", exc)
                 await asyncio.sleep(backoff.next_s())
-
-
-def _line_of(first: FirstDecisions, record: Record) -> str:
-    try:
-        return first.line_of(decode(record.value, NodeOutcome))
-    except BadMessageError:
-        return ""
 
 
 class FirstDecisions:

@@ -1,15 +1,14 @@
-"""The interface of the demo's nodes, real or virtual."""
+"""What the demo's real and virtual nodes share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple
 
-from slacktide.deploy.demo.conditions import Load, Scenario
-from slacktide.deploy.demo.pods import DemoPod, Form, inventory_yaml
-from slacktide.schemas.connection import Cluster
+from slacktide.deploy.demo.conditions import Scenario
+from slacktide.deploy.demo.pods import DemoPod, inventory_yaml
 from slacktide.schemas.errors import SlacktideError
 
 
@@ -52,50 +51,23 @@ class Place:
     state_folder: Path
 
 
-class Backend(Protocol):
-    """Identical nodes with their pods."""
+class Nodes:
+    """What real and virtual nodes, which are identical among themselves, have in common."""
 
-    mode: Literal["real", "virtual"]
     scenario: Scenario = "cpu"
     why: str
     """Why the nodes are real or virtual, and where they are."""
     nodes: Sequence[str]
     machine: Machine
 
-    async def open(self) -> None:
-        """Create the nodes; the service starts idle. Raises DemoError if they are not available."""
-
-    def place(self, node: str) -> Place:
-        """Return the folders of a node; call it after ``open``."""
-
-    def agents(self, bootstrap: Cluster, inventory: Path) -> list[str]:
-        """Return the module and arguments of the agents' process."""
-
-    async def enter(self, form: Form) -> None:
-        """Run the batch work in this form; no change if it does already."""
-
     def pods(self) -> list[DemoPod]:
         """Return the running pods of all nodes."""
+        raise NotImplementedError
 
     def inventory(self) -> str:
         """Return all nodes and pods as ``kubectl get node,pods -o yaml`` prints them."""
         return inventory_yaml(self.nodes, self.machine.capacity_milli, self.machine.mem_bytes, self.pods())
 
-    def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
-        """Start a load on each node's service at an instant of the monotonic clock."""
-
-    def served(self) -> list[Served]:
-        """Return the requests finished since the last call."""
-
-    def used(self) -> Used:
-        """Return the CPU seconds of the pods so far."""
-
     def unsettled(self) -> str:
         """Return why the batch work or its limits are not settled; "": they are. Default: they settle at once."""
         return ""
-
-    def trouble(self) -> str:
-        """Return which process ended, in one sentence; "": none."""
-
-    async def close(self) -> None:
-        """Clean up, even after a failed ``open``."""

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from slacktide.agents.clock import Clock
-from slacktide.deploy.demo.backend import Backend, DemoError, Used
+from slacktide.deploy.demo.backend import DemoError, Used
 from slacktide.deploy.demo.conditions import Condition, Load, spiky, steady
 from slacktide.deploy.demo.figures import Ledger
 from slacktide.deploy.demo.report import Report
 from slacktide.deploy.demo.story import Story
+from slacktide.deploy.demo.workload import Backend
 
 POLL_S = 0.2
 LEAD_S = 0.4

@@ -8,10 +8,11 @@ from itertools import pairwise
 from math import ceil
 from statistics import median
 
-from slacktide.deploy.demo.backend import Backend, Served, Used
+from slacktide.deploy.demo.backend import Served, Used
 from slacktide.deploy.demo.conditions import NAMES, Condition, Name
 from slacktide.deploy.demo.report import Decided, Reaction, Report, Share, Slowdown, Utilization
 from slacktide.deploy.demo.story import Story
+from slacktide.deploy.demo.workload import Backend
 from slacktide.schemas.outcome import NodeOutcome
 
 REACTION_MS_MAX = 3_000

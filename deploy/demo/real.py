@@ -15,10 +15,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from slacktide.agents.files import write_whole
 from slacktide.deploy.demo import busy, join, ls_worker
-from slacktide.deploy.demo.backend import Backend, DemoError, Machine, Place, Served, Used
+from slacktide.deploy.demo.backend import DemoError, Machine, Nodes, Place, Served, Used
 from slacktide.deploy.demo.conditions import Load
 from slacktide.deploy.demo.groups import KUBEPODS, OWN, SHARES_MIN, Groups, NoGroupsError, shares_of
 from slacktide.deploy.demo.pods import BATCH_PODS, DemoPod, Form, batch_pods, service_pod
@@ -58,10 +59,10 @@ def this_machine() -> Machine:
     return Machine(capacity_milli=(os.cpu_count() or 1) * 1000, mem_bytes=pages)
 
 
-class RealBackend(Backend):
+class RealBackend(Nodes):
     """One node: this machine."""
 
-    mode = "real"
+    mode: Literal["real"] = "real"
 
     def __init__(self, groups: Groups, folder: Path) -> None:
         """Take open cgroups, and a folder for the workers' input."""
@@ -115,7 +116,7 @@ class RealBackend(Backend):
         ]  # fmt: skip
 
     async def enter(self, form: Form) -> None:
-        """Stop the batch work, and start it in pods of the other form."""
+        """Stop the batch work, and start it in pods of this form; no change if it runs in it already."""
         if form == self._form:
             return
         await self._end(self._crunchers)
@@ -131,7 +132,7 @@ class RealBackend(Backend):
         return [self._service, *self._batch]
 
     def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
-        """Pass it to the workers, which poll a few times a second."""
+        """Start a load at an instant of the monotonic clock: the workers poll for it a few times a second."""
         load = loads[self.nodes[0]]
         rates = load.rates(self.machine.capacity_milli, self._cpus)
         write_whole(self._play, json.dumps({"start_s": start_s, "seed": seed, "phases": rates}).encode())

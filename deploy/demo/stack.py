@@ -15,8 +15,8 @@ import yaml
 from slacktide.agents.clock import Clock
 from slacktide.agents.files import write_whole
 from slacktide.agents.publisher import Publisher
-from slacktide.deploy.demo.backend import Backend
 from slacktide.deploy.demo.pods import policy_yaml
+from slacktide.deploy.demo.workload import Backend
 from slacktide.deploy.runtime import child_process, console_process
 from slacktide.deploy.runtime.broker import FETCH_WAIT_MS, SESSION_S, EmbeddedBroker
 from slacktide.deploy.runtime.supervisor import PROGRAM, how

@@ -14,8 +14,9 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
-from slacktide.deploy.demo.backend import Backend, Machine, Place, Served, Used
+from slacktide.deploy.demo.backend import Machine, Nodes, Place, Served, Used
 from slacktide.deploy.demo.conditions import Load, steady
 from slacktide.deploy.demo.ls_worker import REQUEST_CPU_MS, arrivals
 from slacktide.deploy.demo.pods import DemoPod, Form, batch_pods, service_pod
@@ -148,10 +149,10 @@ class VirtualNode:
         return batch / (batch + service)
 
 
-class VirtualBackend(Backend):
+class VirtualBackend(Nodes):
     """Several identical virtual nodes."""
 
-    mode = "virtual"
+    mode: Literal["virtual"] = "virtual"
 
     def __init__(self, count: int, folder: Path, why: str) -> None:
         self.machine = Machine(capacity_milli=CPUS * 1000, mem_bytes=MEM_BYTES)

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.demo.backend import Backend, DemoError
+from slacktide.deploy.demo.backend import DemoError
 from slacktide.deploy.demo.conditions import Scenario, spiky
 from slacktide.deploy.demo.groups import NoGroupsError
 from slacktide.deploy.demo.real import MemoryBackend, RealBackend, groups_here
 from slacktide.deploy.demo.virtual import VirtualBackend
 
 log = logging.getLogger(__name__)
+Backend = RealBackend | VirtualBackend
 FOLDER = "slacktide-demo-"
 NODES_USUAL = 2
 """Default number of virtual nodes."""
