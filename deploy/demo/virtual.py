@@ -94,7 +94,7 @@ class VirtualNode:
     def play(self, load: Load, seed: int, start_s: float) -> None:
         """Change the load from an instant on."""
         rates = load.rates(self._size.capacity_milli, 1)
-        self._coming = (start_s + offset_s for offset_s in arrivals(f"{seed}/{self._number}", rates))
+        self._coming = arrivals(f"{seed}/{self._number}", rates, start_s)
         self._next_s = next(self._coming, None)
 
     def enter(self, form: Form) -> None:
