@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -30,7 +31,7 @@ from slacktide.deploy.demo.workload import choose, own_folder
 from slacktide.deploy.runtime.settings import configured, setting
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import BadMessageError, LogError, SlacktideError
+from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, Topic
 from slacktide.streams.kafka import read_topic
 from slacktide.streams.samples import SampleReader
@@ -143,10 +144,14 @@ class Session:
         while True:
             await asyncio.sleep(TOP_EVERY_S)
             if stack.running:
-                with suppress(LogError):
-                    self._top = await asyncio.to_thread(
-                        nodes.shown, stack.bootstrap, (), "name", "text", problems=False
-                    )
+                shown = partial(nodes.shown, stack.bootstrap, (), "name", "text", problems=False)
+                reading = asyncio.create_task(asyncio.to_thread(shown))
+                try:
+                    self._top = await asyncio.shield(reading)
+                except SlacktideError:
+                    continue  # it shows the last one
+                finally:
+                    await asyncio.wait([reading])  # the broker stops next
 
 
 def shown_on(settings: DemoSettings) -> PlainScreen:
