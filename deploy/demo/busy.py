@@ -1,4 +1,4 @@
-"""Batch work: one process that uses a whole CPU, and holds data in memory if told to.
+"""Batch work: one process that uses a whole CPU, and holds data in memory if asked to.
 
 ``python -m slacktide.deploy.demo.busy [WANTED_MIB SHARE [LIMIT_FILE …]]``: it holds data up to WANTED_MIB, or up to the
 limit of its pod, which is the smallest in these files, divided by SHARE processes. Without a limit in the files it

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -157,6 +157,10 @@ class Effective:
         return self.sources.get(field, DEFAULT_SOURCE)
 
 
+STRATEGIES = tuple(one.name for one in fields(Effective) if one.name not in {"sources", "shadowed"})
+"""Fields with a strategy, as in ``Policy``."""
+
+
 def colocation_on(policy: Policy, facts: NodeFacts) -> Colocation:
     """The colocation strategy in force on a node."""
     node = _first(policy.node_colocation, facts.labels)
@@ -189,19 +193,10 @@ def effective(policy: Policy, facts: NodeFacts) -> Effective:
     for field, name in given.items():
         layer: Layer = "annotation" if name == ANNOTATION_STRATEGY else "label"
         found.sources[f"colocation.{field}"] = Source(layer=layer, name=name)
-    return Effective(
-        colocation=colocation,
-        resource_threshold=found.held("resource_threshold", policy.resource_threshold, policy.node_resource_threshold),
-        resource_qos=found.held("resource_qos", policy.resource_qos, policy.node_resource_qos),
-        cpu_burst=found.held("cpu_burst", policy.cpu_burst, policy.node_cpu_burst),
-        eviction_budget=policy.eviction_budget,
-        descheduling=policy.descheduling,
-        placement=policy.placement,
-        agent=policy.agent,
-        admission=policy.admission,
-        sources=found.sources,
-        shadowed=found.shadowed,
-    )
+    strategies: dict[str, Any] = {name: getattr(policy, name) for name in STRATEGIES} | {"colocation": colocation}
+    for name in ("resource_threshold", "resource_qos", "cpu_burst"):
+        strategies[name] = found.held(name, strategies[name], getattr(policy, f"node_{name}"))
+    return Effective(**strategies, sources=found.sources, shadowed=found.shadowed)
 
 
 class _Found:

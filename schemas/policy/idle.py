@@ -16,6 +16,7 @@ from slacktide.schemas.policy.effective import (
     DEFAULT_SOURCE,
     FIELDS,
     RATIO_LABELS,
+    STRATEGIES,
     Effective,
     Source,
     annotation_fields,
@@ -58,17 +59,7 @@ def _idle(effective: Effective, strategy: str, field: str, because: str) -> Idle
 
 
 def _idle_fields(effective: Effective, lacks: Mapping[Feature, str]) -> Iterator[Idle]:
-    for strategy in (
-        "colocation",
-        "resource_threshold",
-        "resource_qos",
-        "cpu_burst",
-        "eviction_budget",
-        "descheduling",
-        "placement",
-        "agent",
-        "admission",
-    ):
+    for strategy in STRATEGIES:
         for field, value in leaves(getattr(effective, strategy)):
             readers = [one for one in FEATURES if one.strategy == strategy and field in one.fields]
             given = effective.source(f"{strategy}.{field}") != DEFAULT_SOURCE

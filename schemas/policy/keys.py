@@ -147,7 +147,8 @@ def name_of(kind: type[Message], field: str) -> str:
 
 def _key(kind: type[Message], field: str, of: Any) -> Key:
     item = _struct(get_args(of)[0]) if get_origin(of) is tuple else None
-    accepted, value = _accepted(inspect.type_info(of)), partial(msgspec.convert, type=of)
+    accepted = _accepted(inspect.type_info(of))
+    value: Callable[[object], object] = partial(msgspec.convert, type=of)
     texts = NARROWER.get((kind, field)) or (get_args(of) if get_origin(of) is Literal else ())
     if texts:
         accepted, value = " or ".join(f'"{text}"' for text in texts), _one_of(texts)
