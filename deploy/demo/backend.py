@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from slacktide.deploy.demo.conditions import Scenario
 from slacktide.deploy.demo.pods import DemoPod, inventory_yaml
@@ -54,6 +54,7 @@ class Place:
 class Nodes:
     """What real and virtual nodes, which are identical among themselves, have in common."""
 
+    mode: Literal["real", "virtual"]
     scenario: Scenario = "cpu"
     why: str
     """Why the nodes are real or virtual, and where they are."""

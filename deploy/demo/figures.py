@@ -8,11 +8,10 @@ from itertools import pairwise
 from math import ceil
 from statistics import median
 
-from slacktide.deploy.demo.backend import Served, Used
+from slacktide.deploy.demo.backend import Nodes, Served, Used
 from slacktide.deploy.demo.conditions import NAMES, Condition, Name
 from slacktide.deploy.demo.report import Decided, Reaction, Report, Share, Slowdown, Utilization
 from slacktide.deploy.demo.story import Story
-from slacktide.deploy.demo.workload import Backend
 from slacktide.schemas.outcome import NodeOutcome
 
 REACTION_MS_MAX = 3_000
@@ -148,10 +147,10 @@ class Ledger:
         p50, p99 = (None if value is None else round(value) for value in (percentile(answered, n) for n in (50, 99)))
         return Reaction(p50=p50, p99=p99, n=len(answered), steps=len(due))
 
-    def report(self, backend: Backend, story: Story, now_s: float) -> Report:
+    def report(self, nodes: Nodes, story: Story, now_s: float) -> Report:
         """Return all figures so far."""
-        cpus = backend.machine.capacity_milli / 1000 * len(backend.nodes)
-        shares = {name: share for name in NAMES[backend.scenario] if (share := self._share(name, cpus)) is not None}
+        cpus = nodes.machine.capacity_milli / 1000 * len(nodes.nodes)
+        shares = {name: share for name in NAMES[nodes.scenario] if (share := self._share(name, cpus)) is not None}
         slowdowns, controlled = self.slowdowns(), self._ended("controlled")
         spans = [
             (self.wall_ms(window.start_s), self.wall_ms(min(now_s, window.end_s)))
@@ -161,13 +160,13 @@ class Ledger:
         decided = [origin for span in spans for origin in story.decided(*span)]
         others = [milli for span in spans for milli in story.others_milli(*span)]
         return Report(
-            mode=backend.mode,
-            scenario=backend.scenario,
+            mode=nodes.mode,
+            scenario=nodes.scenario,
             reaction_ms=self.reaction(story.cuts, now_s),
             utilization=Utilization(
                 ls_alone=shares["alone"].utilization if "alone" in shares else None,
                 colocated=shares["controlled"].utilization if "controlled" in shares else None,
-                others=round(sum(others) / len(others) / backend.machine.capacity_milli, 4) if others else None,
+                others=round(sum(others) / len(others) / nodes.machine.capacity_milli, 4) if others else None,
             ),
             ls_slowdown=Slowdown(
                 uncontrolled=slowdowns.get("uncontrolled"),

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from slacktide.agents.files import write_whole
 from slacktide.deploy.demo import busy, join, ls_worker
@@ -62,7 +61,7 @@ def this_machine() -> Machine:
 class RealBackend(Nodes):
     """One node: this machine."""
 
-    mode: Literal["real"] = "real"
+    mode = "real"
 
     def __init__(self, groups: Groups, folder: Path) -> None:
         """Take open cgroups, and a folder for the workers' input."""

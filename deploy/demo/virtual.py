@@ -14,7 +14,6 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 from slacktide.deploy.demo.backend import Machine, Nodes, Place, Served, Used
 from slacktide.deploy.demo.conditions import Load, steady
@@ -152,7 +151,7 @@ class VirtualNode:
 class VirtualBackend(Nodes):
     """Several identical virtual nodes."""
 
-    mode: Literal["virtual"] = "virtual"
+    mode = "virtual"
 
     def __init__(self, count: int, folder: Path, why: str) -> None:
         self.machine = Machine(capacity_milli=CPUS * 1000, mem_bytes=MEM_BYTES)
