@@ -21,7 +21,7 @@ from slacktide.deploy.demo.screen import LiveScreen, PlainScreen, layout
 
 WIDTH, HEIGHT = 118, 36
 SECONDS = 30.0
-AT_THE_END_S = 1.0
+AT_THE_END_S = 2.0
 FONT_FACES = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 """A picture asks no other host for fonts."""
 
