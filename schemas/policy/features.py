@@ -33,16 +33,6 @@ def _acts(_: object) -> str:
     return ""
 
 
-def colocated(lacks: Callable[[Colocation], str] = _acts) -> Callable[[Colocation], str]:
-    """Return the check of a colocation feature, which also needs ``enable``."""
-    return lambda colocation: lacks(colocation) if colocation.enable else DISABLED
-
-
-def thresholded(lacks: Callable[[ResourceThreshold], str] = _acts) -> Callable[[ResourceThreshold], str]:
-    """Return the check of a threshold feature, which also needs ``enable``."""
-    return lambda threshold: lacks(threshold) if threshold.enable else DISABLED
-
-
 def memory_used(threshold: ResourceThreshold) -> str:
     """Eviction of best-effort pods by the node's memory."""
     lower, upper = threshold.mem_evict_lower_pct, threshold.mem_evict_threshold_pct
@@ -165,6 +155,16 @@ def _feature(name: str, strategy: str, lacking: Callable[[Any], str], fields: st
     return Feature(name=name, strategy=strategy, fields=tuple(fields.split()), lacks=lacking)
 
 
+def _colocated(name: str, fields: str, lacks: Callable[[Colocation], str] = _acts) -> Feature:
+    """One of ``colocation-config``, which also needs ``enable``."""
+    return _feature(name, "colocation", lambda on: lacks(on) if on.enable else DISABLED, fields)
+
+
+def _thresholded(name: str, fields: str, lacks: Callable[[ResourceThreshold], str] = _acts) -> Feature:
+    """One of ``resource-threshold-config``, which also needs ``enable``."""
+    return _feature(name, "resource_threshold", lambda on: lacks(on) if on.enable else DISABLED, fields)
+
+
 def _all(strategy: Message) -> str:
     return " ".join(field for field, _ in leaves(strategy))
 
@@ -172,106 +172,77 @@ def _all(strategy: Message) -> str:
 _NODE = (
     _feature("NodeMetric", "colocation", _acts, "metric_aggregate_duration_s"),
     _feature("NodeMetricReport", "colocation", _acts, "metric_report_interval_s"),
-    _feature(
-        "NodeMetricCollect",
-        "colocation",
-        _acts,
-        "metric_aggregate_policy.durations_s metric_mem_collect_policy",
-    ),
-    _feature(
+    _feature("NodeMetricCollect", "colocation", _acts, "metric_aggregate_policy.durations_s metric_mem_collect_policy"),
+    _colocated(
         "BatchResource",
-        "colocation",
-        colocated(),
         "cpu_reclaim_threshold_pct mem_reclaim_threshold_pct cpu_calculate_policy mem_calculate_policy "
         "batch_cpu_threshold_pct batch_mem_threshold_pct resource_dry_run",
     ),
-    _feature(
-        "ResourceSync",
-        "colocation",
-        colocated(),
-        "degrade_time_min update_time_threshold_s resource_diff_threshold",
-    ),
-    _feature(
+    _colocated("ResourceSync", "degrade_time_min update_time_threshold_s resource_diff_threshold"),
+    _colocated(
         "MidResource",
-        "colocation",
-        colocated(lambda on: "midReclaimMode is static" if on.mid_reclaim_mode == "static" else ""),
         "mid_unallocated_pct mid_cold_start_s mid_safety_margin_pct mid_reclaim_mode mid_cpu_threshold_pct "
         "mid_mem_threshold_pct resource_dry_run",
+        lambda on: "midReclaimMode is static" if on.mid_reclaim_mode == "static" else "",
     ),
-    _feature(
+    _colocated(
         "MidResource (static)",
-        "colocation",
-        colocated(lambda on: "" if on.mid_reclaim_mode == "static" else "midReclaimMode is not static"),
         "mid_static_cpu_reserved_pct mid_static_mem_reserved_pct mid_reclaim_mode mid_cpu_threshold_pct "
         "mid_mem_threshold_pct resource_dry_run",
+        lambda on: "" if on.mid_reclaim_mode == "static" else "midReclaimMode is not static",
     ),
-    _feature(
+    _colocated(
         "FreeResource",
-        "colocation",
-        colocated(
-            lambda on: "" if on.free_class_enable else "freeClassEnable is false: pods of koord-free get no resources"
-        ),
         "free_class_enable resource_dry_run",
+        lambda on: "" if on.free_class_enable else "freeClassEnable is false: pods of koord-free get no resources",
     ),
-    _feature("BEIsolation", "colocation", colocated(), "isolation_dry_run"),
-    _feature(
+    _colocated("BEIsolation", "isolation_dry_run"),
+    _thresholded(
         "BECPUSuppress",
-        "resource_threshold",
-        thresholded(),
         "cpu_suppress_threshold_pct cpu_suppress_min_pct cpu_suppress_policy cpu_suppress_signal cpu_suppress_dry_run",
     ),
-    _feature(
+    _thresholded(
         "BECPUSuppress (cpuset)",
-        "resource_threshold",
-        thresholded(lambda on: "" if on.cpu_suppress_policy == "cpuset" else "cpuSuppressPolicy is not cpuset"),
         "cpuset_cpus_min cpu_suppress_policy",
+        lambda on: "" if on.cpu_suppress_policy == "cpuset" else "cpuSuppressPolicy is not cpuset",
     ),
-    _feature(
+    _thresholded(
         "BEMemoryEvict",
-        "resource_threshold",
-        thresholded(memory_used),
         "mem_evict_threshold_pct mem_evict_lower_pct mem_evict_fallback mem_evict_dry_run evict_notice_s",
+        memory_used,
     ),
-    _feature(
+    _thresholded(
         "MemoryEvict",
-        "resource_threshold",
-        thresholded(memory_evict),
         "mem_evict_threshold_pct mem_evict_lower_pct evict_enabled_priority_threshold mem_evict_fallback "
         "mem_evict_dry_run evict_notice_s",
+        memory_evict,
     ),
-    _feature(
+    _thresholded(
         "MemoryAllocatableEvict",
-        "resource_threshold",
-        thresholded(memory_allocatable),
         "mem_allocatable_evict_threshold_pct mem_allocatable_evict_lower_pct allocatable_evict_priority_threshold "
         "mem_evict_fallback mem_evict_dry_run evict_notice_s",
+        memory_allocatable,
     ),
-    _feature(
+    _thresholded(
         "BECPUEvict",
-        "resource_threshold",
-        thresholded(satisfaction),
         "cpu_evict_be_satisfaction_lower_pct cpu_evict_be_satisfaction_upper_pct cpu_evict_be_usage_threshold_pct "
         "cpu_evict_policy cpu_evict_time_window_s cpu_evict_dry_run evict_notice_s",
+        satisfaction,
     ),
-    _feature(
+    _thresholded(
         "CPUEvict",
-        "resource_threshold",
-        thresholded(cpu_evict),
         "cpu_evict_threshold_pct cpu_evict_lower_pct evict_enabled_priority_threshold cpu_evict_time_window_s "
         "cpu_evict_dry_run evict_notice_s",
+        cpu_evict,
     ),
-    _feature(
+    _thresholded(
         "CPUAllocatableEvict",
-        "resource_threshold",
-        thresholded(cpu_allocatable),
         "cpu_allocatable_evict_threshold_pct cpu_allocatable_evict_lower_pct allocatable_evict_priority_threshold "
         "cpu_evict_dry_run evict_notice_s",
+        cpu_allocatable,
     ),
-    _feature(
-        "SubPriority",
-        "resource_threshold",
-        thresholded(lambda on: "" if on.sub_priority_enable else "subPriorityEnable is false"),
-        "sub_priority_enable",
+    _thresholded(
+        "SubPriority", "sub_priority_enable", lambda on: "" if on.sub_priority_enable else "subPriorityEnable is false"
     ),
     _feature("CPUBurst", "cpu_burst", burst, "cpu_burst_pct policy dry_run"),
     _feature(
