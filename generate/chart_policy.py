@@ -9,9 +9,8 @@ from typing import Any
 from generate.schemas import schema_of
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy.configmap import CONFIGS, NODE_STRATEGIES_MAX, Config
-from slacktide.schemas.policy.keys import DURATIONS, NARROWER
+from slacktide.schemas.policy.keys import DURATIONS, NAMES, NARROWER
 from slacktide.schemas.policy.message import Policy
-from slacktide.schemas.policy.names import NAMES
 from slacktide.schemas.policy.reading import UNREAD
 from slacktide.schemas.topics import POLICY
 

@@ -22,9 +22,8 @@ from generate.schemas import one_line, schema_of
 from slacktide.deploy.cli.main import COMMANDS, cli
 from slacktide.schemas.bounds import COUNT_MAX, INT32_MAX
 from slacktide.schemas.policy.configmap import CONFIGS, Config, acting
-from slacktide.schemas.policy.fields import leaves
+from slacktide.schemas.policy.keys import leaves, name_of
 from slacktide.schemas.policy.message import Policy
-from slacktide.schemas.policy.names import name_of
 from slacktide.schemas.topics import POLICY
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,7 +5,7 @@ A workload is a systemd unit's cgroup, or Docker containers with a label. Each m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import PurePosixPath
@@ -165,11 +165,7 @@ def _refuse_overlaps(found: HostWorkloads, reader: Reader) -> None:
             reader.refuse(path, str(one.group), f"a group that does not hold bestEffort ({found.best_effort})")
         elif found.holds(one.group) and (one.qos != BE or one.group.parent != found.best_effort):
             reader.refuse(path, str(one.group), f"in bestEffort: class BE, right below {found.best_effort}")
-    for path, inner, outer in _nested(given):
-        reader.refuse(path, str(inner), f"each group once, and none that lies in another ({outer} holds it)")
-
-
-def _nested(given: list[tuple[str, Workload]]) -> Iterator[tuple[str, PurePosixPath, PurePosixPath]]:
     for (path, one), (_, other) in permutations(given, 2):
         if one.group is not None and other.group is not None and one.group.is_relative_to(other.group):
-            yield path, one.group, other.group
+            accepted = f"each group once, and none that lies in another ({other.group} holds it)"
+            reader.refuse(path, str(one.group), accepted)

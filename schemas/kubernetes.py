@@ -11,9 +11,8 @@ from typing import Any
 
 from slacktide.schemas.errors import ConfigError, TextError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
-from slacktide.schemas.kubernetes_fields import Reader, resources
+from slacktide.schemas.kubernetes_fields import Amounts, Reader, resources
 from slacktide.schemas.kubernetes_pod import pod_of
-from slacktide.schemas.pod_resources import Amounts
 from slacktide.schemas.text import json_of, shown
 
 ANNOTATION_RESERVATION = "node.koordinator.sh/reservation"
@@ -84,7 +83,12 @@ def described(
         reader.refuse("items", f"no Node {name}", "a List that holds this Node")
         raise ConfigError(reader.findings)
     facts = _facts(*nodes[name], reader)
-    pods = [pod_of(path, item, reader) for path, item in items if _kind(item) == "Pod" and _is_on(item, name)]
+    pods = []
+    for path, item in items:
+        spec = item.get("spec")
+        # A pod without a node's name belongs to whichever node the list is for.
+        if _kind(item) == "Pod" and (not isinstance(spec, dict) or spec.get("nodeName") in (None, "", name)):
+            pods.append(pod_of(path, item, reader))
     reader.report_twice("items[].metadata.uid", [pod.uid for pod in pods])
     other = sorted({_kind(item) for _, item in items} - {"Node", "Pod"})
     reader.notes += [f"{file}: items of kind {kind} are not read" for kind in other]
@@ -140,12 +144,6 @@ def _kind(item: Mapping[str, Any]) -> str:
 def _name(item: Mapping[str, Any]) -> object:
     metadata = item.get("metadata")
     return metadata.get("name") if isinstance(metadata, dict) else None
-
-
-def _is_on(item: Mapping[str, Any], node: str) -> bool:
-    """A pod without a node's name belongs to whichever node the list is for."""
-    spec = item.get("spec")
-    return not isinstance(spec, dict) or spec.get("nodeName") in (None, "", node)
 
 
 def _facts(path: str, item: Mapping[str, Any], reader: Reader) -> NodeFacts:

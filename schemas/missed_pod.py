@@ -1,8 +1,12 @@
-"""A pod that its profiles should have changed and did not. Topic slacktide.pod.missed.v1, key: the pod's uid."""
+"""Pods that the webhook missed or refused.
+
+MissedPod: its profiles should have changed it and did not. Topic slacktide.pod.missed.v1, key: the pod's uid.
+RefusedPod: its namespace's quota refused it. Topic slacktide.pod.refused.v1, key: the namespace.
+"""
 
 from __future__ import annotations
 
-from slacktide.schemas.bounds import Name, TimeMs
+from slacktide.schemas.bounds import Name, TimeMs, Total
 from slacktide.schemas.message import Message
 
 
@@ -50,3 +54,20 @@ def missed_advice(owner_kind: str) -> str:
     if owner_kind:
         return f"delete it only if its {owner_kind} creates deleted pods again; otherwise create the {owner_kind} anew"
     return "create it anew: no controller is known that creates a deleted pod again"
+
+
+class RefusedPod(Message, frozen=True, kw_only=True):
+    """Nothing of it is stored: its controller tries again. A controller's retry is another record."""
+
+    namespace: Name
+    name: Name
+    """Where Kubernetes makes the name, its beginning with the ``-``."""
+    resource: str
+    """A field of ``Resources``, such as ``batch_cpu_milli``."""
+    asked: Total
+    """What the pod requests of it, in the unit of that field."""
+    used: Total
+    """What pods of the namespace requested before."""
+    bound: Total
+    """Of the namespace."""
+    refused_ms: TimeMs

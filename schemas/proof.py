@@ -13,10 +13,13 @@ import hashlib
 import hmac
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from slacktide.schemas.errors import SlacktideError, TextError
+import msgspec
+
+from slacktide.schemas.errors import BadMessageError, SlacktideError, TextError
 from slacktide.schemas.headers import Header
+from slacktide.schemas.message import Message
 from slacktide.schemas.text import integer_of
 
 HEADER = "slacktide-proof"
@@ -30,9 +33,12 @@ NODES_MAX = 20_000
 MAC_CHARS = 64
 EXPIRES_S_MAX = 253_402_300_799
 """The end of the year 9999."""
+ENROL_PATH = "/v1/enrol"
+ENROL_AUDIENCE = "slacktide-enrolment"
+"""Of the token that an agent shows: no other service accepts it, and this one accepts no other."""
 _HEADER_BYTES_MAX = 128
 _VERSION = b"v1"
-_BLOCK_BYTES = 64
+_BLOCK_BYTES, _DIGEST_BYTES = 64, 32
 """Of SHA-256."""
 _INNER_PAD, _OUTER_PAD = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 """Of HMAC, for ``bytes.translate``."""
@@ -109,6 +115,36 @@ def node_key(cluster_key: ClusterKey, node: str, expires_s: int) -> NodeKey:
     """
     secret = _digest(cluster_key.secret, _fields(b"slacktide node key", node.encode(), b"%d" % expires_s))
     return NodeKey(key_id=cluster_key.id, node=node, expires_s=expires_s, secret=secret)
+
+
+class Enrolled(Message, frozen=True, kw_only=True):
+    """A node key, as the bridge gives it out and as the agent keeps it. It goes over HTTPS, never through Kafka."""
+
+    node: str
+    key_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{8}$")]
+    expires_s: Annotated[int, msgspec.Meta(ge=0, le=EXPIRES_S_MAX)]
+    """UTC epoch seconds."""
+    secret_base64: str
+
+    def __repr__(self) -> str:
+        """Without the secret: this text may reach a log."""
+        return f"Enrolled(node={self.node!r}, key_id={self.key_id!r}, expires_s={self.expires_s})"
+
+    @classmethod
+    def of(cls, key: NodeKey) -> Enrolled:
+        """The key as a message."""
+        secret = base64.b64encode(key.secret).decode()
+        return cls(node=key.node, key_id=key.key_id, expires_s=key.expires_s, secret_base64=secret)
+
+    def key(self) -> NodeKey:
+        """The key in the message. Raises BadMessageError if the secret is not 32 bytes in base64."""
+        try:
+            secret = base64.b64decode(self.secret_base64, validate=True)
+        except (binascii.Error, ValueError):
+            secret = b""
+        if len(secret) != _DIGEST_BYTES:
+            raise BadMessageError("Enrolled", f"secret_base64 does not hold {_DIGEST_BYTES} bytes")
+        return NodeKey(key_id=self.key_id, node=self.node, expires_s=self.expires_s, secret=secret)
 
 
 @dataclass(slots=True)

@@ -393,14 +393,4 @@ class WorkloadObject(QueueObject, frozen=True, kw_only=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-KINDS: dict[str, type[QueueObject]] = {
-    "ClusterQueue": ClusterQueueObject,
-    "Cohort": CohortObject,
-    "ResourceFlavor": ResourceFlavorObject,
-    "LocalQueue": LocalQueueObject,
-    "Namespace": NamespaceObject,
-    "PriorityClass": PriorityClassObject,
-    "WorkloadPriorityClass": WorkloadPriorityClassObject,
-    "Job": JobObject,
-    "Workload": WorkloadObject,
-}
+KINDS = {kind.__name__.removesuffix("Object"): kind for kind in QueueObject.__subclasses__() if kind is not SoldObject}

@@ -65,10 +65,12 @@ _decode_pods = msgspec.json.Decoder(Pods).decode
 _decode_facts = msgspec.json.Decoder(NodeFacts).decode
 _NO_MORE = More()
 _NO_LIMITS = Limits(be_cfs_quota_us=-1)
-_NO_PRESSURE = Pressure()
+_NO_PRESSURE = NodeUse(cpu_milli=None, mem_bytes=None).pressure
+"""The default itself: msgspec omits no other."""
 _NULL = b"null"
 _IN_GROUP = b"01"
 _fields = msgspec.structs.astuple
+_PSI = Pressure.__struct_fields__
 
 
 def encoded(sample: NodeSample, pods: Sequence[Pod]) -> bytes:
@@ -251,7 +253,10 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
     if rest.more != _NO_MORE and not value.startswith(MORE, end):
         raise BadMessageError(KIND, "`$.more` does not stand right behind `$.now`")
     pods = Raw() if rest.pods_part or bytes(rest.pods) == _NULL else rest.pods
-    uids = _listed(of, pods, pods_of_revision)
+    uids: Sequence[str] | None = []
+    if of.be_group:  # else it has no figures of listed pods, and needs no list
+        listed = [pod.uid for pod in _read(_decode_uids, bytes(pods), "$.pods")] if pods else None
+        uids = pods_of_revision(of.pods_revision) if listed is None else listed
     _check(of, now, None if uids is None else len(uids))
     fields: dict[str, Any] = {
         "node": of.node,
@@ -263,7 +268,11 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
         "policy_version": of.policy_version,
         "facts_revision": of.facts_revision,
         "pods_revision": of.pods_revision,
-        "use": _use(now[3], now[4], rest.psi),
+        "use": NodeUse(
+            cpu_milli=now[3],
+            mem_bytes=now[4],
+            pressure=_NO_PRESSURE if rest.psi is None else Pressure(**dict(zip(_PSI, rest.psi, strict=True))),
+        ),
         "pod_use": [],
         "limits": of.limits,
         "since_raise_ms": None if now[5] == NONE else now[5],
@@ -283,13 +292,6 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
     if len(uses) > PODS_MAX:
         raise BadMessageError(KIND, f"Expected {PODS_MAX} pods at most - at `$.more.others`: {len(uses)} use something")
     return fields | {"pod_use": uses}
-
-
-def _listed(of: Of, pods: Raw, pods_of_revision: Callable[[str], Sequence[str] | None]) -> Sequence[str] | None:
-    """Return the uids that ``now`` refers to; None: unknown. A sample without figures of listed pods needs no list."""
-    if not of.be_group:
-        return []
-    return _uids(pods) if pods else pods_of_revision(of.pods_revision)
 
 
 def _uses(of: Of, now: Sequence[int | None], uids: Sequence[str], throttled: Sequence[int | None]) -> list[PodUse]:
@@ -365,17 +367,6 @@ def _refused(at: int, name: str, number: int | None, least: int, most: int, *, u
     return BadMessageError(
         KIND, f"Expected {wanted} - at `$.now[{at}]`, {name}: the value is {_encode(number).decode()}"
     )
-
-
-def _uids(pods: Raw) -> Sequence[str]:
-    return [pod.uid for pod in _read(_decode_uids, bytes(pods), "$.pods")]
-
-
-def _use(cpu_milli: int | None, mem_bytes: int | None, psi: Sequence[float | None] | None) -> NodeUse:
-    if psi is None:
-        return NodeUse(cpu_milli=cpu_milli, mem_bytes=mem_bytes)
-    pressure = Pressure(**dict(zip(Pressure.__struct_fields__, psi, strict=True)))
-    return NodeUse(cpu_milli=cpu_milli, mem_bytes=mem_bytes, pressure=pressure)
 
 
 def _end_of_now(value: bytes, cut: int) -> int:

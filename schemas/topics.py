@@ -21,12 +21,11 @@ from slacktide.schemas.job_pod import JobEvent
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
-from slacktide.schemas.missed_pod import MissedPod
+from slacktide.schemas.missed_pod import MissedPod, RefusedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.queue import QueueDecision, QueueOutcome, QueueSpec, QueueState, QueueWorkload
-from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.schemas.sample_columns import SampleColumns
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.tick import WorkerTick
@@ -160,37 +159,8 @@ DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="th
                     producers=("stream", "agent", "governor", "publisher", "bridge", "scheduler", "queue"),
                     consumers=("operator",))  # fmt: skip
 
-TOPICS = (
-    SAMPLE,
-    BACKFILL,
-    INVENTORY,
-    POLICY,
-    METRIC,
-    ALLOCATABLE,
-    SCORE,
-    ZONES,
-    FORECAST,
-    WINDOW,
-    TICK,
-    COMMAND,
-    SHADOW_COMMAND,
-    SHADOW_ALLOCATABLE,
-    OUTCOME,
-    AUDIT,
-    CREDIT,
-    MISSED_POD,
-    REFUSED_POD,
-    PLACEMENT,
-    DESCHEDULING,
-    QUEUE_SPEC,
-    QUEUE_WORKLOAD,
-    QUEUE_OUTCOME,
-    QUEUE_DECISION,
-    QUEUE_STATE,
-    JOB_POD,
-    JOB_STATUS,
-    DEAD_LETTER,
-)
+TOPICS = tuple(row for row in list(vars().values()) if isinstance(row, Topic))
+"""All of them, in the order above."""
 BY_NAME = {topic.name: topic for topic in TOPICS}
 
 

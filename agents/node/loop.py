@@ -40,12 +40,11 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.health import Health
-from slacktide.schemas.inventory import NodeInventory, unended
+from slacktide.schemas.inventory import LastWriter, NodeInventory, unended
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
 from slacktide.schemas.proof import PROVEN
-from slacktide.schemas.writer import LastWriter
 from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)

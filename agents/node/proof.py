@@ -15,9 +15,8 @@ from slacktide.agents.http import Access, HttpError, Https
 from slacktide.agents.metrics import AgentMetrics
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode, encode
-from slacktide.schemas.enrolment import PATH, Enrolled
 from slacktide.schemas.errors import BadMessageError, SlacktideError
-from slacktide.schemas.proof import NODE_KEY_LIFE_S, PROVEN, NodeKey, Verdict
+from slacktide.schemas.proof import ENROL_PATH, NODE_KEY_LIFE_S, PROVEN, Enrolled, NodeKey, Verdict
 from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)
@@ -181,7 +180,7 @@ class Enrolment:
     def _ask(self) -> Enrolled:
         """Request a key. Blocking. Repeated requests give several valid keys."""
         try:
-            answer = self._https.ask(PATH, method="POST", body=b"{}")
+            answer = self._https.ask(ENROL_PATH, method="POST", body=b"{}")
         except HttpError as exc:
             raise EnrolmentError(f"the bridge cannot be reached: {exc}") from exc
         if answer.status != HTTPStatus.OK:

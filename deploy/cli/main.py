@@ -53,7 +53,7 @@ COMMANDS = {
     "savings": ("slacktide.deploy.cli.savings", "Report what best-effort pods used beyond native requests."),
     "assess": ("slacktide.deploy.cli.assess.command", "Estimate batch resources of a cluster, from its Prometheus."),
     "advise": ("slacktide.deploy.cli.replay.command:advise", "Replay recorded days under other thresholds."),
-    "demo": ("slacktide.deploy.demo.session", "Watch a service and batch work share one machine."),
+    "demo": ("slacktide.deploy.cli.demo", "Watch a service and batch work share one machine."),
 }
 """The module with ``command``, or MODULE:ATTRIBUTE, and the line in ``slacktide --help``, by name."""
 

@@ -65,7 +65,7 @@ def command(
     "used_cpu_milli", "batch_cpu_milli", "batch_free_cpu_milli", "capacity_mem_bytes", "used_mem_bytes",
     "batch_mem_bytes", "batch_free_mem_bytes", "limits", "policy_version"}.
     """
-    _run(lambda: _shown(bootstrap, names, sort, output, problems=problems), watch=watch, clear=output in FOR_PEOPLE)
+    _run(lambda: shown(bootstrap, names, sort, output, problems=problems), watch=watch, clear=output in FOR_PEOPLE)
 
 
 @click.command(epilog="Example: slacktide top 'gpu-*' --sort used --bootstrap kafka-1:9092")
@@ -82,7 +82,7 @@ def top(
     """Show all nodes, or those whose name matches a pattern, refreshed each second. Like nodes -o wide --watch."""
     for_people = output in FOR_PEOPLE
     watch = for_people if watch is None else watch
-    _run(lambda: _shown(bootstrap, names, sort, output, problems=problems), watch=watch, clear=for_people)
+    _run(lambda: shown(bootstrap, names, sort, output, problems=problems), watch=watch, clear=for_people)
 
 
 def _run(text: Callable[[], str], *, watch: bool, clear: bool) -> None:
@@ -103,7 +103,7 @@ def _run(text: Callable[[], str], *, watch: bool, clear: bool) -> None:
         show()
 
 
-def _shown(bootstrap: Cluster, names: Sequence[str], sort: Sort, output: str, *, problems: bool) -> str:
+def shown(bootstrap: Cluster, names: Sequence[str], sort: Sort, output: str, *, problems: bool) -> str:
     """Read Kafka and format the rows. Raises LogError if it cannot be read, NotFoundError if no node matches."""
     from slacktide.deploy.cli.explain.log import node_logs, opened  # noqa: PLC0415 - loads Kafka: not for --help
     from slacktide.streams.explain.nodes import in_order, node_row  # noqa: PLC0415

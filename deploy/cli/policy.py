@@ -17,12 +17,11 @@ from slacktide.deploy.runtime.text import count, output_option, show, show_resul
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.policy import Parsed, parse
-from slacktide.schemas.policy.configmap import CONFIGS, NAME
+from slacktide.schemas.policy.configmap import CONFIGS, NAME, key_of, path_of
 from slacktide.schemas.policy.effective import DEFAULT_SOURCE, effective
 from slacktide.schemas.policy.features import CARRIED_OUT
-from slacktide.schemas.policy.fields import leaves, value_at
 from slacktide.schemas.policy.idle import above_capacity, idle, lacking, not_taken, unused
-from slacktide.schemas.policy.paths import key_of, path_of
+from slacktide.schemas.policy.keys import leaves, value_at
 from slacktide.schemas.policy.reading import did_you_mean
 
 OFF = "off"

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,19 +157,12 @@ class Stack:
             _find_groups(self._settings)
             await self._run(self._settings, stop, [])
             return
-        from slacktide.deploy.demo.sample import sample  # noqa: PLC0415 - not for --help
+        from slacktide.deploy.demo.workload import sample  # noqa: PLC0415 - not for --help
 
         async with sample() as running:
-            node = running.node
+            place = asdict(running.backend.place(running.node))
             settings = replace(
-                self._settings,
-                sample=False,
-                node_name=node.name,
-                cgroup_mount=Path(node.cgroup_mount),
-                proc_mount=Path(node.proc_mount),
-                kubepods=node.kubepods,
-                state_folder=Path(node.state_folder),
-                inventory=running.inventory,
+                self._settings, sample=False, node_name=running.node, inventory=running.inventory, **place
             )
             await self._run(settings, stop, [running.keep()])
 

@@ -20,9 +20,8 @@ from slacktide.deploy.console.pods import page_of
 from slacktide.deploy.console.standing import standing
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.policy import NodeStrategy, Policy
-from slacktide.schemas.policy.configmap import CONFIGS
-from slacktide.schemas.policy.fields import leaves
-from slacktide.schemas.policy.paths import key_of, path_of
+from slacktide.schemas.policy.configmap import CONFIGS, key_of, path_of
+from slacktide.schemas.policy.keys import leaves
 from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.topics import JOB_STATUS
 from slacktide.streams.explain.evidence import place_of

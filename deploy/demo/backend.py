@@ -1,16 +1,14 @@
-"""The interface of the demo's nodes, real or virtual."""
+"""What the demo's real and virtual nodes share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple
 
-from slacktide.deploy.demo.agents import PlannedNode
-from slacktide.deploy.demo.conditions import Load, Scenario
-from slacktide.deploy.demo.pods import DemoPod, Form
-from slacktide.schemas.connection import Cluster
+from slacktide.deploy.demo.conditions import Scenario
+from slacktide.deploy.demo.pods import DemoPod, inventory_yaml
 from slacktide.schemas.errors import SlacktideError
 
 
@@ -36,16 +34,25 @@ class Used:
     """Memory of the service's cgroup with its page cache; None: not measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(NamedTuple):
     """One request: its scheduled arrival on the monotonic clock, and its latency."""
 
     arrival_s: float
     latency_ms: float
 
 
-class Backend(Protocol):
-    """Identical nodes with their pods."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What an agent of one node needs to find its cgroups."""
+
+    cgroup_mount: Path
+    proc_mount: Path
+    kubepods: str
+    state_folder: Path
+
+
+class Nodes:
+    """What real and virtual nodes, which are identical among themselves, have in common."""
 
     mode: Literal["real", "virtual"]
     scenario: Scenario = "cpu"
@@ -54,36 +61,14 @@ class Backend(Protocol):
     nodes: Sequence[str]
     machine: Machine
 
-    async def open(self) -> None:
-        """Create the nodes; the service starts idle. Raises DemoError if they are not available."""
-
-    def planned(self) -> list[PlannedNode]:
-        """Return the nodes with their folders; call it after ``open``."""
-
-    def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
-        """Return the module and arguments of each agent process."""
-
-    async def enter(self, form: Form) -> None:
-        """Run the batch work in this form; no change if it does already."""
-
     def pods(self) -> list[DemoPod]:
         """Return the running pods of all nodes."""
+        raise NotImplementedError
 
-    def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
-        """Start a load on each node's service at an instant of the monotonic clock."""
-
-    def served(self) -> list[Served]:
-        """Return the requests finished since the last call."""
-
-    def used(self) -> Used:
-        """Return the CPU seconds of the pods so far."""
+    def inventory(self) -> str:
+        """Return all nodes and pods as ``kubectl get node,pods -o yaml`` prints them."""
+        return inventory_yaml(self.nodes, self.machine.capacity_milli, self.machine.mem_bytes, self.pods())
 
     def unsettled(self) -> str:
         """Return why the batch work or its limits are not settled; "": they are. Default: they settle at once."""
         return ""
-
-    def trouble(self) -> str:
-        """Return which process ended, in one sentence; "": none."""
-
-    async def close(self) -> None:
-        """Clean up, even after a failed ``open``."""

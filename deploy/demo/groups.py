@@ -9,13 +9,12 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slacktide.agents.node.cgroup.knob_files import weight_of
+from slacktide.agents.node.cgroup.knob_files import FILES
 from slacktide.schemas.errors import SlacktideError
 
 OWN = "slacktide-demo"
@@ -97,22 +96,22 @@ class Groups:
         Raises NoGroupsError if another demo runs, or the cgroups are not writable.
         """
         try:
-            self._take()
+            self._lock = os.open(self._hierarchies[0], os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             ended = self.remove()
             self.make([], capacity_milli)
+        except BlockingIOError:
+            self._unlock()
+            raise NoGroupsError("another demo is running on this machine") from None
         except OSError as exc:
             self.close()
             raise NoGroupsError(f"{exc.filename or self.mount}: {exc.strerror}") from exc
         return ended
 
-    def _take(self) -> None:
-        self._lock = os.open(self._hierarchies[0], os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    def _unlock(self) -> None:
+        if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-            raise NoGroupsError("another demo is running on this machine") from None
 
     def make(self, pods: list[PodGroup], capacity_milli: int) -> None:
         """Create the cgroups of these pods; others are removed. Raises OSError if one cannot be written."""
@@ -131,13 +130,17 @@ class Groups:
                 if self.version == 2 and not group.endswith(f"/{CONTAINER}"):
                     (folder / "cgroup.subtree_control").write_text(self._controllers)
 
+    def _at(self, controller: str, group: str) -> Path:
+        """Return the folder of a cgroup with this controller's files."""
+        return self.mount / group if self.version == 2 else self.mount / controller / group
+
     def weigh(self, group: str, shares: int) -> None:
         """Change a cgroup's weight until the cgroups are recreated."""
-        self._weigh((self.mount if self.version == 2 else self.mount / "cpu") / group, shares)
+        self._weigh(self._at("cpu", group), shares)
 
     def _weigh(self, group: Path, shares: int) -> None:
-        name, text = ("cpu.weight", weight_of(shares)) if self.version == 2 else ("cpu.shares", shares)
-        (group / name).write_text(str(text))
+        file = FILES[self.version]["cpu_shares"]
+        (group / file.name).write_text(file.text(shares))
 
     def join_files(self, pod: PodGroup) -> list[Path]:
         """Return the ``cgroup.procs`` files that a process of the pod writes itself to."""
@@ -146,9 +149,8 @@ class Groups:
     def cpu_s(self, group: str) -> float:
         """Return the CPU seconds used by a cgroup; 0 if it does not exist."""
         name, unit = ("cpuacct.usage", 1e9) if self.version == 1 else ("cpu.stat", 1e6)
-        hierarchy = (self.mount / "cpuacct") if self.version == 1 else self.mount
         try:
-            text = (hierarchy / group / name).read_text()
+            text = (self._at("cpuacct", group) / name).read_text()
         except FileNotFoundError:
             return 0.0
         return int(text if self.version == 1 else text.split()[1]) / unit
@@ -156,7 +158,7 @@ class Groups:
     def limit_memory(self, limit_bytes: int) -> None:
         """Limit the memory of all demo cgroups, which represent a small machine. Raises NoGroupsError."""
         try:
-            self._memory_file(OWN, "limit").write_text(str(limit_bytes))
+            self._limit_file(OWN).write_text(str(limit_bytes))
         except OSError as exc:
             raise NoGroupsError(
                 f"the memory of control groups cannot be limited: {exc.filename}: {exc.strerror}"
@@ -164,16 +166,15 @@ class Groups:
 
     def memory_bytes(self, group: str) -> int:
         """Return the memory of a cgroup with its page cache."""
-        return int(self._memory_file(group, "held").read_text())
+        name = "memory.usage_in_bytes" if self.version == 1 else "memory.current"
+        return int((self._at("memory", group) / name).read_text())
 
     def limit_files(self, pod: PodGroup) -> list[Path]:
         """Return the files with the memory limits of a pod's cgroups."""
-        return [self._memory_file(group, "limit") for group in (f"{pod.path}/{CONTAINER}", pod.path)]
+        return [self._limit_file(group) for group in (f"{pod.path}/{CONTAINER}", pod.path)]
 
-    def _memory_file(self, group: str, what: Literal["limit", "held"]) -> Path:
-        if self.version == 1:
-            return self.mount / "memory" / group / f"memory.{'limit' if what == 'limit' else 'usage'}_in_bytes"
-        return self.mount / group / ("memory.max" if what == "limit" else "memory.current")
+    def _limit_file(self, group: str) -> Path:
+        return self._at("memory", group) / ("memory.limit_in_bytes" if self.version == 1 else "memory.max")
 
     def remove(self) -> int:
         """Kill all processes and remove the cgroups; returns the number of processes."""
@@ -181,47 +182,30 @@ class Groups:
 
     def close(self) -> None:
         """Remove the cgroups and unlock the machine."""
-        if self._lock is None:
-            return
-        self.remove()
-        os.close(self._lock)
-        self._lock = None
+        if self._lock is not None:
+            self.remove()
+            self._unlock()
 
 
 def _remove_tree(root: Path, wait_s: float = 5.0) -> int:
-    """Kill every process in a cgroup tree, then remove it from the leaves up."""
+    """Kill every process in a cgroup tree, and remove it from the leaves up; returns the number of processes."""
     ended: set[int] = set()
     until_s = time.monotonic() + wait_s
-    while (pids := set(_pids(root))) and time.monotonic() < until_s:
-        for pid in pids - {os.getpid()}:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        ended |= pids
-        time.sleep(0.01)
-    for folder, _, _ in os.walk(root, topdown=False):
-        _remove_one(Path(folder), until_s)
+    while groups := [Path(folder) for folder, _, _ in os.walk(root, topdown=False)]:
+        for group in groups:
+            with suppress(OSError):  # it was removed concurrently
+                pids = set(map(int, (group / "cgroup.procs").read_text().split())) - {os.getpid()}
+                ended |= pids
+                for pid in pids:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+        for group in groups:
+            try:
+                group.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError:  # the kernel needs a moment after a cgroup's last process
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(0.01)
     return len(ended)
-
-
-def _remove_one(group: Path, until_s: float) -> None:
-    """Remove an empty cgroup; the kernel needs a moment after its last process."""
-    while True:
-        try:
-            group.rmdir()
-        except FileNotFoundError:
-            return
-        except OSError:
-            if time.monotonic() > until_s:
-                raise
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _pids(root: Path) -> Iterator[int]:
-    for folder, _, _ in os.walk(root):
-        try:
-            text = (Path(folder) / "cgroup.procs").read_text()
-        except OSError:  # it was removed concurrently
-            continue
-        yield from map(int, text.split())

@@ -21,8 +21,8 @@ RECORDS, RECORD_BYTES = 32, 128 << 10
 MIB = 1 << 20
 
 
-def arrivals(seed: int | str, phases: Iterable[Sequence[float]]) -> Iterator[float]:
-    """Yield offsets in seconds of a Poisson process whose rate changes by phase: (seconds, requests per second).
+def arrivals(seed: int | str, phases: Iterable[Sequence[float]], start_s: float = 0.0) -> Iterator[float]:
+    """Yield instants in seconds of a Poisson process whose rate changes by phase: (seconds, requests per second).
 
     Equal seeds give equal arrivals.
     """
@@ -32,7 +32,7 @@ def arrivals(seed: int | str, phases: Iterable[Sequence[float]]) -> Iterator[flo
         at_s, phase_end_s = phase_start_s, phase_start_s + seconds
         while rate_per_s > 0 and at_s + due / rate_per_s < phase_end_s:
             at_s += due / rate_per_s
-            yield at_s
+            yield start_s + at_s
             due = dice.expovariate(1.0)
         due -= (phase_end_s - at_s) * rate_per_s
         phase_start_s = phase_end_s
@@ -52,14 +52,12 @@ def calibrate(tries: int = 40) -> int:
     It uses thread CPU time, which excludes waiting for a CPU.
     """
     units = 20_000
-    usual_ns = sorted(_timed_ns(units) for _ in range(tries))[tries // 2]
-    return max(1, round(units * REQUEST_CPU_MS * 1e6 / usual_ns))
-
-
-def _timed_ns(units: int) -> int:
-    start_ns = time.thread_time_ns()
-    work(units)
-    return time.thread_time_ns() - start_ns
+    took_ns = []
+    for _ in range(tries):
+        start_ns = time.thread_time_ns()
+        work(units)
+        took_ns.append(time.thread_time_ns() - start_ns)
+    return max(1, round(units * REQUEST_CPU_MS * 1e6 / sorted(took_ns)[tries // 2]))
 
 
 def fill(path: str, size: int) -> None:
@@ -85,64 +83,42 @@ class Data:
             os.pread(self._file, RECORD_BYTES, self._dice.randrange(self._records) * RECORD_BYTES)
 
 
-class Worker:
-    """Serves requests in order of arrival. A new play replaces future arrivals.
+def serve(units: int, play_file: str, number: int, data_file: str | None = None) -> None:
+    """Serve requests in order of arrival, until killed. A new play replaces future arrivals.
 
     A play is a JSON file that is replaced atomically: ``start_s`` (monotonic), ``seed``, ``phases``.
     """
-
-    def __init__(self, units: int, play: str, number: int, data: str | None = None) -> None:
-        self._units = units
-        self._data = None if data is None else Data(data, number)
-        self._play = play
-        self._number = number
-        self._play_changed_ns = 0
-        self._late: deque[float] = deque()
-        self._coming: Iterator[float] = iter(())
-        self._start_s = 0.0
-        self._next_s: float | None = None
-        self._done: list[tuple[float, float]] = []
-        self._reported_s = 0.0
-
-    def run(self) -> None:
-        """Serve until killed."""
-        while True:
-            now_s = time.monotonic()
-            if now_s - self._reported_s >= REPORT_EVERY_S:
-                self._report(now_s)
-            while self._next_s is not None and self._next_s <= now_s:
-                self._late.append(self._next_s)
-                self._draw()
-            if self._late:
-                self._serve(self._late.popleft())
-            else:
-                wait_s = REPORT_EVERY_S if self._next_s is None else self._next_s - now_s
-                time.sleep(min(REPORT_EVERY_S, wait_s))
-
-    def _serve(self, arrival_s: float) -> None:
-        work(self._units)
-        if self._data is not None:
-            self._data.read()
-        self._done.append((round(arrival_s, 6), round((time.monotonic() - arrival_s) * 1000, 3)))
-
-    def _draw(self) -> None:
-        offset_s = next(self._coming, None)
-        self._next_s = None if offset_s is None else self._start_s + offset_s
-
-    def _report(self, now_s: float) -> None:
-        """Print served requests, and check for a new play."""
-        if self._done:
-            os.write(1, json.dumps(self._done).encode() + b"\n")
-            self._done.clear()
-        self._reported_s = now_s
-        changed_ns = os.stat(self._play).st_mtime_ns if os.path.exists(self._play) else 0  # noqa: PTH110, PTH116 lean
-        if changed_ns != self._play_changed_ns:
-            self._play_changed_ns = changed_ns
-            with open(self._play, encoding="utf-8") as file:  # noqa: PTH123 lean
-                play = json.load(file)
-            self._start_s = play["start_s"]
-            self._coming = arrivals(f"{play['seed']}/{self._number}", play["phases"])
-            self._draw()
+    data = None if data_file is None else Data(data_file, number)
+    coming: Iterator[float] = iter(())
+    next_s: float | None = None
+    late: deque[float] = deque()
+    done: list[tuple[float, float]] = []
+    play_changed_ns, reported_s = 0, 0.0
+    while True:
+        now_s = time.monotonic()
+        if now_s - reported_s >= REPORT_EVERY_S:
+            reported_s = now_s
+            if done:
+                os.write(1, json.dumps(done).encode() + b"\n")
+                done.clear()
+            changed_ns = os.stat(play_file).st_mtime_ns if os.path.exists(play_file) else 0  # noqa: PTH110, PTH116 lean
+            if changed_ns != play_changed_ns:
+                play_changed_ns = changed_ns
+                with open(play_file, encoding="utf-8") as file:  # noqa: PTH123 lean
+                    play = json.load(file)
+                coming = arrivals(f"{play['seed']}/{number}", play["phases"], play["start_s"])
+                next_s = next(coming, None)
+        while next_s is not None and next_s <= now_s:
+            late.append(next_s)
+            next_s = next(coming, None)
+        if late:
+            arrival_s = late.popleft()
+            work(units)
+            if data is not None:
+                data.read()
+            done.append((round(arrival_s, 6), round((time.monotonic() - arrival_s) * 1000, 3)))
+        else:
+            time.sleep(REPORT_EVERY_S if next_s is None else min(REPORT_EVERY_S, next_s - now_s))
 
 
 def main() -> None:
@@ -155,7 +131,7 @@ def main() -> None:
     elif sys.argv[1] == "fill":
         fill(sys.argv[2], int(sys.argv[3]))
     else:
-        Worker(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), *sys.argv[4:]).run()
+        serve(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), *sys.argv[4:])
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from slacktide.agents.files import write_whole
-from slacktide.deploy.demo import agents, busy, join, keeper, ls_worker
-from slacktide.deploy.demo.backend import Backend, DemoError, Machine, Served, Used
+from slacktide.deploy.demo import busy, join, ls_worker
+from slacktide.deploy.demo.backend import DemoError, Machine, Nodes, Place, Served, Used
 from slacktide.deploy.demo.conditions import Load
 from slacktide.deploy.demo.groups import KUBEPODS, OWN, SHARES_MIN, Groups, NoGroupsError, shares_of
 from slacktide.deploy.demo.pods import BATCH_PODS, DemoPod, Form, batch_pods, service_pod
@@ -30,7 +30,7 @@ from slacktide.schemas.connection import Cluster
 MOUNT = Path("/sys/fs/cgroup")
 CALIBRATION_S_MAX = 20.0
 PIPE_BYTES = 1 << 20
-MIB = keeper.MIB
+MIB = busy.MIB
 DATA_MIB = 128
 """Size of the service's data in the page cache."""
 BATCH_MIB = 48
@@ -58,7 +58,7 @@ def this_machine() -> Machine:
     return Machine(capacity_milli=(os.cpu_count() or 1) * 1000, mem_bytes=pages)
 
 
-class RealBackend(Backend):
+class RealBackend(Nodes):
     """One node: this machine."""
 
     mode = "real"
@@ -66,7 +66,7 @@ class RealBackend(Backend):
     def __init__(self, groups: Groups, folder: Path) -> None:
         """Take open cgroups, and a folder for the workers' input."""
         self.machine = this_machine()
-        self.nodes: Sequence[str] = ("demo",)
+        self.nodes = ("demo",)
         self.why = f"root, cgroup v{groups.version} at {groups.mount}: real processes under {OWN}"
         self._groups = groups
         self._folder = folder
@@ -96,30 +96,26 @@ class RealBackend(Backend):
             os.set_blocking(worker.stdout.fileno(), False)
             self._workers.append(worker)
 
-    def planned(self) -> list[agents.PlannedNode]:
-        """Return this machine with the demo's cgroups."""
-        return [
-            agents.PlannedNode(
-                name=self.nodes[0],
-                cgroup_mount=str(self._groups.mount),
-                proc_mount="/proc",
-                kubepods=KUBEPODS,
-                state_folder=str(self._folder / "agent"),
-            )
-        ]
+    def place(self, node: str) -> Place:
+        """Return the demo's cgroups."""
+        del node
+        state_folder = self._folder / "agent"
+        return Place(
+            cgroup_mount=self._groups.mount, proc_mount=Path("/proc"), kubepods=KUBEPODS, state_folder=state_folder
+        )
 
-    def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
+    def agents(self, bootstrap: Cluster, inventory: Path) -> list[str]:
         """Return the command of one agent for the demo's cgroups."""
-        (node,) = self.planned()
-        return [[
-            PROGRAM, "agent", "--bootstrap", str(bootstrap), "--inventory", str(inventory),
-            "--node-name", node.name, "--cgroup-mount", node.cgroup_mount, "--kubepods", node.kubepods,
-            "--state-folder", node.state_folder, "--fetch-wait-ms", str(FETCH_WAIT_MS),
-            "--metrics-port", "0",
-        ]]  # fmt: skip
+        (node,) = self.nodes
+        place = self.place(node)
+        return [
+            PROGRAM, "agent", "--bootstrap", str(bootstrap), "--inventory", str(inventory), "--node-name", node,
+            "--cgroup-mount", str(place.cgroup_mount), "--kubepods", place.kubepods,
+            "--state-folder", str(place.state_folder), "--fetch-wait-ms", str(FETCH_WAIT_MS), "--metrics-port", "0",
+        ]  # fmt: skip
 
     async def enter(self, form: Form) -> None:
-        """Stop the batch work, and start it in pods of the other form."""
+        """Stop the batch work, and start it in pods of this form; no change if it runs in it already."""
         if form == self._form:
             return
         await self._end(self._crunchers)
@@ -135,14 +131,20 @@ class RealBackend(Backend):
         return [self._service, *self._batch]
 
     def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
-        """Pass it to the workers, which poll a few times a second."""
+        """Start a load at an instant of the monotonic clock: the workers poll for it a few times a second."""
         load = loads[self.nodes[0]]
         rates = load.rates(self.machine.capacity_milli, self._cpus)
         write_whole(self._play, json.dumps({"start_s": start_s, "seed": seed, "phases": rates}).encode())
 
     def served(self) -> list[Served]:
         """Read the output of the workers."""
-        return [Served(*request) for worker in self._workers for line in self._lines(worker) for request in line]
+        served = []
+        for worker in self._workers:
+            assert worker.stdout is not None
+            chunk = worker.stdout.read(PIPE_BYTES) or b""
+            *lines, self._unread[worker.pid] = (self._unread.get(worker.pid, b"") + chunk).split(b"\n")
+            served += [Served(*request) for line in lines for request in json.loads(line)]
+        return served
 
     def used(self) -> Used:
         """Return the CPU use of the pods' cgroups."""
@@ -194,13 +196,6 @@ class RealBackend(Backend):
                 raise DemoError(f"the service's worker did not start: exit code {code}")
             return int(output.read())
 
-    def _lines(self, worker: subprocess.Popen[bytes]) -> list[list[tuple[float, float]]]:
-        assert worker.stdout is not None
-        chunk = worker.stdout.read(PIPE_BYTES) or b""
-        *lines, rest = (self._unread.get(worker.pid, b"") + chunk).split(b"\n")
-        self._unread[worker.pid] = rest
-        return [json.loads(line) for line in lines]
-
     @staticmethod
     async def _end(processes: list[subprocess.Popen[bytes]]) -> None:
         for process in processes:
@@ -221,8 +216,8 @@ class MemoryBackend(RealBackend):
         """Take open cgroups, and limit their memory. Raises NoGroupsError if memory cannot be limited."""
         super().__init__(groups, folder)
         batch = BATCH_PODS * self._processes
-        machine_mib = 2 * DATA_MIB + BATCH_MIB * batch + keeper.OWN_MIB * self._cpus
-        self._wanted_mib = (machine_mib - LEFT_MIB - keeper.OWN_MIB * (self._cpus + batch)) // batch
+        machine_mib = 2 * DATA_MIB + BATCH_MIB * batch + busy.OWN_MIB * self._cpus
+        self._wanted_mib = (machine_mib - LEFT_MIB - busy.OWN_MIB * (self._cpus + batch)) // batch
         """MiB of each batch process."""
         groups.limit_memory(machine_mib * MIB)
         self.why = f"{self.why}, with {machine_mib} MiB of memory"
@@ -248,7 +243,7 @@ class MemoryBackend(RealBackend):
                 return f"no batch work with {held_mib} MiB of memory yet"
             self._groups.weigh(TIER, SHARES_MIN)
             return ""
-        if not all(keeper.least(file.read_text() for file in self._limit_files(pod)) for pod in self._batch):
+        if not all(busy.least(file.read_text() for file in self._limit_files(pod)) for pod in self._batch):
             return "a batch pod has no memory limit in the kernel"
         held_mib = self._groups.memory_bytes(self._service.group.path) // MIB
         return f"no service with {held_mib} MiB of memory yet" if held_mib < THERE_PART * DATA_MIB else ""
@@ -277,4 +272,4 @@ class MemoryBackend(RealBackend):
 
     def _work(self, pod: DemoPod) -> list[str]:
         files = map(str, self._limit_files(pod))
-        return [keeper.__name__, str(self._wanted_mib), str(self._processes), *files]
+        return [busy.__name__, str(self._wanted_mib), str(self._processes), *files]

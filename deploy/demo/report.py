@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -81,6 +82,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     applied: int
     """Decisions that changed a limit in a kernel, in the whole run."""
     controlled_seconds: float
+
+
+def _shown(form: str, value: float | None) -> str:
+    return "-" if value is None else form.format(value)
+
+
+_ms, _times, _cpus, _part = (partial(_shown, form) for form in ("{:.0f} ms", "{:.2f} x", "{:.2f} CPUs", "{:.0%}"))
 
 
 def as_json(report: Report) -> bytes:
@@ -164,41 +172,18 @@ def sentences(report: Report) -> list[tuple[str, str]]:
     reacted = f"p50 {_ms(reaction.p50)}, p99 {_ms(reaction.p99)}; {reaction.n} of {reaction.steps} steps"
     held = {name: share.service_mem_bytes for name, share in report.shares.items() if share.service_mem_bytes}
     memory = [("service's memory", ", ".join(f"{name} {_mib(held_bytes)}" for name, held_bytes in held.items()))]
+    note = ", including Slacktide and this view"
+    if use.others is not None and use.others > OTHERS_PART_MAX:
+        note = ": the machine is busy with other work, so these figures are not reliable"
     return [
         *(memory if held else []),
         ("utilization by pods", f"{_part(use.ls_alone)} service alone -> {_part(use.colocated)} together, controlled"),
-        ("everything else", _others(use.others)),
+        ("everything else", f"{_part(use.others)} of the machine{note}"),
         ("batch work done", f"{report.batch_cpu_seconds:.1f} CPU seconds in {report.controlled_seconds:.0f} s"),
         ("load step -> lower limit", reacted),
         ("decided by", f"stream {decided.stream}, guard {decided.guard}; {report.applied} of these changed a limit"),
     ]
 
 
-def _others(part: float | None) -> str:
-    busy = part is not None and part > OTHERS_PART_MAX
-    note = (
-        ": the machine is busy with other work, so these figures are not reliable"
-        if busy
-        else ", including Slacktide and this view"
-    )
-    return f"{_part(part)} of the machine{note}"
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f} ms"
-
-
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f} x"
-
-
-def _cpus(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f} CPUs"
-
-
 def _mib(value: int | None) -> str:
     return "-" if value is None else f"{value >> 20} MiB"
-
-
-def _part(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"

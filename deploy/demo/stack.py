@@ -9,15 +9,14 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 import yaml
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.files import write_whole
 from slacktide.agents.publisher import Publisher
-from slacktide.deploy.demo.backend import Backend, Machine
-from slacktide.deploy.demo.pods import DemoPod, inventory_yaml, policy_yaml
+from slacktide.deploy.demo.pods import policy_yaml
+from slacktide.deploy.demo.workload import Backend
 from slacktide.deploy.runtime import child_process, console_process
 from slacktide.deploy.runtime.broker import FETCH_WAIT_MS, SESSION_S, EmbeddedBroker
 from slacktide.deploy.runtime.supervisor import PROGRAM, how
@@ -31,18 +30,20 @@ LAST_WORDS_BYTES = 4_000
 
 
 class Part:
-    """One process with a log file."""
+    """One process with a log file, which is not restarted."""
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
         """Start the module in ``arguments[0]`` with the other arguments."""
         self.name = name
         self._log = folder / f"{name.replace(' ', '-')}.log"
-        self._file: IO[bytes] = self._log.open("wb")
-        command = [sys.executable, "-P", "-m", *arguments]
-        # Its files are deleted with the demo's folder, even if it is killed.
-        self._process: subprocess.Popen[bytes] = child_process.popen(
-            command, stdout=self._file, stderr=subprocess.STDOUT, env=os.environ | {"TMPDIR": str(folder)}
-        )
+        with self._log.open("wb") as log:
+            # Its files are deleted with the demo's folder, even if it is killed.
+            self._process: subprocess.Popen[bytes] = child_process.popen(
+                [sys.executable, "-P", "-m", *arguments],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"TMPDIR": str(folder)},
+            )
 
     def trouble(self) -> str:
         """Return how the process ended, with its last output; "": it runs."""
@@ -54,71 +55,72 @@ class Part:
     async def stop(self) -> None:
         """Stop it gracefully."""
         await child_process.end(self._process, STOP_S)
-        self._file.close()
 
 
 class Stack:
     """All processes, started in order and stopped in reverse."""
 
-    def __init__(self, folder: Path, clock: Clock, *, console: bool = False) -> None:
+    def __init__(self, backend: Backend, folder: Path, clock: Clock, *, console: bool = False) -> None:
+        self._backend = backend
         self._folder = folder
         self._clock = clock
         self._with_console = console
-        self._console: Part | None = None
         self.console = ""
         """The console's address, or why there is none."""
         self._broker = EmbeddedBroker()
         self._parts: list[Part] = []
+        self._consoles: list[Part] = []
         self._publisher: Publisher | None = None
         self._publishing: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
-        self._nodes: Sequence[str] = ()
-        self._machine: Machine | None = None
+        self._inventory = folder / "inventory.yaml"
+
+    @property
+    def running(self) -> bool:
+        """Return whether the processes were started."""
+        return bool(self._parts)
 
     @property
     def bootstrap(self) -> Cluster:
         """Return the broker's address."""
         return self._broker.bootstrap
 
-    async def start(self, backend: Backend) -> None:
+    async def start(self) -> None:
         """Start broker, topics, publisher, worker and agents. Raises SlacktideError if a process did not start."""
         await self._broker.start()
-        await create_topics(self.bootstrap)
-        self._nodes, self._machine = backend.nodes, backend.machine
+        topics = partial(create_topics, self.bootstrap)
+        await topics()
         self._publisher = Publisher(
-            self.bootstrap,
-            ensure_topics=partial(create_topics, self.bootstrap),
-            now_ms=self._clock.wall_ms,
-            node_source="open",
+            self.bootstrap, ensure_topics=topics, now_ms=self._clock.wall_ms, node_source="open"
         )
-        self.publish(backend.pods(), suppress=False)
+        self.publish(suppress=False)
         self._publishing = asyncio.create_task(self._publisher.run(self._stop), name="publisher")
         worker = [
             PROGRAM, "stream", "--bootstrap", str(self.bootstrap), "--fetch-wait-ms", str(FETCH_WAIT_MS),
             "--session-timeout", str(SESSION_S), "--metrics-port", "0",
         ]  # fmt: skip
         self._parts.append(Part("stream worker", worker, self._folder))
-        for command in backend.agent_commands(self.bootstrap, self._inventory):
-            self._parts.append(Part("agent", command, self._folder))
+        self._parts.append(Part("agent", self._backend.agents(self.bootstrap, self._inventory), self._folder))
         if self._with_console and console_process.is_installed():
             port = console_process.usual_port()
             arguments = console_process.console_arguments(self.bootstrap, self._folder / "console", port)
-            self._console = Part("console", [PROGRAM, *arguments], self._folder)
+            self._consoles.append(Part("console", [PROGRAM, *arguments], self._folder))
             self.console = f"console: {console_process.url_of(port)}"
         elif self._with_console:
             self.console = console_process.LACKING
 
-    def publish(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
-        """Publish policy and inventory: to the operator's files, and directly to Kafka."""
+    def publish(self, *, suppress: bool) -> None:
+        """Publish policy and inventory: to the operator's files, and directly to Kafka.
+
+        ``suppress``: whether the policy limits best-effort work.
+        """
         assert self._publisher is not None
-        assert self._machine is not None
-        policy = policy_yaml(suppress=suppress)
-        inventory = inventory_yaml(self._nodes, self._machine.capacity_milli, self._machine.mem_bytes, pods)
+        policy, inventory = policy_yaml(suppress=suppress), self._backend.inventory()
         write_whole(self._folder / "policy.yaml", policy.encode())
         write_whole(self._inventory, inventory.encode())
         self._publisher.policy(parse(yaml.safe_load(policy), "policy.yaml").policy)
         document = yaml.safe_load(inventory)
-        for node in self._nodes:
+        for node in self._backend.nodes:
             self._publisher.inventory(described(document, self._inventory.name, node).facts)
 
     def trouble(self) -> str:
@@ -132,11 +134,7 @@ class Stack:
     async def stop(self) -> None:
         """Stop all, the broker last."""
         self._stop.set()
-        await asyncio.gather(*(part.stop() for part in [*self._parts, *([self._console] if self._console else [])]))
+        await asyncio.gather(*(part.stop() for part in [*self._parts, *self._consoles]))
         if self._publishing is not None:
             await asyncio.gather(self._publishing, return_exceptions=True)
         await self._broker.stop()
-
-    @property
-    def _inventory(self) -> Path:
-        return self._folder / "inventory.yaml"

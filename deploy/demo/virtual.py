@@ -12,17 +12,13 @@ import asyncio
 import heapq
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-import msgspec
-
-from slacktide.deploy.demo import agents
-from slacktide.deploy.demo.backend import Backend, Machine, Served, Used
+from slacktide.deploy.demo.backend import Machine, Nodes, Place, Served, Used
 from slacktide.deploy.demo.conditions import Load, steady
 from slacktide.deploy.demo.ls_worker import REQUEST_CPU_MS, arrivals
 from slacktide.deploy.demo.pods import DemoPod, Form, batch_pods, service_pod
-from slacktide.deploy.runtime.broker import FETCH_WAIT_MS
 from slacktide.deploy.virtual import machine as model
 from slacktide.deploy.virtual.files import Projection
 from slacktide.schemas.connection import Cluster
@@ -37,6 +33,18 @@ TICK_S = 0.05
 SYSTEM_PART = 0.03
 POD_MEM_BYTES = 200 << 20
 WITHOUT_END_S = 1e9
+AGENTS = "slacktide.deploy.demo.agents"
+"""The module of the agents' process, by name: it imports this one."""
+
+
+def place_of(folder: Path) -> Place:
+    """Return where the files of a node are."""
+    return Place(
+        cgroup_mount=folder / "cgroup",
+        proc_mount=folder / "proc",
+        kubepods=model.KUBEPODS,
+        state_folder=folder / "agent",
+    )
 
 
 class Queue:
@@ -46,22 +54,21 @@ class Queue:
         self._free_s = [0.0] * servers
         self._dice = random.Random(seed)  # noqa: S311 a model, not a secret
 
-    def serve(self, arrivals_s: Iterable[float], *, batch_part: float, batch_share: float) -> list[tuple[float, float]]:
-        """Serve requests in order of arrival, ascending over all calls; return arrivals (s) and latencies (ms).
+    def serve(self, arrivals_s: Iterable[float], *, batch_part: float, batch_share: float) -> list[Served]:
+        """Serve requests in order of arrival, ascending over all calls.
 
         ``batch_part`` is the part of the machine used by batch work, ``batch_share`` the part of a contended CPU that
         it keeps by weight, 0 to 1.
         """
-        return [(at_s, self._serve(at_s, batch_part, batch_share)) for at_s in arrivals_s]
-
-    def _serve(self, arrival_s: float, batch_part: float, batch_share: float) -> float:
-        service_ms = REQUEST_CPU_MS * (1 + SHARED_CACHE_COST * batch_part)
-        if self._dice.random() < batch_part:
-            service_ms = service_ms / (1 - batch_share) + batch_share * self._dice.expovariate(1 / SLICE_MS)
-        start_s = max(arrival_s, heapq.heappop(self._free_s))
-        end_s = start_s + service_ms / 1000
-        heapq.heappush(self._free_s, end_s)
-        return (end_s - arrival_s) * 1000
+        served = []
+        for arrival_s in arrivals_s:
+            service_ms = REQUEST_CPU_MS * (1 + SHARED_CACHE_COST * batch_part)
+            if self._dice.random() < batch_part:
+                service_ms = service_ms / (1 - batch_share) + batch_share * self._dice.expovariate(1 / SLICE_MS)
+            end_s = max(arrival_s, heapq.heappop(self._free_s)) + service_ms / 1000
+            heapq.heappush(self._free_s, end_s)
+            served.append(Served(arrival_s, (end_s - arrival_s) * 1000))
+        return served
 
 
 class VirtualNode:
@@ -69,7 +76,6 @@ class VirtualNode:
 
     def __init__(self, name: str, number: int, size: Machine, folder: Path) -> None:
         self.name = name
-        self.folder = folder
         self.form: Form = "none"
         self.batch: list[DemoPod] = []
         self.machine = model.Machine(cpus=size.capacity_milli // 1000, mem_bytes=size.mem_bytes)
@@ -78,7 +84,7 @@ class VirtualNode:
         self._number = number
         self._service = service_pod(name, size.capacity_milli)
         self._add(self._service)
-        self.files = Projection(self.machine, folder)
+        self._files = Projection(self.machine, folder)
         self._queue = Queue(self.machine.cpus, seed=number)
         self._coming: Iterator[float] = iter(())
         self._next_s: float | None = None
@@ -87,7 +93,7 @@ class VirtualNode:
     def play(self, load: Load, seed: int, start_s: float) -> None:
         """Change the load from an instant on."""
         rates = load.rates(self._size.capacity_milli, 1)
-        self._coming = (start_s + offset_s for offset_s in arrivals(f"{seed}/{self._number}", rates))
+        self._coming = arrivals(f"{seed}/{self._number}", rates, start_s)
         self._next_s = next(self._coming, None)
 
     def enter(self, form: Form) -> None:
@@ -101,16 +107,18 @@ class VirtualNode:
 
     def step(self, now_s: float, dt_ms: int) -> list[Served]:
         """Advance to now: apply the agent's writes, serve requests, write files."""
-        due = list(self._due(now_s))
+        due = []
+        while self._next_s is not None and self._next_s <= now_s:
+            due.append(self._next_s)
+            self._next_s = next(self._coming, None)
         self.machine.pods[self._service.uid].demand_milli = round(len(due) * REQUEST_CPU_MS * 1000 / dt_ms)
-        self.files.read_back()
+        self._files.read_back()
         self.machine.step(dt_ms)
-        self.files.write_files()
+        self._files.write_files()
         batch_ns = sum(self.machine.pods[pod.uid].usage_ns for pod in self.batch)
         part = (batch_ns - self._batch_ns) / (dt_ms * 1_000_000 * self.machine.cpus)
         self._batch_ns = batch_ns
-        served = self._queue.serve(due, batch_part=min(1.0, max(0.0, part)), batch_share=self._batch_share())
-        return [Served(*request) for request in served]
+        return self._queue.serve(due, batch_part=min(1.0, max(0.0, part)), batch_share=self._batch_share())
 
     def used(self) -> Used:
         """Return the CPU seconds so far."""
@@ -128,11 +136,6 @@ class VirtualNode:
         group = self.machine.add_pod(pod.uid, pod.kube_qos, request_milli=pod.request_milli)
         group.mem_bytes = POD_MEM_BYTES
 
-    def _due(self, now_s: float) -> Iterator[float]:
-        while self._next_s is not None and self._next_s <= now_s:
-            yield self._next_s
-            self._next_s = next(self._coming, None)
-
     def _batch_share(self) -> float:
         """Return the batch work's share by the kubelet's weights: of the pods in one tier, else of the tiers."""
         if self.form == "none":
@@ -145,14 +148,14 @@ class VirtualNode:
         return batch / (batch + service)
 
 
-class VirtualBackend(Backend):
+class VirtualBackend(Nodes):
     """Several identical virtual nodes."""
 
     mode = "virtual"
 
     def __init__(self, count: int, folder: Path, why: str) -> None:
         self.machine = Machine(capacity_milli=CPUS * 1000, mem_bytes=MEM_BYTES)
-        self.nodes: Sequence[str] = tuple(f"virtual-{number + 1}" for number in range(count))
+        self.nodes = tuple(f"virtual-{number + 1}" for number in range(count))
         self.why = f"{why}: {count} virtual node{'s' * (count > 1)} of {CPUS} CPUs, a kernel model with cgroup files"
         self._folder = folder
         self._running: list[VirtualNode] = []
@@ -166,27 +169,13 @@ class VirtualBackend(Backend):
         self.play({name: steady(WITHOUT_END_S) for name in self.nodes}, 0, time.monotonic())
         self._driver = asyncio.create_task(self._drive(), name="virtual kernel")
 
-    def planned(self) -> list[agents.PlannedNode]:
-        """Return each node's folders."""
-        return [
-            agents.PlannedNode(
-                name=node.name,
-                cgroup_mount=str(node.files.cgroup_mount),
-                proc_mount=str(node.files.proc_mount),
-                kubepods=model.KUBEPODS,
-                state_folder=str(node.folder / "agent"),
-            )
-            for node in self._running
-        ]
+    def place(self, node: str) -> Place:
+        """Return a node's folders."""
+        return place_of(self._folder / node)
 
-    def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
+    def agents(self, bootstrap: Cluster, inventory: Path) -> list[str]:
         """Return the command of one process for all agents."""
-        plan = agents.Plan(
-            bootstrap=bootstrap, inventory=str(inventory), fetch_wait_ms=FETCH_WAIT_MS, nodes=self.planned()
-        )
-        file = self._folder / "agents.json"
-        file.write_bytes(msgspec.json.encode(plan))
-        return [[agents.__name__, str(file)]]
+        return [AGENTS, str(bootstrap), str(inventory), str(self._folder), *self.nodes]
 
     async def enter(self, form: Form) -> None:
         """Change the batch pods on each node."""

@@ -5,10 +5,10 @@ operator's file, ``effective`` finds what is in force on a node and why, ``featu
 """
 
 from slacktide.schemas.policy.configmap import Parsed, parse
-from slacktide.schemas.policy.in_force import InForce
 from slacktide.schemas.policy.message import (
     DEFAULT,
     KEY,
+    InForce,
     NodeSource,
     NodeStrategy,
     Policy,

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from slacktide.schemas.errors import ConfigError, Finding, TextError
 from slacktide.schemas.message import Message
-from slacktide.schemas.policy.admission import KEY as ADMISSION_KEY
-from slacktide.schemas.policy.agent import KEY as AGENT_KEY
-from slacktide.schemas.policy.features import CARRIED_OUT, FEATURES
-from slacktide.schemas.policy.fields import replaced
+from slacktide.schemas.policy.features import CARRIED_OUT, FEATURES, MID_PRIORITY_MAX
+from slacktide.schemas.policy.keys import name_of, replaced, value_at
 from slacktide.schemas.policy.message import NodeStrategy, Policy, versioned
-from slacktide.schemas.policy.names import name_of
-from slacktide.schemas.policy.placement import KEY as PLACEMENT_KEY
 from slacktide.schemas.policy.reading import Reader
-from slacktide.schemas.policy.relations import conflicts
+from slacktide.schemas.policy.resource_qos import ResourceQos
 from slacktide.schemas.policy.selector import Selector, overlaps
+from slacktide.schemas.policy.strategies import Descheduling, EvictionBudget, ResourceThreshold
 from slacktide.schemas.text import json_of
 
 
@@ -58,13 +55,14 @@ CONFIGS = (
     Config(key="cpu-burst-config", strategy="cpu_burst"),
     Config(key="eviction-budget-config", strategy="eviction_budget", cluster="", nodes=""),
     Config(key="descheduling-config", strategy="descheduling", cluster="", nodes=""),
-    Config(key=PLACEMENT_KEY, strategy="placement", cluster="", nodes=""),
-    Config(key=ADMISSION_KEY, strategy="admission", cluster="", nodes=""),
-    Config(key=AGENT_KEY, strategy="agent", cluster="", nodes=""),
+    Config(key="placement-config", strategy="placement", cluster="", nodes=""),
+    Config(key="admission-config", strategy="admission", cluster="", nodes=""),
+    Config(key="agent-config", strategy="agent", cluster="", nodes=""),
 )
 KEYS_LATER = frozenset({"system-config", "host-application-config", "cpu-normalization-config",
                         "resource-amplification-config"})  # fmt: skip
 KEYS = tuple(config.key for config in CONFIGS)
+_CONFIGS = {config.strategy: config for config in CONFIGS}
 NAME = "slo-controller-config"
 NODE_STRATEGIES_MAX = 500
 """Each is held against a node's labels with every sample, and against all others when the file is read."""
@@ -91,7 +89,12 @@ def parse(document: object, file: str) -> Parsed:
     Raises:
         ConfigError: with every finding: file, field path, value, accepted range.
     """
-    data = _data(document, file)
+    body = cast("dict[str, object]", document) if isinstance(document, dict) else {}
+    if body.get("kind") != "ConfigMap":
+        raise ConfigError([Finding(file=file, field="kind", value=repr(body.get("kind")), accepted='"ConfigMap"')])
+    data = body.get("data", {})
+    if not isinstance(data, dict):
+        raise ConfigError([Finding(file=file, field="data", value=repr(data)[:60], accepted="a map of JSON texts")])
     reader = Reader(file)
     for key in data:
         if key in KEYS_LATER:
@@ -110,16 +113,6 @@ def parse(document: object, file: str) -> Parsed:
     return Parsed(policy=policy, notes=tuple(reader.notes), unknown=tuple(reader.unknown))
 
 
-def _data(document: object, file: str) -> Mapping[str, object]:
-    kind = document.get("kind") if isinstance(document, dict) else None
-    if kind != "ConfigMap":
-        raise ConfigError([Finding(file=file, field="kind", value=repr(kind), accepted='"ConfigMap"')])
-    data = cast("dict[str, object]", document).get("data", {})
-    if not isinstance(data, dict):
-        raise ConfigError([Finding(file=file, field="data", value=repr(data)[:60], accepted="a map of JSON texts")])
-    return data
-
-
 class _Strategies:
     """Reads one key: the cluster's strategy and those of nodes."""
 
@@ -133,7 +126,12 @@ class _Strategies:
         """The cluster's strategy, the nodes', and which fields the cluster's sets."""
         config, path = self._config, self._path
         parts = {name for name in (config.cluster, config.nodes) if name}
-        body = self._reader.named(self._json(text), path, parts)
+        try:
+            document = json_of(text if isinstance(text, str) else b"", object, where="")
+        except TextError as exc:
+            self._reader.refuse(path, text, f"JSON text ({exc})")
+            document = None
+        body = self._reader.named(document, path, parts)
         if config.cluster:
             self._reader.check_names(body, path, parts)
             given = self._reader.given(body.get(config.cluster), f"{path}.{config.cluster}", self._kind)
@@ -144,13 +142,6 @@ class _Strategies:
         nodes = list(self._nodes(self._listed(body), cluster))
         self._report_overlaps([node.selector for node in nodes])
         return cluster, nodes, [f"{config.strategy}.{field}" for field in given]
-
-    def _json(self, text: object) -> object:
-        try:
-            return json_of(text if isinstance(text, str) else b"", object, where="")
-        except TextError as exc:
-            self._reader.refuse(self._path, text, f"JSON text ({exc})")
-            return None
 
     def _listed(self, body: Mapping[str, object]) -> list[object]:
         if not self._config.nodes:
@@ -214,14 +205,10 @@ class _Strategies:
         name = self._config.nodes
         for later, first in overlaps([selectors[place] for place in good]):
             path = f"{self._path}.{name}[{good[later]}].nodeSelector"
-            shown = _shown(selectors[good[later]])
+            its = selectors[good[later]]
+            given = {"matchLabels": its.match_labels, "matchExpressions": its.match_expressions}
+            shown = {key: value for key, value in given.items() if value}
             self._reader.refuse(path, shown, f"a selector of other nodes than {name}[{good[first]}]'s")
-
-
-def _shown(selector: Selector) -> dict[str, object]:
-    """As the ConfigMap writes it."""
-    shown = {"matchLabels": selector.match_labels, "matchExpressions": selector.match_expressions}
-    return {name: value for name, value in shown.items() if value}
 
 
 def acting(strategy: str) -> frozenset[str]:
@@ -230,3 +217,87 @@ def acting(strategy: str) -> frozenset[str]:
     fields = {field for feature in acts for field in feature.fields}
     parts = {f"{field.rpartition('.')[0]}.enable" for field in fields if "." in field}
     return frozenset(fields | parts | {"enable"}) if acts else frozenset()
+
+
+def path_of(strategy: str, field: str) -> str:
+    """A field's name in front of an operator, such as ``resource-threshold-config.cpuSuppressMinPercent``."""
+    config = _CONFIGS[strategy]
+    return f"{config.key}.{name_of(type(config.default), field)}"
+
+
+def key_of(strategy: str) -> str:
+    """The key of the ConfigMap's data."""
+    return _CONFIGS[strategy].key
+
+
+class Conflict(NamedTuple):
+    """A field whose value does not go with another's."""
+
+    field: str
+    value: object
+    accepted: str
+    beside: str = ""
+    """The other field; "": none."""
+
+
+_BELOW: Mapping[type[Message], tuple[tuple[str, str], ...]] = {
+    ResourceThreshold: (
+        ("mem_evict_lower_pct", "mem_evict_threshold_pct"),
+        ("cpu_evict_lower_pct", "cpu_evict_threshold_pct"),
+        ("cpu_evict_be_satisfaction_lower_pct", "cpu_evict_be_satisfaction_upper_pct"),
+        ("mem_allocatable_evict_lower_pct", "mem_allocatable_evict_threshold_pct"),
+        ("cpu_allocatable_evict_lower_pct", "cpu_allocatable_evict_threshold_pct"),
+    ),
+    EvictionBudget: (("node_max", "cluster_max"), ("namespace_max", "cluster_max")),
+    ResourceQos: tuple(
+        (f"{name}.resctrl.cat_range_start_pct", f"{name}.resctrl.cat_range_end_pct")
+        for name in ("lsr", "ls", "be", "system", "root")
+    ),
+}
+"""Pairs of fields of which the first must be below the second."""
+_OR_EQUAL = frozenset({"cpu_evict_be_satisfaction_lower_pct", "node_max", "namespace_max"})
+"""First fields of which the second may be equal."""
+
+
+def conflicts(strategy: Message, given: Mapping[str, object]) -> Iterator[Conflict]:
+    """Conflicting fields, reported at a field of this layer. Inherited conflicts were reported before.
+
+    Reading: koordinator a7a1b76b, apis/slo/v1alpha1/nodeslo_types.go (gtfield, ltfield), where it holds within one
+    layer; here it holds for what comes of all layers, which is what acts.
+
+    Args:
+        strategy: what comes of this layer and those below it.
+        given: this layer's own fields.
+    """
+    kind = type(strategy)
+    for low, high in _BELOW.get(kind, ()):
+        lower: Any = value_at(strategy, low)
+        upper: Any = value_at(strategy, high)
+        equal = low in _OR_EQUAL
+        if lower is None or upper is None or lower < upper or (equal and lower == upper):
+            continue
+        if low in given:
+            words = "at most" if equal else "below"
+            yield Conflict(low, lower, f"{words} {name_of(kind, high)}, which is {upper}", high)
+        elif high in given:
+            words = "at least" if equal else "above"
+            yield Conflict(high, upper, f"{words} {name_of(kind, low)}, which is {lower}", low)
+    if isinstance(strategy, Descheduling):
+        yield from _bands(strategy)
+    priority: Any = given.get("allocatable_evict_priority_threshold")
+    if priority is not None and priority > MID_PRIORITY_MAX:
+        accepted = f"at most {MID_PRIORITY_MAX}, the maximum of koord-mid"
+        yield Conflict("allocatable_evict_priority_threshold", priority, accepted)
+
+
+def _bands(strategy: Descheduling) -> Iterator[Conflict]:
+    """A threshold without its other would be 0, or count for nothing; distances to a mean go in any order."""
+    for field in (f"{view}{{}}.{resource}" for view in ("", "prod_") for resource in ("cpu_pct", "mem_pct")):
+        low, high = field.format("low"), field.format("high")
+        lower: Any = value_at(strategy, low)
+        upper: Any = value_at(strategy, high)
+        if (lower is None) != (upper is None):
+            one, other, value = (high, low, upper) if lower is None else (low, high, lower)
+            yield Conflict(one, value, f"{name_of(Descheduling, other)} beside it, or neither", other)
+        elif lower is not None and lower > upper and not strategy.use_deviation:
+            yield Conflict(low, lower, f"at most {name_of(Descheduling, high)}, which is {upper}", high)

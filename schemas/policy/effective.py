@@ -2,25 +2,118 @@
 
 Layers, the last one wins: defaults, the cluster's strategy, the first node strategy whose selector matches, and for
 colocation the node's own annotation, then its ratio labels.
+Reading: koordinator a7a1b76b, pkg/util/sloconfig/colocation_config.go, pkg/slo-controller/noderesource (node
+annotation and label overrides).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
 
+import msgspec
+
+from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import NodeFacts
-from slacktide.schemas.policy.admission import AdmissionPolicy
-from slacktide.schemas.policy.agent import AgentPolicy
-from slacktide.schemas.policy.budget import EvictionBudget
-from slacktide.schemas.policy.descheduling import Descheduling
+from slacktide.schemas.policy.keys import name_of
 from slacktide.schemas.policy.message import NodeStrategy, Policy, S
-from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY, overlaid
-from slacktide.schemas.policy.placement import Placement
 from slacktide.schemas.policy.resource_qos import ResourceQos
 from slacktide.schemas.policy.selector import matches
-from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold
+from slacktide.schemas.policy.strategies import (
+    AdmissionPolicy,
+    AgentPolicy,
+    Colocation,
+    CpuBurst,
+    Descheduling,
+    EvictionBudget,
+    Placement,
+    ResourceThreshold,
+)
+from slacktide.schemas.text import json_of
+from slacktide.schemas.units import decimal
+
+ANNOTATION_STRATEGY = "node.koordinator.sh/colocation-strategy"
+RATIO_LABELS = {
+    "node.koordinator.sh/cpu-reclaim-ratio": "cpu_reclaim_threshold_pct",
+    "node.koordinator.sh/memory-reclaim-ratio": "mem_reclaim_threshold_pct",
+    "node.koordinator.sh/mid-static-cpu-reserved-ratio": "mid_static_cpu_reserved_pct",
+    "node.koordinator.sh/mid-static-memory-reserved-ratio": "mid_static_mem_reserved_pct",
+}
+_FIELDS = (
+    "cpu_reclaim_threshold_pct",
+    "mem_reclaim_threshold_pct",
+    "cpu_calculate_policy",
+    "mem_calculate_policy",
+    "batch_cpu_threshold_pct",
+    "batch_mem_threshold_pct",
+    "degrade_time_min",
+    "update_time_threshold_s",
+    "resource_diff_threshold",
+    "mid_reclaim_mode",
+    "mid_cpu_threshold_pct",
+    "mid_mem_threshold_pct",
+    "mid_unallocated_pct",
+    "mid_static_cpu_reserved_pct",
+    "mid_static_mem_reserved_pct",
+)
+FIELDS = {name_of(Colocation, field): field for field in _FIELDS}
+"""The strategy's keys, in the ConfigMap as in the annotation, and the fields they set."""
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_TEXTS = frozenset({"cpu_calculate_policy", "mem_calculate_policy", "mid_reclaim_mode"})
+
+
+# Types alone are checked here: the reference ignores an annotation it cannot parse, and takes any number in one it can.
+_Annotation = msgspec.defstruct(
+    "_Annotation",
+    [
+        (field, (str if field in _TEXTS else float if field == "resource_diff_threshold" else _Int64) | None, None)
+        for field in _FIELDS
+    ],
+    rename={field: name for name, field in FIELDS.items()},
+    frozen=True,
+)
+
+
+def overlaid(
+    colocation: Colocation, annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> tuple[Colocation, dict[str, str]]:
+    """The strategy in force on a node.
+
+    Args:
+        colocation: what holds for it otherwise.
+        annotations: the node's; one that is not a JSON object of the strategy's types is ignored whole.
+        labels: the node's; a ratio r sets the percent to r x 100, truncated; one below 0 or no decimal is ignored.
+
+    Returns:
+        The strategy, and for each field that the node set the annotation or label that did.
+    """
+    text = annotations.get(ANNOTATION_STRATEGY)
+    given = {} if text is None else annotation_fields(text)
+    sources = dict.fromkeys(given, ANNOTATION_STRATEGY)
+    for label, field in RATIO_LABELS.items():
+        percent = ratio_pct(labels[label]) if label in labels else None
+        if percent is not None:
+            given[field] = percent
+            sources[field] = label
+    return (msgspec.structs.replace(colocation, **given) if given else colocation), sources
+
+
+def annotation_fields(text: str) -> dict[str, Any]:
+    """Fields and values of the annotation; empty if it is malformed."""
+    try:
+        read: msgspec.Struct = json_of(text, _Annotation, where=ANNOTATION_STRATEGY)
+    except TextError:
+        return {}
+    return {field: value for field, value in msgspec.structs.asdict(read).items() if value is not None}
+
+
+def ratio_pct(text: str) -> int | None:
+    """Percent of a ratio label; None: ignored. Truncated as in the reference: 0.29 is 28."""
+    ratio = decimal(text)
+    return int(ratio * 100) if ratio is not None and ratio >= 0 and math.isfinite(ratio * 100) else None
+
 
 Layer = Literal["default", "cluster strategy", "node strategy", "annotation", "label"]
 
@@ -64,6 +157,10 @@ class Effective:
         return self.sources.get(field, DEFAULT_SOURCE)
 
 
+STRATEGIES = tuple(one.name for one in fields(Effective) if one.name not in {"sources", "shadowed"})
+"""Fields with a strategy, as in ``Policy``."""
+
+
 def colocation_on(policy: Policy, facts: NodeFacts) -> Colocation:
     """The colocation strategy in force on a node."""
     node = _first(policy.node_colocation, facts.labels)
@@ -93,20 +190,13 @@ def effective(policy: Policy, facts: NodeFacts) -> Effective:
     found = _Found(policy.said, facts.labels)
     colocation = found.held("colocation", policy.colocation, policy.node_colocation)
     colocation, given = overlaid(colocation, facts.annotations, facts.labels)
-    found.sources |= {f"colocation.{field}": Source(layer=_layer(name), name=name) for field, name in given.items()}
-    return Effective(
-        colocation=colocation,
-        resource_threshold=found.held("resource_threshold", policy.resource_threshold, policy.node_resource_threshold),
-        resource_qos=found.held("resource_qos", policy.resource_qos, policy.node_resource_qos),
-        cpu_burst=found.held("cpu_burst", policy.cpu_burst, policy.node_cpu_burst),
-        eviction_budget=policy.eviction_budget,
-        descheduling=policy.descheduling,
-        placement=policy.placement,
-        agent=policy.agent,
-        admission=policy.admission,
-        sources=found.sources,
-        shadowed=found.shadowed,
-    )
+    for field, name in given.items():
+        layer: Layer = "annotation" if name == ANNOTATION_STRATEGY else "label"
+        found.sources[f"colocation.{field}"] = Source(layer=layer, name=name)
+    strategies: dict[str, Any] = {name: getattr(policy, name) for name in STRATEGIES} | {"colocation": colocation}
+    for name in ("resource_threshold", "resource_qos", "cpu_burst"):
+        strategies[name] = found.held(name, strategies[name], getattr(policy, f"node_{name}"))
+    return Effective(**strategies, sources=found.sources, shadowed=found.shadowed)
 
 
 class _Found:
@@ -133,7 +223,3 @@ def _first(nodes: Sequence[NodeStrategy[S]], labels: Mapping[str, str]) -> NodeS
         if matches(node.selector, labels):
             return node
     return None
-
-
-def _layer(name: str) -> Layer:
-    return "annotation" if name == ANNOTATION_STRATEGY else "label"

@@ -11,18 +11,21 @@ import msgspec
 from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy.configmap import CONFIGS
-from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, Source, effective
-from slacktide.schemas.policy.features import FEATURES, Feature
-from slacktide.schemas.policy.fields import leaves, value_at
-from slacktide.schemas.policy.keys import keys_of
-from slacktide.schemas.policy.message import NodeStrategy, Policy
-from slacktide.schemas.policy.node_overlay import (
+from slacktide.schemas.policy.effective import (
     ANNOTATION_STRATEGY,
+    DEFAULT_SOURCE,
     FIELDS,
     RATIO_LABELS,
+    STRATEGIES,
+    Effective,
+    Source,
     annotation_fields,
+    effective,
     ratio_pct,
 )
+from slacktide.schemas.policy.features import FEATURES, Feature
+from slacktide.schemas.policy.keys import keys_of, leaves, value_at
+from slacktide.schemas.policy.message import NodeStrategy, Policy
 from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.text import json_of
@@ -56,28 +59,13 @@ def _idle(effective: Effective, strategy: str, field: str, because: str) -> Idle
 
 
 def _idle_fields(effective: Effective, lacks: Mapping[Feature, str]) -> Iterator[Idle]:
-    for strategy in (
-        "colocation",
-        "resource_threshold",
-        "resource_qos",
-        "cpu_burst",
-        "eviction_budget",
-        "descheduling",
-        "placement",
-        "agent",
-        "admission",
-    ):
-        for field, _ in leaves(getattr(effective, strategy)):
+    for strategy in STRATEGIES:
+        for field, value in leaves(getattr(effective, strategy)):
             readers = [one for one in FEATURES if one.strategy == strategy and field in one.fields]
-            if readers and all(lacks[feature] for feature in readers) and _is_given(effective, strategy, field):
+            given = effective.source(f"{strategy}.{field}") != DEFAULT_SOURCE
+            changed = given and value != value_at(getattr(_NOTHING_GIVEN, strategy), field)
+            if readers and changed and all(lacks[feature] for feature in readers):
                 yield _idle(effective, strategy, field, "; ".join(dict.fromkeys(lacks[one] for one in readers)))
-
-
-def _is_given(effective: Effective, strategy: str, field: str) -> bool:
-    """Whether a layer sets it, and to another value than the default."""
-    value = value_at(getattr(effective, strategy), field)
-    given = effective.source(f"{strategy}.{field}") != DEFAULT_SOURCE
-    return given and value != value_at(getattr(_NOTHING_GIVEN, strategy), field)
 
 
 def _unbound(effective: Effective) -> Iterator[Idle]:
@@ -106,7 +94,10 @@ def not_taken(facts: NodeFacts) -> Iterator[tuple[str, str]]:
 def _of_annotation(text: str) -> Iterator[tuple[str, str]]:
     given = annotation_fields(text)
     name = f"annotation {ANNOTATION_STRATEGY}"
-    body = _json(text)
+    try:
+        body = json_of(text, object, where=ANNOTATION_STRATEGY)
+    except TextError:
+        body = None
     if not isinstance(body, dict):
         yield name, "ignored: it is not a JSON object"
     elif not given and any(body.get(key) is not None for key in FIELDS):
@@ -118,13 +109,6 @@ def _of_annotation(text: str) -> Iterator[tuple[str, str]]:
         for key, field in FIELDS.items():
             if field in given:
                 yield from _beyond(f"{name}.{key}", field, given[field])
-
-
-def _json(text: str) -> Any:
-    try:
-        return json_of(text, object, where=ANNOTATION_STRATEGY)
-    except TextError:
-        return None
 
 
 def _beyond(name: str, field: str, value: object) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What each key of the ConfigMap accepts.
+"""The fields of strategies: their names in the ConfigMap, what they accept, and their values by dotted name.
 
 The ranges are the fields' types: they stand in one place, where the strategies are.
 """
@@ -6,19 +6,103 @@ The ranges are the fields' types: they stand in one place, where the strategies 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal, get_args, get_origin
+from functools import cache, partial
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import inspect
 
 from slacktide.schemas.bounds import INT32_MAX
 from slacktide.schemas.message import Message
-from slacktide.schemas.policy.names import NAMES
-from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
+from slacktide.schemas.policy.resource_qos import (
+    BlkioBlock,
+    BlkioLimits,
+    BlkioQos,
+    CpuQos,
+    MemoryQos,
+    NetworkQos,
+    QosClass,
+    QosPolicies,
+    ResctrlQos,
+    ResourceQos,
+)
+from slacktide.schemas.policy.strategies import (
+    AdmissionPolicy,
+    AgentPolicy,
+    AggregatePolicy,
+    Anomaly,
+    Colocation,
+    CpuBurst,
+    Descheduling,
+    EvictionBudget,
+    Placement,
+    ResourceThreshold,
+    UsagePercents,
+    UsageWeights,
+)
 
+M = TypeVar("M", bound=Message)
+OTHER_NAMES: Mapping[type[Message], Mapping[str, str]] = {
+    Colocation: {"degrade_time_min": "degradeTimeMinutes"},
+    AggregatePolicy: {"durations_s": "durations"},
+    ResourceThreshold: {"cpuset_cpus_min": "cpusetMinCPUs"},
+    CpuBurst: {},
+    EvictionBudget: {},
+    Descheduling: {
+        "low": "lowThresholds",
+        "high": "highThresholds",
+        "prod_low": "prodLowThresholds",
+        "prod_high": "prodHighThresholds",
+        "use_deviation": "useDeviationThresholds",
+        "too_few_targets": "numberOfNodes",
+        "weights": "resourceWeights",
+        "anomaly": "anomalyCondition",
+    },
+    Placement: {"usage": "usageThresholds", "prod_usage": "prodUsageThresholds", "factors": "estimatedScalingFactors"},
+    AgentPolicy: {},
+    AdmissionPolicy: {},
+    UsagePercents: {"cpu_pct": "cpu", "mem_pct": "memory"},
+    UsageWeights: {},
+    Anomaly: {},
+    ResourceQos: {"lsr": "lsrClass", "ls": "lsClass", "be": "beClass", "system": "systemClass", "root": "cgroupRoot"},
+    QosPolicies: {"cpu": "cpuPolicy", "net": "netQOSPolicy"},
+    QosClass: {
+        "cpu": "cpuQOS",
+        "mem": "memoryQOS",
+        "blkio": "blkioQOS",
+        "resctrl": "resctrlQOS",
+        "network": "networkQOS",
+    },
+    CpuQos: {},
+    MemoryQos: {
+        "wmark_ratio_pct": "wmarkRatio",
+        "wmark_min_adj_pct": "wmarkMinAdj",
+        "page_cache_limit_bytes": "pageCacheLimitSize",
+    },
+    BlkioQos: {},
+    BlkioBlock: {"block_type": "type", "limits": "ioCfg"},
+    BlkioLimits: {"read_latency_us": "readLatency", "write_latency_us": "writeLatency"},
+    ResctrlQos: {},
+    NetworkQos: {},
+}
+"""Each kind of struct, with the fields whose name in the ConfigMap does not follow from their own."""
+_WHOLE_WORDS = {"s": "seconds", "pct": "percent", "mem": "memory"}
+_CAPITALS = frozenset({"cpu", "be", "iops", "bps"})
+
+
+def _camel(field: str) -> str:
+    """Such as ``cpuSuppressMinPercent`` for ``cpu_suppress_min_pct``."""
+    first, *others = (_WHOLE_WORDS.get(word, word) for word in field.split("_"))
+    return first + "".join(word.upper() if word in _CAPITALS else word.capitalize() for word in others)
+
+
+NAMES: Mapping[type[Message], Mapping[str, str]] = {
+    kind: {others.get(field, _camel(field)): field for field in kind.__struct_fields__}
+    for kind, others in OTHER_NAMES.items()
+}
+"""Each kind of struct: what the ConfigMap calls a field, and the field."""
 NARROWER: Mapping[tuple[type[Message], str], tuple[str, ...]] = {
     # By request is memory's alone; the reference takes what it does not know for the default, without a word.
     (Colocation, "cpu_calculate_policy"): ("usage", "maxUsageRequest"),
@@ -54,9 +138,17 @@ def keys_of(kind: type[Message]) -> Mapping[str, Key]:
     return {name: _key(kind, field, types[field]) for name, field in NAMES[kind].items()}
 
 
+def name_of(kind: type[Message], field: str) -> str:
+    """A field's path in the ConfigMap: ``beClass.memoryQOS.priority`` for ``be.mem.priority``."""
+    head, _, rest = field.partition(".")
+    name, key = next((name, key) for name, key in keys_of(kind).items() if key.field == head)
+    return f"{name}.{name_of(key.part, rest)}" if rest and key.part is not None else name
+
+
 def _key(kind: type[Message], field: str, of: Any) -> Key:
     item = _struct(get_args(of)[0]) if get_origin(of) is tuple else None
-    accepted, value = _accepted(inspect.type_info(of)), _converted(of)
+    accepted = _accepted(inspect.type_info(of))
+    value: Callable[[object], object] = partial(msgspec.convert, type=of)
     texts = NARROWER.get((kind, field)) or (get_args(of) if get_origin(of) is Literal else ())
     if texts:
         accepted, value = " or ".join(f'"{text}"' for text in texts), _one_of(texts)
@@ -67,13 +159,6 @@ def _key(kind: type[Message], field: str, of: Any) -> Key:
 
 def _struct(of: Any) -> type[Message] | None:
     return of if isinstance(of, type) and issubclass(of, Message) else None
-
-
-def _converted(of: Any) -> Callable[[object], object]:
-    def value(given: object) -> object:
-        return msgspec.convert(given, of)
-
-    return value
 
 
 def _one_of(texts: tuple[str, ...]) -> Callable[[object], object]:
@@ -106,19 +191,44 @@ def _accepted(info: inspect.Type) -> str:
     return "a JSON object" if words is None else words(info)
 
 
-def _whole(info: inspect.IntType) -> str:
-    return f"a whole number from {info.ge} to {info.le}"
-
-
-def _any_of(info: inspect.UnionType) -> str:
-    return ", or ".join(_accepted(one) for one in info.types if not isinstance(one, inspect.NoneType))
-
-
 _WORDS: Mapping[type[inspect.Type], Callable[[Any], str]] = {
     inspect.BoolType: lambda _: "true or false",
-    inspect.IntType: _whole,
+    inspect.IntType: lambda info: f"a whole number from {info.ge} to {info.le}",
     inspect.FloatType: lambda info: f"a number above {info.gt:g}, up to {info.le:g}",
     inspect.StrType: lambda info: "a quantity such as 50M" if info.pattern else "a text",
-    inspect.UnionType: _any_of,
+    inspect.UnionType: lambda info: ", or ".join(
+        _accepted(one) for one in info.types if not isinstance(one, inspect.NoneType)
+    ),
     inspect.VarTupleType: lambda _: "a list",
 }
+
+
+def value_at(strategy: Message, field: str) -> object:
+    """The field's value."""
+    value: object = strategy
+    for name in field.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def leaves(strategy: Message, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Every field with its value, in declared order."""
+    for name in strategy.__struct_fields__:
+        value = getattr(strategy, name)
+        if isinstance(value, Message):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def replaced(strategy: M, given: Mapping[str, object]) -> M:
+    """The strategy with these fields in place; parts in which nothing changes stay the very same objects.
+
+    What is left out on the wire is found by identity, so that equal strategies are equal bytes.
+    """
+    own = {field: value for field, value in given.items() if "." not in field}
+    for part in dict.fromkeys(field.partition(".")[0] for field in given if "." in field):
+        below = {field.partition(".")[2]: value for field, value in given.items() if field.startswith(f"{part}.")}
+        own[part] = replaced(getattr(strategy, part), below)
+    changed = {field: value for field, value in own.items() if value != getattr(strategy, field)}
+    return msgspec.structs.replace(strategy, **changed) if changed else strategy

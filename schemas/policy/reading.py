@@ -11,8 +11,7 @@ import msgspec
 
 from slacktide.schemas.errors import Finding
 from slacktide.schemas.message import Message
-from slacktide.schemas.policy.fields import replaced
-from slacktide.schemas.policy.keys import Key, keys_of
+from slacktide.schemas.policy.keys import Key, keys_of, replaced
 from slacktide.schemas.policy.selector import Operator, Requirement, Selector
 
 UNREAD = frozenset({"extensions", "allocationStrategy"})
@@ -104,15 +103,14 @@ class Reader:
             return {f"{key.field}.{field}": one for field, one in self.given(value, path, key.part).items()}
         if key.item is not None:
             items = enumerate(self.sequence(value, path))
-            return {key.field: tuple(self._item(one, f"{path}[{index}]", key.item) for index, one in items)}
+            blank = key.item()
+            found = [replaced(blank, self.given(one, f"{path}[{index}]", key.item)) for index, one in items]
+            return {key.field: tuple(found)}
         try:
             return {key.field: key.value(value)}
         except (ValueError, msgspec.ValidationError):
             self.refuse(path, value, key.accepted)
             return {}
-
-    def _item(self, value: object, path: str, kind: type[Message]) -> Message:
-        return replaced(kind(), self.given(value, path, kind))
 
     def selector(self, value: object, path: str) -> Selector:
         """A label selector. An absent or empty one is refused."""

@@ -1,7 +1,10 @@
 """The operator's strategies: what each key of ``slo-controller-config`` sets, with its defaults and ranges.
 
-Names, defaults and ranges are the reference's: koordinator a7a1b76b,
-apis/configuration/slo_controller_config.go, apis/slo/v1alpha1/nodeslo_types.go.
+Names, defaults and ranges are the reference's: koordinator a7a1b76b, apis/configuration/slo_controller_config.go and
+apis/slo/v1alpha1/nodeslo_types.go; for descheduling pkg/descheduler/apis/config/types_loadaware.go (LowNodeLoadArgs,
+but for ``dryRun`` and ``intervalSeconds``), for placement pkg/scheduler/apis/config/types.go and v1/defaults.go
+(LoadAwareSchedulingArgs). The keys ``eviction-budget-config``, ``descheduling-config``, ``placement-config``,
+``admission-config`` and ``agent-config`` are Slacktide's own.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.schemas.bounds import CPUS_MAX, INT32_MAX, Int32, Percent, Seconds, Share
+from slacktide.schemas.bounds import CPUS_MAX, INT32_MAX, Count, Int32, Percent, Seconds, Share
 from slacktide.schemas.message import Message
 
 WINDOW_S_MAX = 86_400
@@ -21,6 +24,7 @@ SuppressSignal = Literal["usage", "pressure", "both"]
 BurstPolicy = Literal["none", "auto", "cpuBurstOnly", "cfsQuotaBurstOnly"]
 CollectPolicy = Literal["usageWithoutPageCache", "usageWithHotPageCache", "usageWithPageCache"]
 EvictFallback = Literal["freeze", "kill"]
+Weight = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
 
 class AggregatePolicy(Message, frozen=True, kw_only=True):
@@ -161,3 +165,102 @@ class CpuBurst(Message, frozen=True, kw_only=True):
     """Use of the CPUs shared by LS and BE pods from which no quota is raised."""
     dry_run: bool = False
     """Slacktide's own: decide and record bursts, and do not carry them out."""
+
+
+class EvictionBudget(Message, frozen=True, kw_only=True):
+    """The most evictions within any ``interval_s``. 0: none at all."""
+
+    cluster_max: Count = 20
+    """Most evictions in the cluster within the interval."""
+    node_max: Count = 5
+    """Most evictions on one node within the interval."""
+    namespace_max: Count = 10
+    """Most evictions in one namespace within the interval."""
+    interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 60
+    """Interval of the limits."""
+    lease_s: Annotated[int, msgspec.Meta(ge=3, le=600)] = 12
+    """How long a node may use its credit without a renewal. The governor renews it at half of that."""
+
+
+class UsagePercents(Message, frozen=True, kw_only=True):
+    """Percents of allocatable, or distances to the mean use of nodes. A resource without a low threshold is ignored."""
+
+    cpu_pct: Percent | None = None
+    """Of CPU."""
+    mem_pct: Percent | None = None
+    """Of memory."""
+
+
+class UsageWeights(Message, frozen=True, kw_only=True):
+    """How much each resource counts in the order of nodes and of pods."""
+
+    cpu: Weight = 1
+    """Of CPU."""
+    mem: Weight = 1
+    """Of memory."""
+
+
+class Anomaly(Message, frozen=True, kw_only=True):
+    """When pods are evicted from a node above its high thresholds."""
+
+    consecutive_abnormalities: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 5
+    """Passes in a row in which it may be over; 1: none."""
+
+
+class Descheduling(Message, frozen=True, kw_only=True):
+    """Without thresholds no pass runs; with ``dry_run`` a pass only reports the pods that it would evict."""
+
+    dry_run: bool = True
+    """Publish which pods a pass would evict, and evict none."""
+    low: UsagePercents = UsagePercents()
+    """Up to them a node takes pods."""
+    high: UsagePercents = UsagePercents()
+    """Above one of them a node gives some away."""
+    prod_low: UsagePercents = UsagePercents()
+    """The same of production pods alone."""
+    prod_high: UsagePercents = UsagePercents()
+    use_deviation: bool = False
+    """The percents are distances to the nodes' mean use."""
+    too_few_targets: Count = 0
+    """Pods leave only if more nodes than this have room."""
+    node_fit: bool = True
+    """Only what would find a place leaves."""
+    weights: UsageWeights = UsageWeights()
+    """How much each resource counts in the order of nodes and pods."""
+    anomaly: Anomaly = Anomaly()
+    """How long a node may be over its thresholds."""
+    interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 60
+    """From one pass to the next."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any resource is looked at."""
+        return any(one is not None for band in (self.low, self.prod_low) for one in (band.cpu_pct, band.mem_pct))
+
+
+class Placement(Message, frozen=True, kw_only=True):
+    """Thresholds of the scheduler, in percent of the node's allocatable."""
+
+    usage: UsagePercents = UsagePercents(cpu_pct=65, mem_pct=95)
+    """A node's use, the pod included, up to which it takes the pod. 0: any."""
+    prod_usage: UsagePercents = UsagePercents()
+    """Use of production pods alone, for a production pod. If both are unset, ``usage`` is used for these, too."""
+    factors: UsagePercents = UsagePercents(cpu_pct=85, mem_pct=70)
+    """How much of its request a pod counts until it is measured."""
+    dry_run: bool = False
+    """Publish which nodes would refuse a pod and which it would prefer, and let each node pass."""
+
+
+class AdmissionPolicy(Message, frozen=True, kw_only=True):
+    """With ``strict_qos`` fewer QoS classes and priority classes go together than with the reference."""
+
+    strict_qos: bool = False
+    """LSE only with koord-prod; LS not with koord-batch or koord-free; of LSE and LSR, CPU limits equal requests, and
+    CPUs can be bound."""
+
+
+class AgentPolicy(Message, frozen=True, kw_only=True):
+    """With ``suspend`` every agent lifts its limits and evicts no pod. Decisions are still recorded."""
+
+    suspend: bool = False
+    """Lift all limits and evict no pod, on every node. Decisions are still recorded."""

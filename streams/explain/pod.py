@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.metric import PodMetric, Use
-from slacktide.schemas.missed_pod import MissedPod, missed_advice
+from slacktide.schemas.missed_pod import MissedPod, RefusedPod, missed_advice
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.qos import effective_priority_class, effective_qos
-from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.streams.explain.descheduling import Looks, descheduling_findings
 from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of, notice_findings
 from slacktide.streams.explain.evidence import Finding, Logged, Place, worst_first

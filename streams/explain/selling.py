@@ -8,9 +8,9 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import NodeMetric, PodMetric
+from slacktide.schemas.policy.configmap import key_of, path_of
 from slacktide.schemas.policy.effective import colocation_on, effective
-from slacktide.schemas.policy.lacks import DISABLED
-from slacktide.schemas.policy.paths import key_of, path_of
+from slacktide.schemas.policy.features import DISABLED
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.third_party import ANNOTATION, third_party
 from slacktide.streams.decisions.because import Because

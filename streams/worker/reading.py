@@ -8,12 +8,11 @@ from typing import ClassVar, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from slacktide.schemas.boot import boot_problem
 from slacktide.schemas.bounds import TIME_MS_MAX, Count, Name, Revision
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.heartbeat import RESERVED
 from slacktide.schemas.message import Message
-from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample import NodeSample, boot_problem
 from slacktide.schemas.sample_columns import Of
 from slacktide.schemas.sample_columns_codec import UnknownPodsError, carried, decode_of, fields_of, head_of
 from slacktide.schemas.sample_columns_codec import identity_of as named_identity

@@ -18,10 +18,9 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.forecast import NodePeaks
 from slacktide.schemas.heartbeat import Heartbeat
-from slacktide.schemas.inventory import NodeInventory
+from slacktide.schemas.inventory import LastWriter, NodeInventory
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.topics import METRIC
-from slacktide.schemas.writer import LastWriter
 from slacktide.streams.columns.block import Block, joined
 from slacktide.streams.columns.node_figures import REPUBLISH_MS
 from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast

@@ -16,7 +16,7 @@ from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod, Resources
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome, Spent
-from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.policy.strategies import EvictionBudget
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import (
     ALLOCATABLE,

@@ -24,8 +24,7 @@ from slacktide.agents.node.proof import Enrolment as AgentEnrolment
 from slacktide.agents.node.proof import Prover
 from slacktide.deploy.cli.proof_keys import KeyFolder
 from slacktide.schemas.codec import decode
-from slacktide.schemas.enrolment import AUDIENCE, PATH, Enrolled
-from slacktide.schemas.proof import NODE_KEY_LIFE_S, ClusterKey, Verifier
+from slacktide.schemas.proof import ENROL_AUDIENCE, ENROL_PATH, NODE_KEY_LIFE_S, ClusterKey, Enrolled, Verifier
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.records import Out
 from testbed.cluster.api_server import ApiServer
@@ -56,7 +55,7 @@ def token(
     """A token as the kubelet asks for it, and the node of its pod."""
     node, pod = server.node(), f"agent-{secrets.token_hex(4)}"
     server.account(SYSTEM, account)
-    wanted: dict[str, object] = {"audiences": [AUDIENCE], "expirationSeconds": 600, **spec}
+    wanted: dict[str, object] = {"audiences": [ENROL_AUDIENCE], "expirationSeconds": 600, **spec}
     if bound:
         uid = server.pod(SYSTEM, pod, node=node, spec={"serviceAccountName": account})["metadata"]["uid"]
         wanted["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": uid}
@@ -97,7 +96,7 @@ def access(server: ApiServer, served: Enrolment, folder: Path, text: str) -> Acc
     return Access(url=f"https://127.0.0.1:{served.port}", token=folder / "token", ca=folder / "ca.crt")
 
 
-async def asked(given: Access, path: str = PATH) -> Answer:
+async def asked(given: Access, path: str = ENROL_PATH) -> Answer:
     https = Https(given, port=1, untrusted="")
     try:
         return await asyncio.to_thread(https.ask, path, method="POST", body=b"{}")

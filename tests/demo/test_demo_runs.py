@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from slacktide.deploy.demo.session import sweep
+from slacktide.deploy.demo.workload import sweep
 from testbed.one_machine import eventually
 
 pytestmark = pytest.mark.demo
@@ -27,7 +27,7 @@ SHORT = """
 import sys
 from pathlib import Path
 from slacktide.deploy.demo.conditions import conditions
-from slacktide.deploy.demo.session import DemoSettings, Session
+from slacktide.deploy.cli.demo import DemoSettings, Session
 nodes = int(sys.argv[2]) or None
 scenario = sys.argv[3]
 options = DemoSettings(

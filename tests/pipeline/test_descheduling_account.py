@@ -11,7 +11,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.descheduler.descheduler import Account
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import DESCHEDULER
-from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.policy.strategies import EvictionBudget
 from slacktide.schemas.topics import CREDIT, OUTCOME, POLICY
 from slacktide.streams.engine.governing import GovernorSettings, govern
 from slacktide.streams.governor.governor import Governor

@@ -17,7 +17,7 @@ from slacktide.agents.credit_account import CreditAccount
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit
-from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.policy.strategies import EvictionBudget
 from slacktide.schemas.topics import CREDIT, DEAD_LETTER, METRIC, OUTCOME, POLICY
 from slacktide.streams.engine.governing import GovernorSettings, govern
 from slacktide.streams.governor.governor import Governor

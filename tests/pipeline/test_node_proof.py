@@ -17,13 +17,12 @@ from slacktide.agents.node.proof import FILE, LOOK_S, Prover
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.enrolment import Enrolled
 from slacktide.schemas.health import Health
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
-from slacktide.schemas.proof import Verifier, node_key
+from slacktide.schemas.proof import Enrolled, Verifier, node_key
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, METRIC, OUTCOME, POLICY, SAMPLE

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from slacktide.schemas.boot import AHEAD_S, boot_problem
+from slacktide.schemas.sample import AHEAD_S, boot_problem
 from slacktide.streams.worker.nodes import BOOTS_MAX, GRACE_MS, Boots
 from testbed.stories import each_story, story
 

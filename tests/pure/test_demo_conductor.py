@@ -10,7 +10,7 @@ import pytest
 
 from slacktide.deploy.demo import conductor
 from slacktide.deploy.demo.backend import DemoError, Machine, Served, Used
-from slacktide.deploy.demo.conditions import Load, Scenario, conditions
+from slacktide.deploy.demo.conditions import Condition, Load, Scenario, conditions
 from slacktide.deploy.demo.conductor import Conductor
 from slacktide.deploy.demo.pods import DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.demo.story import Story
@@ -58,7 +58,7 @@ class Paper:
 
     async def open(self) -> None: ...
 
-    def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
+    def agents(self, bootstrap: Cluster, inventory: Path) -> list[str]:
         return []
 
     async def enter(self, form: Form) -> None:
@@ -90,17 +90,19 @@ class Paper:
 class Loop:
     """Stands for the loop: what the conductor says is in the kernel, and in the topics, at once."""
 
-    def __init__(self, *, deaf: bool = False) -> None:
+    def __init__(self, plan: Sequence[Condition], *, deaf: bool = False) -> None:
         self.backend, self.story = Paper(), Story(set())
         self.said: list[bool] = []
         self.trouble = ""
         self._deaf = deaf
         self._seq = 0
-        self.conductor = Conductor(self.backend, self.story, Hurried(), publish=self.say, trouble=lambda: self.trouble)
+        self.conductor = Conductor(
+            self.backend, self.story, Hurried(), plan, publish=self.say, trouble=lambda: self.trouble
+        )
 
-    def say(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
-        self.said.append(suppress)
-        self.happens(LIMIT if suppress and not self._deaf else NO_LIMIT)
+    def say(self, condition: Condition) -> None:
+        self.said.append(condition.limited)
+        self.happens(LIMIT if condition.limited and not self._deaf else NO_LIMIT)
 
     def happens(self, limits: Limits) -> None:
         self._seq += 1
@@ -110,10 +112,10 @@ class Loop:
 
 async def test_each_condition_gets_its_batch_and_its_policy():
     """Limits are on in controlled time only."""
-    loop = Loop()
+    loop = Loop(conditions(2.0, blocks=1, compared_s=1.0))
     loop.happens(NO_LIMIT)
 
-    await loop.conductor.run(conditions(2.0, blocks=1, compared_s=1.0))
+    await loop.conductor.run()
 
     assert loop.backend.forms == ["none", "burstable", "besteffort", "besteffort"]
     assert loop.said == [False, False, False, True]
@@ -122,10 +124,10 @@ async def test_each_condition_gets_its_batch_and_its_policy():
 
 async def test_all_conditions_of_a_block_are_measured_under_one_load():
     """Same seed, same spikes, as far as they go."""
-    loop = Loop()
+    loop = Loop(conditions(6.0, blocks=1, compared_s=3.0))
     loop.happens(NO_LIMIT)
 
-    await loop.conductor.run(conditions(6.0, blocks=1, compared_s=3.0))
+    await loop.conductor.run()
     spiky = [(load.steps_s, seed) for load, seed in loop.backend.plays if load.steps_s]
     first = spiky[0][0]
 
@@ -137,22 +139,22 @@ async def test_all_conditions_of_a_block_are_measured_under_one_load():
 async def test_a_loop_that_never_answers_is_said_not_to_close():
     """Nothing is measured before the stream decides."""
     with pytest.raises(DemoError, match=r"^The loop did not close: no sample of node n after 60 s\.$"):
-        await Loop().conductor.run(conditions(2.0, blocks=1))
+        await Loop(conditions(2.0, blocks=1)).conductor.run()
 
 
 async def test_a_limit_that_does_not_come_is_said():
     """The policy asks for one, and none is in the kernel."""
-    loop = Loop(deaf=True)
+    loop = Loop(conditions(2.0, blocks=1, compared_s=1.0), deaf=True)
     loop.happens(NO_LIMIT)
 
     with pytest.raises(DemoError, match="no limit in the kernel of node n"):
-        await loop.conductor.run(conditions(2.0, blocks=1, compared_s=1.0))
+        await loop.conductor.run()
 
 
 @pytest.mark.parametrize("where", ["backend", "stack"])
 async def test_whatever_ends_is_named(where):
     """A process of the load, or of the stack."""
-    loop = Loop()
+    loop = Loop(conditions(2.0, blocks=1))
     loop.happens(NO_LIMIT)
     if where == "backend":
         loop.backend.ended = "a batch process ended"
@@ -160,4 +162,4 @@ async def test_whatever_ends_is_named(where):
         loop.trouble = "the broker ended"
 
     with pytest.raises(DemoError, match=r"The demo stopped: (a batch process|the broker) ended"):
-        await loop.conductor.run(conditions(2.0, blocks=1))
+        await loop.conductor.run()

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from slacktide.deploy.demo.backend import Served, Used
 from slacktide.deploy.demo.conditions import Condition, conditions
-from slacktide.deploy.demo.figures import Step, percentile, reactions_ms, slowdown
-from slacktide.deploy.demo.ledger import Ledger
+from slacktide.deploy.demo.figures import Ledger, Step, percentile, reactions_ms, slowdown
 from slacktide.deploy.demo.report import (
     Reaction,
     Report,
@@ -131,3 +130,13 @@ def test_steps_are_judged_when_their_time_is_over():
 
     assert ledger.reaction(cuts, now_s=13.0) == Reaction(p50=530, p99=530, n=1, steps=1)
     assert ledger.reaction(cuts, now_s=15.0).steps == 2
+
+
+def test_the_p99_of_a_second_is_of_the_requests_that_were_due_in_it():
+    """And known again when more of them have been served."""
+    ledger = Ledger(wall_offset_ms=0)
+    ledger.receive([Served(1.5, 5.0)])
+
+    assert ledger.second_p99_ms(1_900) == 5.0
+    ledger.receive([Served(1.999, 80.0)])
+    assert (ledger.second_p99_ms(1_000), ledger.second_p99_ms(2_000)) == (80.0, None)

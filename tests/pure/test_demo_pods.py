@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from slacktide.agents.node.cgroup.knob_files import weight_of
+from slacktide.deploy.demo.busy import least, room_mib
 from slacktide.deploy.demo.groups import Groups, PodGroup, plan, shares_of
-from slacktide.deploy.demo.keeper import least, room_mib
 from slacktide.deploy.demo.pods import Form, batch_pods, batch_uids, inventory_yaml, policy_yaml, service_pod
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import parse

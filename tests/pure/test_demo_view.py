@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+import io
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console, Group
+from rich.text import Text
 
-from slacktide.deploy.demo import chart
-from slacktide.deploy.demo.chart import Scale
+from slacktide.deploy.demo import screen
+from slacktide.deploy.demo.backend import Machine, Served, Used
 from slacktide.deploy.demo.conditions import conditions
-from slacktide.deploy.demo.report import Decided, Reaction, Report, Slowdown, Utilization
-from slacktide.deploy.demo.screen import PlainScreen
-from slacktide.deploy.demo.story import Point, Story, because
-from slacktide.deploy.demo.view import Frame, layout, plain_line
+from slacktide.deploy.demo.conductor import Conductor
+from slacktide.deploy.demo.screen import PlainScreen, chart, layout, plain_line
+from slacktide.deploy.demo.story import NodeStory, Point, Story, because
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from testbed import chains, samples
 
-SCALE = Scale(capacity_milli=2000, ceiling_milli=1300, request_milli=1000)
+PLAN = conditions(15)
 TERMS = {"ceiling_milli": 1300, "nonbe_pods_milli": 890, "nonbe_hosts_milli": 0, "system_milli": 100,
          "formula_milli": 310, "target_us": 2000, "step_us_max": 20_000}  # fmt: skip
-REPORT = Report(
-    mode="real", reaction_ms=Reaction(p50=600, p99=900, n=2, steps=2), decided_by=Decided(stream=3, guard=0),
-    utilization=Utilization(ls_alone=None, colocated=None, others=None), ls_p99_ms={"alone": 9.0}, shares={},
-    ls_slowdown=Slowdown(uncontrolled=None, weights=None, controlled=None), batch_cpu_seconds=0.0, ls_requests=9,
-    applied=0, controlled_seconds=0.0,
-)  # fmt: skip
+NODES = """NODE  STATE  USED
+n     ok     890m 45%
+1 node, 0 with a problem or a warning"""
+
+
+class Standing:
+    """A clock that shows two seconds and a half."""
+
+    def mono_ns(self) -> int:
+        return 2_500_000_000
+
+    def wall_ms(self) -> int:
+        return 2_500
+
+
+class Still:
+    """A backend of one node that never changes."""
+
+    mode, scenario, why, nodes = "real", "cpu", "root, cgroup v1", ("n",)
+    machine = Machine(capacity_milli=2000, mem_bytes=1 << 30)
 
 
 def sample(seq: int, service_milli: int, *, batch_milli: int = 300) -> NodeSample:
@@ -62,13 +79,20 @@ def story_so_far() -> Story:
     return story
 
 
-def frame_of(story: Story, **other) -> Frame:
-    values = {
-        "mode": "real", "why": "root, cgroup v1", "takes_s": 90.0, "console": "", "now_ms": 2_500, "story": story,
-        "scale": SCALE,
-        "condition": conditions(15)[3], "stage": "", "left_s": 3.0, "done_part": 0.5, "report": REPORT,
-    } | other  # fmt: skip
-    return Frame(**values)
+def demo_of(story: Story, *, measuring: bool = True) -> Conductor:
+    """One that has measured the service alone, and measures under control."""
+    demo = Conductor(Still(), story, Standing(), PLAN, publish=lambda _: None, trouble=str)
+    for condition, start_s in ((PLAN[0], 0.0), (PLAN[3], 0.5)):
+        window = demo.ledger.begin(condition, start_s)
+        demo.ledger.receive([Served(start_s + 0.1, 9.0)])
+        if condition is PLAN[0]:
+            window.used = Used(service_s=1.0, batch_s=0.0)
+    demo.condition, demo.stage = PLAN[3], "" if measuring else "settling"
+    return demo
+
+
+def text_of(line) -> str:
+    return line.plain.rstrip()
 
 
 def test_a_decision_is_told_with_its_arithmetic(snapshot):
@@ -85,9 +109,9 @@ def test_the_age_of_each_stage_is_known_in_whatever_order_topics_are_read():
     story = story_so_far()
     story.outcome(outcome(2, 84_000, 31_000))
     story.command(answered(2, decided_ms=2_004))
-    ages = story.nodes["n"].ages
+    node = story.nodes["n"]
 
-    assert (ages.sample_to_command, ages.command_to_applied, ages.sample_to_applied) == (4, 6, 10)
+    assert (node.stages_ms(node.last), node.last.age_ms) == ((4, 6), 10)
 
 
 def test_only_lower_limits_are_cuts_and_only_acts_are_decisions():
@@ -99,7 +123,8 @@ def test_only_lower_limits_are_cuts_and_only_acts_are_decisions():
     story.outcome(outcome(2, 50_000, None, origin="agent"))
 
     assert [cut.acted_ms for cut in story.cuts] == [2_010]
-    assert story.decided(0, 10_000) == {("stream", "applied"): 1, ("guard", "applied"): 1}
+    assert story.decided(0, 10_000) == ["stream", "guard"]
+    assert story.applied == 2
 
 
 def test_what_a_pod_uses_that_has_just_come_is_not_shown_as_the_systems():
@@ -123,16 +148,6 @@ def test_samples_without_an_answer_are_the_lag():
     assert story.lag() == 0
 
 
-def test_the_p99_of_a_second_is_of_the_requests_that_were_due_in_it():
-    """And known again when more of them have been served."""
-    story = Story(set())
-    story.latencies([(1_500, 5.0)])
-
-    assert story.p99_ms(1_900) == 5.0
-    story.latencies([(1_999, 80.0)])
-    assert (story.p99_ms(1_000), story.p99_ms(2_000)) == (80.0, None)
-
-
 points = st.builds(
     Point,
     at_ms=st.just(0), ls_milli=st.integers(0, 3000), be_milli=st.integers(0, 3000), system_milli=st.integers(0, 3000),
@@ -141,52 +156,60 @@ points = st.builds(
 )  # fmt: skip
 
 
+def drawn_of(points: list[Point], width: int, height: int) -> list[Text]:
+    story = Story(set())
+    story.nodes["n"] = NodeStory()
+    story.nodes["n"].points.extend(points)
+    return list(chart(demo_of(story), width, height))
+
+
 @given(st.lists(points, max_size=30), st.integers(1, 40), st.integers(2, 30))
 def test_the_chart_always_fits(shown, width, height):
-    """Whatever the machine does, each row has as many cells as asked for."""
-    drawn = chart.stack(shown, SCALE, width, height)
+    """Whatever the machine does, each row has as many cells as asked for, and then come conditions and latencies."""
+    *drawn, ribbon, latencies = drawn_of(shown, width, height)
 
     assert len(drawn) == height
-    assert all(sum(len(text) for text, _ in row) == width for row in drawn)
-    assert sum(len(text) for text, _ in chart.ribbon(shown, width)) == width
+    assert {len(row) for row in drawn} == {screen.MARGIN + width}
+    assert {len(row) for row in (ribbon, latencies)} == {screen.MARGIN + min(width, len(shown))}
 
 
 def test_a_column_is_as_high_as_what_is_used():
-    """Half a machine of eight rows: four full cells of the service, then of the batch."""
+    """Half a machine of eight rows: two full cells of the service, then of the batch."""
     point = Point(at_ms=0, ls_milli=500, be_milli=500, system_milli=0, allowance_milli=None,
                   reclaimable_milli=None, condition=None)  # fmt: skip
-    column = [row[0] for row in chart.stack([point], Scale(capacity_milli=2000, ceiling_milli=1999, request_milli=1998),
-                                            1, 8)]  # fmt: skip
+    column = [(row.plain[-1], str(row.spans[-1].style) if row.spans else "") for row in drawn_of([point], 1, 8)[:8]]
 
-    assert [style for _, style in column][-4:] == [chart.BE, chart.BE, chart.LS, chart.LS]
-    assert [text for text, _ in column][1:4] == [" ", " ", " "]
+    assert column[-4:] == [("█", screen.BE), ("█", screen.BE), ("█", screen.LS), ("█", screen.LS)]
+    assert column[1:4] == [(" ", ""), (" ", ""), ("▄", screen.REQUEST)]
 
 
 @pytest.mark.parametrize(("width", "height"), [(60, 16), (80, 24), (100, 30), (120, 40), (220, 70)])
 def test_the_screen_fits_any_terminal(width, height):
-    """Never a line more, never a cell more or less."""
+    """Never a line more, never a cell more."""
     story = story_so_far()
     story.outcome(outcome(2, 84_000, 31_000))
-    lines = layout(frame_of(story), width, height)
+    console = Console(width=width, height=height, file=io.StringIO())
+    console.print(Group(*layout(demo_of(story), width, height, nodes=NODES)))
+    lines = console.file.getvalue().splitlines()
 
     assert len(lines) <= height
-    assert {sum(len(text) for text, _ in line) for line in lines} == {width}
+    assert max(map(len, lines)) <= width
 
 
 def test_the_screen_and_a_plain_line_show_the_same(snapshot):
     """The screen says first which of the two worlds it shows, and why; a line is key-value pairs for scripts."""
     story = story_so_far()
     story.outcome(outcome(2, 84_000, 31_000))
-    screen = ["".join(text for text, _ in line).rstrip() for line in layout(frame_of(story), 100, 30)]
-    assert "\n".join([*screen, plain_line(frame_of(story))]) == snapshot
+    lines = map(text_of, layout(demo_of(story), 100, 32, nodes=NODES))
+    assert "\n".join([*lines, plain_line(demo_of(story))]) == snapshot
 
 
 def test_the_consoles_address_stands_in_the_view_and_once_in_the_lines(capsys):
-    frame = frame_of(story_so_far(), console="console: http://127.0.0.1:9470")
-    screen = PlainScreen()
-    screen.show(frame_of(story_so_far()))
-    screen.show(frame)
-    screen.show(frame)
+    demo, address = demo_of(story_so_far()), "console: http://127.0.0.1:9470"
+    plain = PlainScreen()
+    plain.show(demo, "", "")
+    plain.show(demo, address, "")
+    plain.show(demo, address, "")
 
-    assert "console: http://127.0.0.1:9470" in "".join(text for text, _ in layout(frame, 118, 36)[2])
-    assert capsys.readouterr().out.count("slacktide demo: console: http://127.0.0.1:9470\n") == 1
+    assert address in text_of(layout(demo, 118, 36, console=address)[2])
+    assert capsys.readouterr().out.count(f"slacktide demo: {address}\n") == 1

@@ -15,12 +15,11 @@ from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
-from slacktide.schemas.missed_pod import LackedMark, MissedPod
+from slacktide.schemas.missed_pod import LackedMark, MissedPod, RefusedPod
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
-from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.schemas.sample import Limits, PodUse
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME, PLACEMENT, Topic
 from slacktide.streams.explain.descheduling import looks

@@ -12,7 +12,7 @@ from slacktide.agents.credit_account import CreditAccount
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
-from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.policy.strategies import EvictionBudget
 from slacktide.schemas.topics import CREDIT, DEAD_LETTER, METRIC, OUTCOME
 from slacktide.streams.governor.governor import Figures, Governor
 from slacktide.streams.records import Out, Record

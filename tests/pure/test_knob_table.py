@@ -10,8 +10,7 @@ import pytest
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE
 from slacktide.agents.node.cgroup.knob_files import FILES, as_reads_back
 from slacktide.agents.node.cgroup.permitted import Place, refusal
-from slacktide.deploy.virtual import texts
-from slacktide.deploy.virtual.files import write
+from slacktide.deploy.virtual.files import CONTROL, v1_texts, v2_texts, write
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob_table import CONTROLS, KNOBS, Knob
@@ -57,11 +56,11 @@ def test_a_best_effort_group_takes_the_range_of_the_row_and_no_more(knob: Knob, 
 def test_the_model_holds_each_knob_that_its_version_has(knob: Knob, version: int) -> None:
     machine = Machine(cpus=4, mem_bytes=1 << 30, version=version)
     group = machine.add_pod("u", "BestEffort")
-    shown = texts.v2(group, frozenset({0})) if version == 2 else {}
-    for files in texts.v1(group, frozenset({0})).values() if version == 1 else ():
+    shown = v2_texts(group, frozenset({0})) if version == 2 else {}
+    for files in v1_texts(group, frozenset({0})).values() if version == 1 else ():
         shown |= files
 
-    assert set(KNOBS[knob].files(version)) <= shown.keys() & set(texts.CONTROL[version])
+    assert set(KNOBS[knob].files(version)) <= shown.keys() & set(CONTROL[version])
     if knob in FILES[version]:
         write(machine, group.path, knob, KNOBS[knob].low)
         assert knobs.read(machine, group.path, knob) == as_reads_back(knob, KNOBS[knob].low, version)

@@ -30,9 +30,8 @@ from slacktide.deploy.cli.scheduler import METRICS_PORT
 from slacktide.deploy.cli.scheduler import command as scheduler_command
 from slacktide.deploy.cli.webhook import command as webhook_command
 from slacktide.deploy.runtime.settings import envvar
-from slacktide.schemas.enrolment import AUDIENCE
 from slacktide.schemas.policy.configmap import NAME
-from slacktide.schemas.proof import CURRENT, PREVIOUS
+from slacktide.schemas.proof import CURRENT, ENROL_AUDIENCE, PREVIOUS
 from slacktide.schemas.units import whole
 from testbed.cluster.manifests import MANIFESTS, SYSTEM, containers, kustomization, objects, workloads
 
@@ -365,7 +364,7 @@ def test_agents_enrol_where_the_bridge_listens_with_a_token_for_it_alone() -> No
     bridged = args_of("Deployment", "slacktide-bridge")
     ports = named("Deployment", "slacktide-bridge")["spec"]["template"]["spec"]["containers"][0]["ports"]
 
-    assert token["serviceAccountToken"]["audience"] == AUDIENCE
+    assert token["serviceAccountToken"]["audience"] == ENROL_AUDIENCE
     assert authorities["configMap"]["name"] == enrolment.CONFIG_MAP
     assert "optional" not in authorities["configMap"]
     assert authorities["configMap"]["items"] == [{"key": enrolment.BUNDLE_KEY, "path": "ca.crt"}]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.schemas.policy.node_overlay import (
+from slacktide.schemas.policy.effective import (
     ANNOTATION_STRATEGY,
     FIELDS,
     RATIO_LABELS,

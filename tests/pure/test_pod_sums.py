@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from slacktide.agents.cluster.bridge import job_facts
 from slacktide.agents.cluster.scheduler.pod import zoned_pod
 from slacktide.agents.kubernetes.objects import Pod
-from slacktide.schemas.kubernetes_fields import Reader
+from slacktide.schemas.kubernetes_fields import Container, Needs, Reader
 from slacktide.schemas.kubernetes_pod import read_pod
-from slacktide.schemas.pod_resources import Container, Needs
 from slacktide.streams.decisions.numa.topology import corrected_request
 from slacktide.streams.decisions.resources.node_load import pod_requests
 from testbed.scheduler_pods import parsed

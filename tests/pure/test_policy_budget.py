@@ -5,9 +5,9 @@ from __future__ import annotations
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy import DEFAULT, parse
-from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.effective import effective
 from slacktide.schemas.policy.idle import unused
+from slacktide.schemas.policy.strategies import EvictionBudget
 from testbed.policies import config_map, policy_from
 from testbed.snapshots import cases, refusal, situations
 

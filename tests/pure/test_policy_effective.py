@@ -15,11 +15,15 @@ from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy import parse
 from slacktide.schemas.policy.configmap import CONFIGS
-from slacktide.schemas.policy.effective import Source, colocation_on, effective, resource_threshold_on
-from slacktide.schemas.policy.fields import leaves, value_at
+from slacktide.schemas.policy.effective import (
+    ANNOTATION_STRATEGY,
+    Source,
+    colocation_on,
+    effective,
+    resource_threshold_on,
+)
 from slacktide.schemas.policy.idle import lacking
-from slacktide.schemas.policy.names import NAMES, name_of
-from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY
+from slacktide.schemas.policy.keys import NAMES, leaves, name_of, value_at
 from testbed.messages import any_value
 from testbed.policies import config_map, policy_from
 

@@ -12,9 +12,8 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.configmap import CONFIGS
 from slacktide.schemas.policy.effective import effective
 from slacktide.schemas.policy.features import CARRIED_OUT, FEATURES
-from slacktide.schemas.policy.fields import leaves
 from slacktide.schemas.policy.idle import idle, lacking, not_taken, unused
-from slacktide.schemas.policy.names import NAMES, name_of
+from slacktide.schemas.policy.keys import NAMES, leaves, name_of
 from slacktide.schemas.policy.strategies import CpuBurst, ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.evict.evict_tasks import Order

@@ -8,7 +8,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import NodeFacts, revision_of
 from slacktide.schemas.metric import NodeMetric
-from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY
+from slacktide.schemas.policy.effective import ANNOTATION_STRATEGY
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SCORE

@@ -7,9 +7,8 @@ import pytest
 from slacktide.agents.cluster.scheduler.topic_reader import governed
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import DEFAULT, parse
-from slacktide.schemas.policy.descheduling import UsagePercents
 from slacktide.schemas.policy.idle import unused
-from slacktide.schemas.policy.placement import Placement
+from slacktide.schemas.policy.strategies import Placement, UsagePercents
 from slacktide.streams.decisions.load.load_aware_estimator import DEFAULT_FACTORS, Factors, Percents
 from slacktide.streams.decisions.load.load_aware_scheduling import DEFAULT_THRESHOLDS
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs

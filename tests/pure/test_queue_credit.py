@@ -10,7 +10,7 @@ from slacktide.agents.credit_account import QueueCredit
 from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import QUEUE
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.policy.strategies import EvictionBudget
 from slacktide.schemas.proof import ClusterKey, Verifier
 from slacktide.schemas.queue_objects import SoldObject
 from slacktide.schemas.topics import CREDIT, OUTCOME

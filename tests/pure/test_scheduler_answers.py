@@ -15,8 +15,7 @@ from slacktide.agents.cluster.scheduler.topic_reader import governed
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.placement import PodPlacement, RefusingNodes
-from slacktide.schemas.policy.descheduling import UsagePercents
-from slacktide.schemas.policy.placement import Placement
+from slacktide.schemas.policy.strategies import Placement, UsagePercents
 from slacktide.streams.decisions.load.load_aware_estimator import Percents, Thresholds
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.explain.placement import refused_by_all

@@ -36,8 +36,8 @@ from slacktide.schemas.inventory import IGNORED_MAX, NodeFacts, Pod, Resources
 from slacktide.schemas.job_pod import JobSpec
 from slacktide.schemas.kubernetes import listed, node_of
 from slacktide.schemas.policy import parse
+from slacktide.schemas.policy.effective import overlaid
 from slacktide.schemas.policy.keys import seconds_of
-from slacktide.schemas.policy.node_overlay import overlaid
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst
 from slacktide.schemas.units import decimal, quantity
 from slacktide.streams.decisions.admission import admitted_pod
@@ -214,9 +214,9 @@ EXCEPTED = {
     "agents/node/suspend.py": "a file of the agent",
 }
 NUMBERS = EXCEPTED | {
-    "schemas/boot.py": "after a pattern of fixed length",
     "schemas/headers.py": "a sequence number",
     "schemas/policy/keys.py": "after a pattern, in at most 40 characters",
+    "schemas/sample.py": "after a pattern of fixed length",
     "schemas/units.py": "after a pattern, in at most 64 characters",
     "agents/cluster/bridge/job_facts.py": "a quantity that was read",
     "agents/cluster/descheduler/passes.py": "percents of the policy",

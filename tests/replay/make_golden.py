@@ -19,7 +19,6 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.publisher import Publisher
 from slacktide.deploy.cli import main
 from slacktide.deploy.cli.main import cli
-from slacktide.deploy.demo.pods import inventory_yaml
 from slacktide.deploy.demo.stack import Part
 from slacktide.deploy.demo.virtual import VirtualBackend
 from slacktide.deploy.runtime.broker import EmbeddedBroker
@@ -61,9 +60,7 @@ async def record(folder: Path) -> None:
     await backend.open()
     await backend.enter("besteffort")
     inventory = folder / "inventory.yaml"
-    inventory.write_text(
-        inventory_yaml(backend.nodes, backend.machine.capacity_milli, backend.machine.mem_bytes, backend.pods())
-    )
+    inventory.write_text(backend.inventory())
     publisher = Publisher(
         bootstrap,
         ensure_topics=partial(create_topics, bootstrap),
@@ -84,7 +81,7 @@ async def record(folder: Path) -> None:
 
     parts = [worker("blue")]
     await asyncio.sleep(6)
-    parts += [Part("agents", command, folder) for command in backend.agent_commands(bootstrap, inventory)]
+    parts.append(Part("agents", backend.agents(bootstrap, inventory), folder))
     await asyncio.sleep(20)
     publisher.policy(policy(50))
     await asyncio.sleep(12)

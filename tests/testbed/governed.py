@@ -12,7 +12,7 @@ from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.outcome import NodeOutcome, PodName, Spent
 from slacktide.schemas.policy import KEY, Policy, versioned
-from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.policy.strategies import EvictionBudget
 from slacktide.schemas.proof import Mode
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.governor.governor import Governor

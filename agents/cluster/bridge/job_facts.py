@@ -25,10 +25,9 @@ from slacktide.schemas.job_pod import (
     Phase,
     SuccessRule,
 )
-from slacktide.schemas.kubernetes_fields import Reader
+from slacktide.schemas.kubernetes_fields import Amounts, Container, Needs, Reader, requests_of
+from slacktide.schemas.kubernetes_pod import INDEX, INDEX_FAILURES, index_failures_of, index_of, read_mark, wishes
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.pod_marks import INDEX, INDEX_FAILURES, index_failures_of, index_of, read_mark, wishes
-from slacktide.schemas.pod_resources import Amounts, Container, Needs, requests_of
 from slacktide.schemas.queue_objects import Part, Quantities
 from slacktide.schemas.text import integer_of, shown, time_ms_of
 from slacktide.schemas.units import cpu_milli, quantity

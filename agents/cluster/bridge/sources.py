@@ -23,12 +23,11 @@ from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, ConfigError, QuantityError
-from slacktide.schemas.inventory import NodeFacts, NodeInventory
+from slacktide.schemas.inventory import NodeFacts, NodeInventory, supersedes
 from slacktide.schemas.kubernetes import node_of
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.topics import INVENTORY, POLICY
 from slacktide.schemas.units import whole
-from slacktide.schemas.writer import supersedes
 from slacktide.streams.decisions.ignored_marks import ignored_marks
 from slacktide.streams.kafka import read_topic
 

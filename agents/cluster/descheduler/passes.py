@@ -15,7 +15,7 @@ from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.policy.descheduling import UsagePercents
+from slacktide.schemas.policy.strategies import UsagePercents
 from slacktide.streams.decisions.load.load_aware_classify import (
     Band,
     LoadedNode,

@@ -14,8 +14,14 @@ import msgspec
 from slacktide.agents.kubernetes import objects
 from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import Pod, Resources
-from slacktide.schemas.kubernetes_pod import ANNOTATION_MIRROR, ANNOTATION_SOURCE, read_pod
-from slacktide.schemas.pod_marks import DELETION_COST, EVICTION_COST, cost_of
+from slacktide.schemas.kubernetes_pod import (
+    ANNOTATION_MIRROR,
+    ANNOTATION_SOURCE,
+    DELETION_COST,
+    EVICTION_COST,
+    cost_of,
+    read_pod,
+)
 from slacktide.schemas.qos import as_held, effective_qos
 from slacktide.schemas.text import time_ms_of
 

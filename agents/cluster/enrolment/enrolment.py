@@ -22,8 +22,8 @@ from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import CONFIGMAPS, CONFLICT, IgnoreStatus
 from slacktide.agents.listening import listening
 from slacktide.schemas.codec import encode
-from slacktide.schemas.enrolment import PATH
 from slacktide.schemas.errors import SlacktideError, TextError
+from slacktide.schemas.proof import ENROL_PATH
 from slacktide.schemas.text import integer_of
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ async def _token_in(reader: asyncio.StreamReader) -> str | Reply:
         await reader.readexactly(integer_of(length, where="Content-Length", least=0, most=BODY_BYTES_MAX))
     except TextError:
         return Reply(status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-    if first.split(" ")[:2] != ["POST", PATH]:
+    if first.split(" ")[:2] != ["POST", ENROL_PATH]:
         return Reply(status=HTTPStatus.NOT_FOUND)
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():

@@ -18,14 +18,15 @@ import msgspec
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.objects import Pod
 from slacktide.agents.kubernetes.resource import CONFLICT, PODS, SECRETS, TOKEN_REVIEWS, IgnoreStatus
-from slacktide.schemas.enrolment import AUDIENCE, Enrolled
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.proof import (
     CURRENT,
+    ENROL_AUDIENCE,
     NODE_KEY_LIFE_S,
     PREVIOUS,
     SECRET_BYTES_MIN,
     ClusterKey,
+    Enrolled,
     ProofKeyError,
     node_key,
 )
@@ -72,7 +73,7 @@ class Bound:
 
 def request_of(token: str) -> dict[str, object]:
     """Return the TokenReview to create."""
-    spec = {"token": token, "audiences": [AUDIENCE]}
+    spec = {"token": token, "audiences": [ENROL_AUDIENCE]}
     return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
 
 
@@ -83,8 +84,8 @@ def bound_of(review: TokenReview, namespace: str) -> Bound:
         NotAnAgentError: the token is invalid, not an agent's, or not bound to a pod.
     """
     status = review.status
-    if not status.authenticated or AUDIENCE not in (status.audiences or ()):
-        raise NotAnAgentError(f"the API server does not accept the token for the audience {AUDIENCE}")
+    if not status.authenticated or ENROL_AUDIENCE not in (status.audiences or ()):
+        raise NotAnAgentError(f"the API server does not accept the token for the audience {ENROL_AUDIENCE}")
     wanted = f"system:serviceaccount:{namespace}:{ACCOUNT}"
     if status.user.username != wanted:
         raise NotAnAgentError(f"the token belongs to {status.user.username[:253]}; accepted: {wanted}")

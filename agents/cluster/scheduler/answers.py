@@ -26,7 +26,7 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
-from slacktide.schemas.policy.placement import KEY
+from slacktide.schemas.policy.message import KEY
 from slacktide.schemas.text import answer_of
 from slacktide.schemas.topics import DEAD_LETTER, PLACEMENT
 from slacktide.schemas.zones import ZONES_STALE_S

@@ -21,14 +21,12 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.heartbeat import is_heartbeat
-from slacktide.schemas.inventory import NodeInventory
+from slacktide.schemas.inventory import LastWriter, NodeInventory
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.placement import PodPlacement
-from slacktide.schemas.policy.descheduling import UsagePercents
-from slacktide.schemas.policy.placement import Placement
+from slacktide.schemas.policy.strategies import Placement, UsagePercents
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, PLACEMENT, POLICY, SCORE, ZONES
-from slacktide.schemas.writer import LastWriter
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.decisions.load.load_aware_estimator import Factors, Percents, Thresholds, own_thresholds

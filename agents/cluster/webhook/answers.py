@@ -22,8 +22,8 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import BadMessageError, ConfigError, SlacktideError
 from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
 from slacktide.schemas.kubernetes_pod import read_pod
+from slacktide.schemas.missed_pod import RefusedPod
 from slacktide.schemas.policy import parse
-from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.schemas.topics import REFUSED_POD
 from slacktide.streams.decisions.admission.qos_priority_admit import (
     Exceeded,

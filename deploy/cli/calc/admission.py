@@ -18,7 +18,7 @@ from slacktide.deploy.cli.calc.case import (
     into,
     kubernetes_names,
 )
-from slacktide.schemas import pod_resources
+from slacktide.schemas import kubernetes_fields
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy.selector import Selector
@@ -36,11 +36,11 @@ class GivenNeed(Given, frozen=True, kw_only=True):
     limits: GivenResources | None = None
     restart_policy_always: bool | None = None
 
-    def container(self) -> pod_resources.Container:
+    def container(self) -> kubernetes_fields.Container:
         """Convert to the rule's type."""
         sidecar = bool(self.restart_policy_always)
         requests, limits = _decimals(self.requests), _decimals(self.limits)
-        return pod_resources.Container(requests=requests, limits=limits, sidecar=sidecar)
+        return kubernetes_fields.Container(requests=requests, limits=limits, sidecar=sidecar)
 
 
 class PodRequestsInput(Given, frozen=True, kw_only=True):
@@ -50,9 +50,9 @@ class PodRequestsInput(Given, frozen=True, kw_only=True):
     containers: list[GivenNeed]
     overhead: GivenResources | None = None
 
-    def needs(self) -> pod_resources.Needs:
+    def needs(self) -> kubernetes_fields.Needs:
         """Convert to the rule's type."""
-        return pod_resources.Needs(
+        return kubernetes_fields.Needs(
             containers=[one.container() for one in self.containers],
             inits=[one.container() for one in self.init_containers or ()],
             overhead=_decimals(self.overhead),
@@ -66,7 +66,7 @@ def calc_pod_requests(given: PodRequestsInput) -> Calculated:
     return Calculated(output={"cpu_milli": asked.cpu_milli, "memory_bytes": asked.mem_bytes}, because=asked.because)
 
 
-def _decimals(resources: GivenResources | None) -> pod_resources.Amounts:
+def _decimals(resources: GivenResources | None) -> kubernetes_fields.Amounts:
     """Convert amounts to decimals. CPU is in millicores."""
     fields = {} if resources is None else msgspec.structs.asdict(resources)
     return {field: Decimal(amount) for field, amount in fields.items() if amount is not None}
@@ -90,8 +90,8 @@ class GivenClaims(PodRequestsInput, frozen=True, kw_only=True):
             priority_class_label=self.priority_class,
             priority=self.priority,
             sub_priority=self.koordinator_priority,
-            requests=_resources(pod_resources.requests_of(needs)),
-            limits=_resources(pod_resources.limits_of(needs)),
+            requests=_resources(kubernetes_fields.requests_of(needs)),
+            limits=_resources(kubernetes_fields.limits_of(needs)),
             cpu_wish=CpuWish(self.required_cpu_bind_policy or "", self.preferred_cpu_bind_policy or ""),
         )
 
@@ -120,7 +120,7 @@ def calc_qos_priority_admit(given: QosPriorityAdmitInput) -> Calculated:
     return Calculated(output=output, because=[because("errors", found)])
 
 
-def _resources(amounts: pod_resources.Amounts) -> Resources:
+def _resources(amounts: kubernetes_fields.Amounts) -> Resources:
     return Resources(**{field: int(amount) for field, amount in amounts.items()})
 
 

@@ -11,8 +11,8 @@ import msgspec
 from slacktide.deploy.cli.calc.case import Calculated, Given, Whole, into, unique
 from slacktide.deploy.cli.calc.queue_order import GivenProgress
 from slacktide.deploy.cli.calc.queue_quota import key_of, known, resource_of
+from slacktide.schemas.kubernetes_fields import Amounts, Container, Needs
 from slacktide.schemas.message import Terms
-from slacktide.schemas.pod_resources import Amounts, Container, Needs
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.queue.job import (
     PRIORITY_CLASS,

@@ -21,7 +21,7 @@ from slacktide.deploy.cli.calc.case import (
 )
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import PodMetric, Use
-from slacktide.schemas.policy.node_overlay import overlaid
+from slacktide.schemas.policy.effective import overlaid
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.because import Because, Figured
 from slacktide.streams.decisions.known_pods import REQUEST_FIELDS

@@ -15,10 +15,10 @@ from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.knob_table import CONTROLS, KNOBS, Control
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy import Parsed, Policy, ResourceThreshold
+from slacktide.schemas.policy.configmap import key_of, path_of
 from slacktide.schemas.policy.features import FEATURES, Feature
-from slacktide.schemas.policy.fields import value_at
 from slacktide.schemas.policy.idle import above_capacity, unused
-from slacktide.schemas.policy.paths import key_of, path_of
+from slacktide.schemas.policy.keys import value_at
 
 KERNEL_MIN = (5, 3)
 """Older kernels lack process handles (pidfd), which an agent needs to end evicted pods safely."""

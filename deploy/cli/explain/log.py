@@ -11,10 +11,9 @@ from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.forecast import FORECAST_STALE_MS
 from slacktide.schemas.heartbeat import RESERVED, is_heartbeat
-from slacktide.schemas.missed_pod import MissedPod
+from slacktide.schemas.missed_pod import MissedPod, RefusedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
-from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import (
     ALLOCATABLE,

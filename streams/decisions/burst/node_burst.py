@@ -21,8 +21,8 @@ from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.knob import container_group, pod_group
 from slacktide.schemas.knob_table import QUOTA_US_MIN
+from slacktide.schemas.kubernetes_pod import PodBurst
 from slacktide.schemas.message import Terms
-from slacktide.schemas.pod_marks import PodBurst
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import cpu_burst_on
 from slacktide.schemas.policy.strategies import BurstPolicy, CpuBurst

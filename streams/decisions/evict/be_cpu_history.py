@@ -13,7 +13,7 @@ from typing import Protocol
 
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.policy import ResourceThreshold
-from slacktide.schemas.policy.lacks import cpu_evict, satisfaction
+from slacktide.schemas.policy.features import cpu_evict, satisfaction
 from slacktide.schemas.qos import raw_qos
 from slacktide.schemas.sample import BeCpu, BeCpuWindow, Limits, NodeUse, PodUse
 

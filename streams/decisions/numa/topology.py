@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Final, Literal, NamedTuple, get_args
 
-from slacktide.schemas import pod_resources
+from slacktide.schemas import kubernetes_fields
 
 Amounts = Mapping[str, int]
 """Amounts by Kubernetes resource name: CPU in millicores, memory in bytes, devices by count.
@@ -240,13 +240,13 @@ def effective_request(pod: Pod) -> dict[str, int]:
 
 def corrected_request(pod: Pod) -> dict[str, int]:
     """Return the request as Kubernetes computes it, with sidecars and pod-level requests."""
-    needs = pod_resources.Needs(
+    needs = kubernetes_fields.Needs(
         containers=[_container(one) for one in pod.containers],
         inits=[_container(one) for one in pod.inits],
         overhead=_amounts(pod.overhead),
         pod_level=None if pod.pod_level is None else _container(Container(name="", requests=pod.pod_level)),
     )
-    return {name: int(amount) for name, amount in pod_resources.requests_of(needs).items()}
+    return {name: int(amount) for name, amount in kubernetes_fields.requests_of(needs).items()}
 
 
 def exclusive_cpu_milli(pod: Pod) -> int:
@@ -264,9 +264,9 @@ def _whole(one: Container) -> Container:
     return replace(one, requests={CPU: cpu_milli} if whole_cpus(cpu_milli) else {})
 
 
-def _container(one: Container) -> pod_resources.Container:
-    return pod_resources.Container(requests=_amounts(one.requests), limits={}, sidecar=one.sidecar)
+def _container(one: Container) -> kubernetes_fields.Container:
+    return kubernetes_fields.Container(requests=_amounts(one.requests), limits={}, sidecar=one.sidecar)
 
 
-def _amounts(amounts: Amounts) -> pod_resources.Amounts:
+def _amounts(amounts: Amounts) -> kubernetes_fields.Amounts:
     return {name: Decimal(amount) for name, amount in amounts.items()}

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from slacktide.schemas.bounds import INT64_MAX
-from slacktide.schemas.pod_resources import Amounts, Container, Needs, larger, requests_of
+from slacktide.schemas.kubernetes_fields import Amounts, Container, Needs, larger, requests_of
 from slacktide.streams.decisions.queue.queue_order import Condition
 
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from slacktide.schemas.errors import CaseError, QuantityError, TextError
-from slacktide.schemas.pod_resources import Container, Needs
+from slacktide.schemas.kubernetes_fields import Container, Needs
 from slacktide.schemas.queue import QueuePodSet, QueueSpec, QueueWorkload, spec_key, spec_of
 from slacktide.schemas.queue_objects import (
     AdmissionStatus,

@@ -14,9 +14,9 @@ from decimal import ROUND_CEILING
 import msgspec
 
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.kubernetes_fields import Amounts, Needs, Parts, parts_of
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import PodMetric, Use
-from slacktide.schemas.pod_resources import Amounts, Needs, Parts, parts_of
 from slacktide.streams.decisions.because import Because, Figured
 from slacktide.streams.decisions.cpu_list import cpu_list
 from slacktide.streams.decisions.known_pods import LOW_CLASSES, HighPods, known

@@ -5,7 +5,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.schemas.pod_resources import Container, Needs
+from slacktide.schemas.kubernetes_fields import Container, Needs
 from slacktide.streams.decisions.resources.node_load import pod_requests
 
 

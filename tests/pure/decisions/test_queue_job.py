@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.schemas.pod_resources import Container, Needs
+from slacktide.schemas.kubernetes_fields import Container, Needs
 from slacktide.streams.decisions.queue.job import (
     COMPLETIONS_EQUAL_PARALLELISM,
     MIN_PARALLELISM,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.policy.strategies import EvictionBudget
 from testbed.history import acts, answers, evictions, limits, published
 from testbed.history.records import History
 from testbed.history.verdict import Verdict

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.policy.strategies import EvictionBudget
 from slacktide.schemas.topics import CREDIT
 from testbed.history.records import History
 from testbed.history.verdict import Verdict, verdict
