@@ -14,19 +14,26 @@ import msgspec
 from slacktide.agents.clock import Clock
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node.actuator import Act, Actuator
+from slacktide.agents.node.bursts import Bursts
 from slacktide.agents.node.evict.eviction_client import EvictionApi
 from slacktide.agents.node.evict.evictor import BY_POLICY, Doors, Evictor
 from slacktide.agents.node.evict.victims import Standing
-from slacktide.agents.node.forecast.trainer import TRAIN_EVERY_MS
+from slacktide.agents.node.forecast import TRAIN_EVERY_MS
 from slacktide.agents.node.kernel import Kernel, Reading
-from slacktide.agents.node.knobs.bursts import Bursts
-from slacktide.agents.node.knobs.tuned import Tuned
-from slacktide.agents.node.knobs.tuner import Tuner
-from slacktide.agents.node.protocol import Protocol, Taken
+from slacktide.agents.node.protocol import (
+    Accepted,
+    Inventory,
+    Protocol,
+    Remembered,
+    Sampler,
+    Taken,
+    accepted,
+    inventory_of,
+)
 from slacktide.agents.node.reporter import Cause, Refusals, Reporter
-from slacktide.agents.node.sampler import Inventory, Remembered, Sampler, inventory_of
 from slacktide.agents.node.spool import Spool
-from slacktide.agents.node.verdict import Accepted, accepted
+from slacktide.agents.node.tuned import Tuned
+from slacktide.agents.node.tuner import Tuner
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod

@@ -12,11 +12,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from slacktide.agents.metrics import AgentMetrics
-from slacktide.agents.node.envelopes import of_audit, of_dead_letter, of_outcome, of_refused, of_sample
-from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender
+from slacktide.agents.node.metrics import AgentMetrics
+from slacktide.agents.node.outbox import (
+    Backlog,
+    Newest,
+    Offered,
+    SampleSender,
+    of_audit,
+    of_dead_letter,
+    of_outcome,
+    of_refused,
+    of_sample,
+)
 from slacktide.agents.node.spool import Spool
-from slacktide.agents.outbox import Letters
+from slacktide.agents.publisher import Letters
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RecordRefusedError, SlacktideError

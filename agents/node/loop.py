@@ -14,25 +14,21 @@ from typing import Any
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.files import Watched
 from slacktide.agents.http import Access
-from slacktide.agents.metrics import AgentMetrics, Cause, memory_of
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
-from slacktide.agents.node.cgroup.exclusive import ExclusiveCpus
+from slacktide.agents.node.ahead import Ahead, AheadSettings
+from slacktide.agents.node.apiserver import NodeWatch, Removal
 from slacktide.agents.node.evict.eviction_client import EvictionClient
-from slacktide.agents.node.forecast.publisher import ForecastPublisher
-from slacktide.agents.node.forecast.trainer import Trainer
-from slacktide.agents.node.identity import Identity
+from slacktide.agents.node.forecast import ForecastPublisher, Trainer
+from slacktide.agents.node.inventory import Description, Joined, Lister, PodFindings, Policies, PublishedNode
 from slacktide.agents.node.kernel import Kernel
-from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.link import Link
-from slacktide.agents.node.pods.description import Description, Joined, Lister, PodFindings, PublishedNode
-from slacktide.agents.node.policies import Policies
+from slacktide.agents.node.metrics import AgentMetrics, Cause, memory_of
 from slacktide.agents.node.proof import Enrolment, Prover
 from slacktide.agents.node.reporter import ends_or_stops, reason_of
-from slacktide.agents.node.restoring import Removal
 from slacktide.agents.node.spool import DiskSpool
-from slacktide.agents.node.state import State, forget
-from slacktide.agents.node.suspend import NodeWatch, Suspended, Switch
+from slacktide.agents.node.state import Identity, State, Suspended, Switch, forget
+from slacktide.agents.node.tuned import Tuned
+from slacktide.agents.node.zones.exclusive import ExclusiveCpus
 from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesPublisher, ZonesRecords
 from slacktide.schemas.codec import M, decode
 from slacktide.schemas.command import NodeCommand

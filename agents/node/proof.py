@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from slacktide.agents.http import Access, HttpError, Https
-from slacktide.agents.metrics import AgentMetrics
+from slacktide.agents.node.metrics import AgentMetrics
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.enrolment import PATH, Enrolled

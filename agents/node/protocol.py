@@ -1,4 +1,4 @@
-"""Decides whether the stream or the guard is in charge, and which commands may act. Pure.
+"""Makes samples, decides whether the stream or the guard is in charge, and which commands may act. Pure.
 
 Order comes from a sample's ``seq`` within a boot, never an offset. If no command arrives before the deadline, the guard
 is in charge until two successive samples are answered in time.
@@ -7,13 +7,153 @@ is in charge until two successive samples are answered in time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from slacktide.schemas.command import NodeCommand
-from slacktide.schemas.inventory import NodeFacts, Pod
-from slacktide.schemas.sample import NodeSample
+from msgspec.structs import replace as replace_struct
+
+from slacktide.agents.clock import Clock, EventTime
+from slacktide.agents.node.kernel import Kernel, Reading
+from slacktide.schemas.command import Hold, NodeCommand
+from slacktide.schemas.inventory import NodeFacts, Pod, revision_of, unended
+from slacktide.schemas.knob_table import QUOTA_US_MIN
+from slacktide.schemas.qos import as_held
+from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, LsPressure, Missing, NodeSample
+from slacktide.streams.decisions.evict.node_evict import Eviction
+from slacktide.streams.decisions.knobs.node_knobs import WantedSetting
+from slacktide.streams.decisions.known_pods import KnownPods
+from slacktide.streams.decisions.node_decision import NodeDecision
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, looser
+
+RATE_NS_MIN = 200_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """Facts and pods in force, with their revisions."""
+
+    facts: NodeFacts
+    pods: Sequence[Pod]
+    facts_revision: str
+    pods_revision: str
+
+
+def inventory_of(facts: NodeFacts, pods: Sequence[Pod], exclusive: Mapping[str, str] | None = None) -> Inventory:
+    """Compute the revisions of facts and pods, without ended pods.
+
+    Pods that claim another class than they are held as and pods in ``exclusive`` (CPU lists by uid) are marked.
+    """
+
+    def marked(pod: Pod) -> Pod:
+        cpus, held = (exclusive or {}).get(pod.uid, ""), as_held(pod)
+        return replace_struct(held, exclusive_cpus=cpus) if cpus else held
+
+    known = KnownPods([marked(pod) for pod in unended(pods)])
+    return Inventory(facts=facts, pods=known, facts_revision=revision_of(facts), pods_revision=revision_of(list(known)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """State of earlier acts that a decision needs."""
+
+    evict: EvictState
+    drift: list[Drift]
+    burst: list[ContainerBurst]
+    missing: list[Missing]
+
+
+class Sampler:
+    """Takes samples of one boot. ``remembered`` is called once per sample with the reading and the inventory."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        boot_id: str,
+        kernel: Kernel,
+        clock: Clock,
+        keyframe_ms: int,
+        inventory: Inventory,
+        remembered: Callable[[Reading, Inventory, int], Remembered],
+    ) -> None:
+        self.keyframe_wanted = False
+        self.inventory = inventory
+        self.event_time = EventTime(clock.wall_ms(), clock.mono_ns())
+        self._remembered = remembered
+        self._node = node
+        self._boot_id = boot_id
+        self._kernel = kernel
+        self._clock = clock
+        self._keyframe_ns = keyframe_ms * 1_000_000
+        self._keyframe_at_ns: int | None = None
+        self._published: Inventory | None = None
+        self._reading: Reading | None = None
+        self._read_at_ns = 0
+        self._seq = 0
+
+    def take(
+        self,
+        *,
+        now_ns: int,
+        limits: Limits | None,
+        policy_version: str,
+        since_raise_ms: int | None,
+        ls_lately_cpu_milli: int | None,
+        ls_pressure: LsPressure | None = None,
+    ) -> Taken:
+        """Read the kernel and return a sample. ``limits``: the known ones, in case the kernel is not read again."""
+        reading = self._read(now_ns, limits)
+        self._seq += 1
+        keyframe = self._keyframe_due(now_ns)
+        inventory, published = self.inventory, self._published
+        remembered = self._remembered(reading, inventory, now_ns)
+        self._published = inventory
+        sample = NodeSample(
+            node=self._node,
+            boot_id=self._boot_id,
+            seq=self._seq,
+            observed_ms=self.event_time.at(now_ns, self._clock.wall_ms()),
+            clock_epoch=self.event_time.epoch,
+            interval_ms=reading.interval_ms,
+            policy_version=policy_version,
+            facts_revision=inventory.facts_revision,
+            pods_revision=inventory.pods_revision,
+            use=reading.use,
+            pod_use=reading.pod_use,
+            limits=reading.limits,
+            since_raise_ms=since_raise_ms,
+            facts=inventory.facts
+            if keyframe or not published or published.facts_revision != inventory.facts_revision
+            else None,
+            pods=list(inventory.pods)
+            if keyframe or not published or published.pods_revision != inventory.pods_revision
+            else None,
+            missing=reading.missing + remembered.missing,
+            evict=remembered.evict,
+            drift=remembered.drift,
+            burst=remembered.burst,
+            ls_lately_cpu_milli=ls_lately_cpu_milli,
+            ls_pressure=ls_pressure,
+        )
+        return Taken(sample=sample, facts=inventory.facts, pods=inventory.pods, taken_ns=now_ns)
+
+    def _read(self, now_ns: int, limits: Limits | None) -> Reading:
+        """Read the kernel. A keyframe right after another sample repeats its rates, which would be too coarse."""
+        since_ns = now_ns - self._read_at_ns
+        if self._reading is not None and since_ns < RATE_NS_MIN:
+            return replace(self._reading, interval_ms=since_ns // 1_000_000, limits=limits)
+        self._reading, self._read_at_ns = self._kernel.read(now_ns), now_ns
+        return self._reading
+
+    def _keyframe_due(self, now_ns: int) -> bool:
+        since_ns = None if self._keyframe_at_ns is None else now_ns - self._keyframe_at_ns
+        due = self.keyframe_wanted or since_ns is None or since_ns >= self._keyframe_ns
+        if due:
+            self._keyframe_at_ns = now_ns
+            self.keyframe_wanted = False
+        return due
+
 
 HELD_SAMPLES = 64
 IN_TIME_TO_HAND_BACK = 2
@@ -114,3 +254,61 @@ class Protocol:
         self._in_time = self._in_time + 1 if follows else 1
         if self._in_time >= IN_TIME_TO_HAND_BACK:
             self.in_charge = "stream"
+
+
+PERIOD_US_MIN, PERIOD_US_MAX = 1_000, 1_000_000
+"""The kernel's range, on cgroup v1 and v2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """The accepted parts of a command. Pods and settings are the agent's own; the command only selects them."""
+
+    hold: Hold
+    evict: tuple[Eviction, ...]
+    settings: tuple[WantedSetting, ...]
+
+
+def accepted(command: NodeCommand, taken: Taken, current: NodeSample, own: NodeDecision) -> Accepted | None:
+    """Return the accepted parts of a command; None: it disagrees with ``own``, the agent's decision for ``current``."""
+    hold = _hold_of(command, taken)
+    if hold is None or own.limits.limits is None:
+        return None
+    if not _holdable(hold.limits, taken) or looser(hold.limits, own.limits.limits):
+        return None
+    evict, settings = _victims(command, current, own), _settings(command, own)
+    return None if evict is None or settings is None else Accepted(hold=hold, evict=evict, settings=settings)
+
+
+def _hold_of(command: NodeCommand, taken: Taken) -> Hold | None:
+    if not command.hold:
+        limits = taken.sample.limits
+        return None if limits is None else Hold(id=command.id, rule=RULE, target=TARGET, limits=limits, bound="kept")
+    return next((hold for hold in command.hold if (hold.rule, hold.target) == (RULE, TARGET)), None)
+
+
+def _holdable(limits: Limits, taken: Taken) -> bool:
+    if limits.be_cpuset is not None:
+        held = taken.sample.limits and taken.sample.limits.be_cpuset
+        known = {one.cpu for one in taken.facts.processors} | set(held or ())
+        ascending = limits.be_cpuset == sorted(set(limits.be_cpuset))  # as the field is defined, and as it reads back
+        if not limits.be_cpuset or not ascending or not known.issuperset(limits.be_cpuset):
+            return False
+    quota_us, period_us = limits.be_cfs_quota_us, limits.be_cfs_period_us
+    return PERIOD_US_MIN <= period_us <= PERIOD_US_MAX and (quota_us is None or quota_us >= QUOTA_US_MIN)
+
+
+def _victims(command: NodeCommand, current: NodeSample, own: NodeDecision) -> tuple[Eviction, ...] | None:
+    """Return the command's victims in order, without terminating ones; None: the agent would not evict one of them."""
+    mine = {one.pod.uid: one for one in own.evict}
+    wanted = [one.uid for one in command.evict if one.uid not in current.evict.dying]
+    if not mine.keys() >= set(wanted):
+        return None
+    return tuple(mine[uid] for uid in dict.fromkeys(wanted))
+
+
+def _settings(command: NodeCommand, own: NodeDecision) -> tuple[WantedSetting, ...] | None:
+    """Return the command's settings; None: the agent would not set one of them."""
+    mine = {(one.group, one.knob, one.value): one for one in own.settings}
+    wanted = [(one.group, one.knob, one.value) for one in command.settings]
+    return tuple(mine[one] for one in dict.fromkeys(wanted)) if mine.keys() >= set(wanted) else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slacktide.agents.http import Access
-from slacktide.agents.node.ahead.pressure import Stall
+from slacktide.agents.node.pressure import Stall
 from slacktide.deploy.cli import agent_options, machine
 from slacktide.deploy.cli.agent_options import API_CA, API_SERVER, API_TOKEN, PodListSettings, access_of, refuse_alone
 from slacktide.deploy.cli.agent_restore import restore
@@ -34,11 +34,10 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 
 if TYPE_CHECKING:
-    from slacktide.agents.node.ahead.ahead import AheadSettings
+    from slacktide.agents.node.ahead import AheadSettings
+    from slacktide.agents.node.apiserver import NodeWatch, Removal
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.evict.eviction_client import EvictionClient
-    from slacktide.agents.node.restoring import Removal
-    from slacktide.agents.node.suspend import NodeWatch
     from slacktide.agents.node.zones.publisher import ZonesFolders
 
 log = logging.getLogger(__name__)
@@ -201,8 +200,8 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     # Import Kafka late, not for --help.
     from slacktide.agents.node import loop  # noqa: PLC0415
     from slacktide.agents.node.agent import AgentSettings  # noqa: PLC0415
-    from slacktide.agents.node.cgroup.exclusive import ExclusiveCpus  # noqa: PLC0415
     from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415
+    from slacktide.agents.node.zones.exclusive import ExclusiveCpus  # noqa: PLC0415
 
     inventory = settings.inventory
     if inventory is None:
@@ -289,8 +288,7 @@ def _eviction_client(settings: AgentCommandSettings) -> EvictionClient | None:
 
 def _node_watch(settings: AgentCommandSettings) -> NodeWatch | None:
     """Return the watch on this Node's annotations, if there is an API server."""
-    from slacktide.agents.node.apiserver import ApiServer  # noqa: PLC0415
-    from slacktide.agents.node.suspend import NodeWatch  # noqa: PLC0415
+    from slacktide.agents.node.apiserver import ApiServer, NodeWatch  # noqa: PLC0415
 
     if settings.host_workloads is not None:
         return None
@@ -304,7 +302,7 @@ def _removal(settings: AgentCommandSettings) -> Removal | None:
     Raises:
         click.UsageError: there is no API server.
     """
-    from slacktide.agents.node.restoring import Removal  # noqa: PLC0415
+    from slacktide.agents.node.apiserver import Removal  # noqa: PLC0415
 
     if settings.daemon_set is None:
         return None
@@ -316,9 +314,8 @@ def _removal(settings: AgentCommandSettings) -> Removal | None:
 
 def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:
     """Return the settings of triggers for a sample before its tick."""
-    from slacktide.agents.node.ahead.ahead import AheadSettings, Looked  # noqa: PLC0415
-    from slacktide.agents.node.ahead.pressure import Waited, pressure_files  # noqa: PLC0415
-    from slacktide.agents.node.cgroup.stall import LatencySensitiveUse, StallReader  # noqa: PLC0415
+    from slacktide.agents.node.ahead import AheadSettings, Looked  # noqa: PLC0415
+    from slacktide.agents.node.pressure import LatencySensitiveUse, StallReader, Waited, pressure_files  # noqa: PLC0415
 
     stall, look_ms = Stall.parse(settings.pressure_trigger), round(settings.look_interval * 1000)
     return AheadSettings(

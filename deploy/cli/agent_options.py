@@ -17,8 +17,8 @@ from slacktide.deploy.runtime.settings import file, setting
 if TYPE_CHECKING:  # not needed for --help
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.cgroup.kernel import CgroupKernel
-    from slacktide.agents.node.pods.host_pods import HostPods
-    from slacktide.agents.node.pods.kubelet import Kubelet
+    from slacktide.agents.node.host_pods import HostPods
+    from slacktide.agents.node.inventory import Kubelet
 
 KUBEPODS = (
     "Control group of all pods, relative to the mount point, such as kubepods. Without it, the agent searches for it."
@@ -136,9 +136,8 @@ def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
     Raises:
         SlacktideError: there are no cgroups, or the file is invalid.
     """
-    from slacktide.agents.node.cgroup.hierarchy import find  # noqa: PLC0415
-    from slacktide.agents.node.cgroup.layout import PlainHost  # noqa: PLC0415
-    from slacktide.agents.node.pods.host_pods import HostPods, watch  # noqa: PLC0415
+    from slacktide.agents.node.cgroup.hierarchy import PlainHost, find  # noqa: PLC0415
+    from slacktide.agents.node.host_pods import HostPods, watch  # noqa: PLC0415
 
     if node.host_workloads is None:
         return find(node.cgroup_mount, node.kubepods), None
@@ -155,7 +154,7 @@ def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | Non
         SlacktideError: its address is invalid.
     """
     from slacktide.agents.http import Access  # noqa: PLC0415
-    from slacktide.agents.node.pods.kubelet import Kubelet  # noqa: PLC0415
+    from slacktide.agents.node.inventory import Kubelet  # noqa: PLC0415
 
     if settings.kubelet is None:
         return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slacktide.agents.node.cgroup.knob_files import weight_of
+from slacktide.agents.node.cgroup.group_knobs import weight_of
 from slacktide.schemas.errors import SlacktideError
 
 OWN = "slacktide-demo"

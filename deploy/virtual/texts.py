@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slacktide.agents.node.cgroup.knob_files import FILES
+from slacktide.agents.node.cgroup.group_knobs import FILES
 from slacktide.deploy.virtual.machine import Group, Machine
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.knob_table import CONTROLS

@@ -7,9 +7,8 @@ from typing import get_args
 
 import pytest
 
+from slacktide.agents.node.cgroup.group_knobs import FILES, Place, as_reads_back, refusal
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE
-from slacktide.agents.node.cgroup.knob_files import FILES, as_reads_back
-from slacktide.agents.node.cgroup.permitted import Place, refusal
 from slacktide.deploy.virtual import texts
 from slacktide.deploy.virtual.files import write
 from slacktide.deploy.virtual.machine import Machine

@@ -14,13 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from slacktide.agents.cluster.bounds import served
-from slacktide.agents.cluster.certificate.certificates import (
-    CertificateManager,
-    Clients,
-    SecretPlace,
-    Tls,
-    in_folder,
-)
+from slacktide.agents.cluster.certificate.certificates import CertificateManager, Clients, SecretPlace, Tls, in_folder
 from slacktide.agents.cluster.certificate.rotation import Pair, Terms
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook.answers import Answers
@@ -31,7 +25,7 @@ from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, IgnoreStatus, Resource
 from slacktide.agents.listening import ANY
-from slacktide.agents.outbox import Outbox
+from slacktide.agents.publisher import Outbox
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health

@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 
 from slacktide.agents.clock import wait_ms
 from slacktide.agents.node.cgroup import parse
+from slacktide.agents.node.cgroup.files import Knobs, is_gone
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, TIERS, Hierarchy
-from slacktide.agents.node.cgroup.knobs import Knobs, is_gone
 from slacktide.agents.node.cgroup.plan import Write
 from slacktide.agents.node.cgroup.read import why_of
 from slacktide.schemas.errors import CgroupError

@@ -8,14 +8,12 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.apply import CpusetHolder, Holder
+from slacktide.agents.node.cgroup.apply import CpusetHolder, Holder, Originals
 from slacktide.agents.node.cgroup.best_effort import CgroupBestEffort
 from slacktide.agents.node.cgroup.container_cpu import ContainersReader
 from slacktide.agents.node.cgroup.files import Room
 from slacktide.agents.node.cgroup.group_knobs import GroupKnobs
-from slacktide.agents.node.cgroup.hierarchy import Hierarchy, find
-from slacktide.agents.node.cgroup.layout import Layout
-from slacktide.agents.node.cgroup.originals import Originals
+from slacktide.agents.node.cgroup.hierarchy import Hierarchy, Layout, find
 from slacktide.agents.node.cgroup.parse import Counters, PodRates, rates
 from slacktide.agents.node.cgroup.plan import Bandwidth, Cpus
 from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodReading, PodsReader

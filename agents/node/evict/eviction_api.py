@@ -181,3 +181,18 @@ def _event(
         note=note[: NOTE_MAX - len(by)] + by,
         at_ms=at_ms,
     )
+
+
+def node_event(node: str, uid: str, reason: str, *, at_ms: int) -> dict[str, object]:
+    """Return an Event on a Node. ``uid`` "": unknown; ``reason`` "": resumed; ``at_ms`` since the epoch."""
+    note = f"limits are lifted and no pod is evicted: {reason}" if reason else "limits and evictions are in force again"
+    return event_body(
+        {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid or node},
+        end=f".slacktide-suspend-{at_ms:x}",
+        by=(CONTROLLER, node),
+        reason="SlacktideSuspended" if reason else "SlacktideResumed",
+        action="Suspend" if reason else "Resume",
+        note=note,
+        at_ms=at_ms,
+        warning=bool(reason),
+    )

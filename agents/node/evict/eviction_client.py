@@ -14,7 +14,6 @@ import msgspec
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.event import CLUSTER, event_path
 from slacktide.agents.http import CredentialsError, HttpError, UnreachedError
-from slacktide.agents.node import suspend
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.apiserver import ApiServer
 from slacktide.agents.node.evict.eviction_api import (
@@ -24,6 +23,7 @@ from slacktide.agents.node.evict.eviction_api import (
     Verdict,
     body_of,
     event_of,
+    node_event,
     path_of,
     reply_of,
     warning_of,
@@ -87,7 +87,7 @@ class EvictionClient:
 
     def note_node(self, node: str, uid: str, reason: str, *, at_ms: int) -> None:
         """Create an Event on the agent's own Node: suspended for this reason, or resumed if it is ""."""
-        self._due(CLUSTER, node, suspend.event_of(node, uid, reason, at_ms=at_ms))
+        self._due(CLUSTER, node, node_event(node, uid, reason, at_ms=at_ms))
 
     def _due(self, namespace: str, name: str, event: dict[str, object]) -> None:
         with self._changed:

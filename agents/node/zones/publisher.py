@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.metrics import AgentMetrics
-from slacktide.agents.node.envelopes import of_zones
 from slacktide.agents.node.link import Line
-from slacktide.agents.node.zones.reading import ZonesReader
+from slacktide.agents.node.metrics import AgentMetrics
+from slacktide.agents.node.outbox import of_zones
+from slacktide.agents.node.zones.reading import ZONE_SOURCES, ZonesReader
 from slacktide.agents.node.zones.record import Read, node_zones
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
@@ -170,7 +170,8 @@ class ZonesPublisher:
         """Publish a record. After a failure a newer one is sent instead."""
         if record is None:
             return
-        self._metrics.zones_unread([one.what for one in record.missing])
+        unread = {one.what for one in record.missing}
+        self._metrics.zones_unread({what: what in unread for what in ZONE_SOURCES})
         try:
             if not self._sender.connected:
                 await self._sender.connect([ZONES.name])

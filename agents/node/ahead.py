@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.metrics import AgentMetrics, Cause
-from slacktide.agents.node.ahead.pressure import Kind, PressureWatch, Waited
+from slacktide.agents.node.metrics import AgentMetrics, Cause
+from slacktide.agents.node.pressure import Kind, PressureWatch, Waited
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import LOOKS_MAX, LsPressure, PressureGate, PressureLook
 from slacktide.streams.decisions.suppress.cpu_pressure import step

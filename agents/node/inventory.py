@@ -1,18 +1,27 @@
-"""Facts and pods of a node: from a file, or facts from a file and pods from a lister. Reports misplaced pods."""
+"""What is in force on a node: facts, pods and policy, from files, Kafka and the kubelet. Reports misplaced pods."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import msgspec
+
 from slacktide.agents.files import Watched
+from slacktide.agents.http import Access, HttpError, Https
 from slacktide.agents.ignored import REASON, Ignored, once_of
-from slacktide.schemas.errors import SlacktideError
+from slacktide.agents.node.metrics import AgentMetrics
+from slacktide.agents.node.state import State
+from slacktide.schemas import policy as policies
+from slacktide.schemas.errors import BadMessageError, SlacktideError, TextError
 from slacktide.schemas.inventory import NodeFacts, Pod, unended
-from slacktide.schemas.kubernetes import Described, Listed
+from slacktide.schemas.kubernetes import Described, Listed, listed
 from slacktide.schemas.qos import OVERRULED_ADVICE, VAIN_ADVICE, as_held, overruling, vain_claim
+from slacktide.schemas.text import answer_of
+from slacktide.streams.records import Record, place_of
 
 
 class Description(Protocol):
@@ -184,3 +193,135 @@ class PodFindings:
     def _note(self, pod: Pod, reason: str, text: str, once: str = "") -> None:
         if self._notes is not None:
             self._notes.note(pod, node=self._node, reason=reason, text=text, at_ms=self._wall_ms(), once=once)
+
+
+_PATH = "/pods"
+_PORT = 10250
+_DIGEST_BYTES = 16
+_UNTRUSTED = "use the host name in its certificate, give its CA with --kubelet-ca, or give --kubelet-insecure"
+_ADVICE = {
+    401: "check that the kubelet accepts this token (authentication.webhook.enabled, a service account of its "
+    "cluster) or client certificate (authentication.x509.clientCAFile)",
+    403: "requires the right to get nodes/pods (ClusterRole: resources [nodes/pods], verbs [get]); before "
+    "Kubernetes 1.33 the kubelet requires nodes/proxy",
+}
+
+
+class KubeletError(SlacktideError):
+    """The kubelet cannot be reached, or its answer is unusable."""
+
+
+class _PodList(msgspec.Struct):
+    """The kubelet's answer. The order of its pods varies."""
+
+    kind: str
+    items: list[msgspec.Raw] | None = None
+
+
+class Kubelet:
+    """Lists the pods of one kubelet. Blocking: run it in a thread.
+
+    ``runs``: whether a pod, by uid, has its cgroup. Such pods stay listed: a starting kubelet lists none for some
+    seconds, and it forgets force-deleted pods at once.
+
+    Raises:
+        KubeletError: the address is invalid.
+    """
+
+    refused = ""
+    """Always "": it has no configuration file."""
+
+    def __init__(self, access: Access, runs: Callable[[str], bool] = lambda _: False) -> None:
+        try:
+            self._server = Https(access, port=_PORT, untrusted=_UNTRUSTED)
+        except ValueError as exc:
+            raise KubeletError(f"{access.url}: not the address of a kubelet; accepted: https://HOST:{_PORT}") from exc
+        self.where = f"{access.url.rstrip('/')}{_PATH}"
+        self._runs = runs
+        self._read: dict[bytes, Listed] = {}
+        self._pods: dict[str, Pod] = {}
+
+    def look(self) -> Listed:
+        """List the pods, sorted by uid. Only changed pods are decoded. Raises KubeletError without a usable answer."""
+        items = {hashlib.blake2b(item, digest_size=_DIGEST_BYTES).digest(): item for item in self._items()}
+        self._read = {digest: self._read.get(digest) or self._listed(item) for digest, item in items.items()}
+        listed = {pod.uid: pod for one in self._read.values() for pod in one.pods}
+        running = {uid: pod for uid, pod in self._pods.items() if uid not in listed and self._runs(uid)}
+        self._pods = dict(sorted((listed | running).items()))
+        notes = sorted(note for one in self._read.values() for note in one.notes)
+        return Listed(pods=list(self._pods.values()), notes=tuple(notes))
+
+    def close(self) -> None:
+        """Close the connection. The next request opens a new one."""
+        self._server.close()
+
+    def _items(self) -> list[msgspec.Raw]:
+        body = self._body()
+        try:
+            answer: _PodList = answer_of(body, _PodList, where=self.where)
+        except TextError as exc:
+            raise KubeletError(f"{self.where}: not a PodList: {exc.why}") from exc
+        if answer.kind != "PodList":
+            raise KubeletError(f"{self.where}: a {answer.kind}, not a PodList")
+        return answer.items or []
+
+    def _listed(self, item: msgspec.Raw) -> Listed:
+        try:
+            return listed(answer_of(item, object, where=self.where), self.where)
+        except TextError as exc:
+            return Listed(pods=[], notes=(f"{self.where}: a pod is not valid JSON: {exc.why}",))
+
+    def _body(self) -> bytes:
+        try:
+            answer = self._server.ask(_PATH)
+        except HttpError as exc:
+            raise KubeletError(f"{self.where}: {exc}") from exc
+        if answer.status != 200:
+            self.close()
+            advice = _ADVICE.get(answer.status, "check that this is a kubelet")
+            raise KubeletError(f"{self.where}: {answer.status} {answer.words}: {advice}")
+        return answer.body
+
+
+class Policies:
+    """One agent's view of the policy topic."""
+
+    def __init__(self, state: State, metrics: AgentMetrics) -> None:
+        self._state = state
+        self._metrics = metrics
+        self._in_force = policies.InForce(state.policy() or policies.DEFAULT)
+
+    @property
+    def policy(self) -> policies.Policy:
+        """The policy in force: the last valid one of the highest epoch."""
+        return self._in_force.policy
+
+    @property
+    def refused(self) -> str:
+        """Why the newest record is refused; "": it is in force."""
+        return self._in_force.refused
+
+    @property
+    def diverges(self) -> str:
+        """Why this agent may use another policy than the others; "": it does not."""
+        return self._in_force.refused if self._in_force.by_epoch else ""
+
+    def read(self, records: Iterable[Record], to_dead_letter: Callable[[Record, str], None]) -> bool:
+        """Read records of the topic, in order. Return whether the version in force changed."""
+        before, refused = self.policy, self.refused
+        for record in records:
+            try:
+                taken = self._in_force.take(record.key, record.value, place_of(record))
+            except BadMessageError as exc:
+                to_dead_letter(record, str(exc))
+                continue
+            if taken:
+                self._metrics.policy_published(self.policy.published_ms)
+        self._metrics.policy_refused(refused=bool(self.refused))
+        if self.refused and self.refused != refused:
+            log.error("a policy is rejected", extra={"why": self.refused})
+        self._state.keep_policy(self.policy)
+        if self.policy.version == before.version:
+            return False
+        log.info("policy in force", extra={"version": self.policy.version, "before": before.version})
+        return True
