@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.spool import Spool
 from slacktide.schemas.errors import CgroupError
-from slacktide.schemas.message import Terms
-from slacktide.schemas.outcome import NodeOutcome, Origin
+from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits
 from slacktide.streams.decisions.suppress.cpu_suppress import capped, looser
 
 THROTTLED = "throttled"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
-    """Limits to set, and fields of the outcome."""
-
-    limits: Limits | None
-    """None: no limits can be computed, so nothing is changed."""
-    id: str
-    rule: str
-    origin: Origin
-    reason: str
-    bound: str
-    terms: Terms
 
 
 class Actuator:
@@ -77,11 +61,19 @@ class Actuator:
             )
 
     def perform(
-        self, act: Act, outcome: NodeOutcome, *, dated: Callable[[NodeOutcome], NodeOutcome], dry_run: bool = False
+        self,
+        limits: Limits | None,
+        outcome: NodeOutcome,
+        *,
+        dated: Callable[[NodeOutcome], NodeOutcome],
+        dry_run: bool = False,
     ) -> None:
-        """Set the act's limits if they differ from those in force. ``dated`` adds the time, again after read-back."""
-        before, wanted = self.limits, act.limits if dry_run else self._capped(act.limits)
-        bound = outcome.bound if wanted == act.limits else THROTTLED
+        """Set limits if they differ from those in force; None: none can be computed, so nothing is changed.
+
+        ``dated`` adds the time to the outcome, again after read-back.
+        """
+        before, wanted = self.limits, limits if dry_run else self._capped(limits)
+        bound = outcome.bound if wanted == limits else THROTTLED
         outcome = dated(msgspec.structs.replace(outcome, before=before, after=before, bound=bound))
         if wanted is None or before is None or not _differ(wanted, before):
             self.conclude(outcome)

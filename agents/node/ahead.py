@@ -1,4 +1,4 @@
-"""Takes samples ahead of the tick: when latency-sensitive pods stall, or their CPU use rises sharply.
+"""Takes samples at each tick, and ahead of it: when latency-sensitive pods stall, or their CPU use rises sharply.
 
 Rates over a short time are inaccurate, so two samples need a distance. It doubles while early samples lead to no cut,
 and is short again after a time without them.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from slacktide.agents.clock import Clock
@@ -175,6 +176,22 @@ class Ahead:
         """Follow new and removed cgroups; called each second."""
         if self._pressure is not None and not self._closed and self._pressure.look():
             self._metrics.triggers(self._pressure.counts())
+
+    async def tick(self, stop: asyncio.Event, interval_ms: int) -> None:
+        """Sample at each multiple of the interval, unless one was just taken. Count missed ticks; do not catch up."""
+        interval_ns = interval_ms * 1_000_000
+        due_ns = self._clock.mono_ns()
+        while not stop.is_set():
+            if not self.covers_tick():
+                self._take("tick")
+            due_ns += interval_ns
+            missed = max(0, (self._clock.mono_ns() - due_ns) // interval_ns)
+            self._metrics.skipped.inc(missed)
+            due_ns += missed * interval_ns
+            wait_s = (due_ns - self._clock.mono_ns()) / 1e9
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0, wait_s)):
+                    await stop.wait()
 
     def covers_tick(self) -> bool:
         """Return whether a sample was just taken that replaces the tick now due."""

@@ -12,30 +12,24 @@ import asyncio
 import logging
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from math import ceil
 from zlib import crc32
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.node.link import Line
-from slacktide.agents.node.metrics import AgentMetrics
+from slacktide.agents.node.link import Channel
 from slacktide.agents.node.outbox import of_forecast
 from slacktide.agents.node.state import State
 from slacktide.schemas.codec import decode
-from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError
 from slacktide.schemas.forecast import NODE, SYSTEM, Model, NodeForecast, PodModel
 from slacktide.schemas.inventory import ENDED_PHASES, Pod, revision_of
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.qos import effective_priority_class
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import FORECAST
 from slacktide.streams.decisions.prediction import peak_models
 from slacktide.streams.decisions.prediction.mid_forecast import is_warm
 from slacktide.streams.decisions.prediction.peak_models import PeakModel, PeakModels, PeakUse, SavedModel
-from slacktide.streams.kafka import Refused, Sender, read_topic
-from slacktide.streams.records import Out
 
 TRAIN_EVERY_MS = 60_000
 PUBLISH_MS = 10 * 60_000
@@ -253,29 +247,11 @@ RECALL_MS = 3_600_000
 class ForecastPublisher:
     """Publishes each forecast that is due."""
 
-    def __init__(  # noqa: PLR0913 - each is a different outside thing
-        self,
-        trainer: Trainer,
-        *,
-        node: str,
-        state: State,
-        colocation: Callable[[], Colocation],
-        bootstrap: Cluster,
-        sign: Callable[[Out], Out],
-        refuse: Callable[[Out, str], None],
-        metrics: AgentMetrics,
-        clock: Clock,
+    def __init__(
+        self, trainer: Trainer, channel: Channel, state: State, clock: Clock, colocation: Callable[[], Colocation]
     ) -> None:
-        self._trainer = trainer
-        self._node = node
-        self._state = state
+        self._trainer, self._channel, self._state, self._clock = trainer, channel, state, clock
         self._colocation = colocation
-        self._bootstrap = bootstrap
-        self._sign = sign
-        self._refuse = refuse
-        self._metrics = metrics
-        self._clock = clock
-        self._line = Line("forecasts")
         kept = state.forecast()
         self._recalled = kept is not None
         """Whether the models are restored, so that Kafka need not be read."""
@@ -290,9 +266,10 @@ class ForecastPublisher:
                 if not self._recalled:
                     await self._recall()
                 if (forecast := self._trainer.due(self._colocation())) is not None:
+                    self._state.keep_forecast(forecast)
                     await self._publish(forecast)
             except LogError as exc:
-                await self._line.broke(exc)
+                await self._channel.broke(exc)
 
     def close(self) -> None:
         """Save the models for the next start, if there are any."""
@@ -301,10 +278,7 @@ class ForecastPublisher:
 
     async def _recall(self) -> None:
         """Restore the models from the node's newest record. Raise LogError if the topic cannot be read."""
-        newest, since_ms = None, max(0, self._clock.wall_ms() - RECALL_MS)
-        async with aclosing(read_topic(self._bootstrap, FORECAST.name, since_ms=since_ms, key=self._node)) as records:
-            async for record in records:
-                newest = record
+        newest = await self._channel.newest(since_ms=max(0, self._clock.wall_ms() - RECALL_MS))
         self._recalled = True
         if newest is None or newest.value is None:
             return
@@ -319,18 +293,10 @@ class ForecastPublisher:
 
     async def _publish(self, forecast: NodeForecast) -> None:
         """Publish a forecast. Raise LogError if that fails; a newer one follows later."""
-        self._state.keep_forecast(forecast)
-        sender = Sender(self._bootstrap, client_id=f"slacktide-agent-{self._node}", acks=FORECAST.acks)
         try:
-            await sender.connect([FORECAST.name])
-            self._metrics.connected("forecasts")
-            results = await sender.send_each([self._sign(of_forecast(forecast))])
+            await self._channel.send(of_forecast(forecast))
         except LogError:
             self._trainer.owe()
             raise
         finally:
-            await sender.close()
-        self._line.works()
-        for one in results:
-            if isinstance(one, Refused):
-                self._refuse(one.out, one.why)
+            await self._channel.close()

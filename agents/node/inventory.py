@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,11 +15,11 @@ from slacktide.agents.files import Watched
 from slacktide.agents.http import Access, HttpError, Https
 from slacktide.agents.ignored import REASON, Ignored, once_of
 from slacktide.agents.node.metrics import AgentMetrics
-from slacktide.agents.node.state import State
+from slacktide.agents.node.state import KeptInventory, State
 from slacktide.schemas import policy as policies
 from slacktide.schemas.errors import BadMessageError, SlacktideError, TextError
 from slacktide.schemas.inventory import NodeFacts, Pod, unended
-from slacktide.schemas.kubernetes import Described, Listed, listed
+from slacktide.schemas.kubernetes import Described, Listed, described, listed
 from slacktide.schemas.qos import OVERRULED_ADVICE, VAIN_ADVICE, as_held, overruling, vain_claim
 from slacktide.schemas.text import answer_of
 from slacktide.streams.records import Record, place_of
@@ -61,7 +62,8 @@ class PublishedNode:
 
     def __init__(self, other: Description, *, last: NodeFacts | None) -> None:
         self._other = other
-        self._facts = last
+        self.facts = last
+        """The facts from Kafka; None: none yet."""
         self.value = self._joined()
         self.refused = other.refused
 
@@ -75,11 +77,6 @@ class PublishedNode:
         """Why the pod list is stale."""
         return self._other.unlisted
 
-    @property
-    def facts(self) -> NodeFacts | None:
-        """The facts from Kafka; None: none yet."""
-        return self._facts
-
     def poll(self) -> bool:
         """List the pods again."""
         changed = self._other.poll()
@@ -88,15 +85,15 @@ class PublishedNode:
 
     def take(self, facts: NodeFacts) -> bool:
         """Use facts from Kafka. Return whether they are new."""
-        if facts == self._facts:
+        if facts == self.facts:
             return False
-        self._facts = facts
+        self.facts = facts
         self.value = self._joined()
         return True
 
     def _joined(self) -> Described:
         other = self._other.value
-        return other if self._facts is None else replace(other, facts=self._facts)
+        return other if self.facts is None else replace(other, facts=self.facts)
 
 
 class Joined:
@@ -152,6 +149,30 @@ class Joined:
 log = logging.getLogger(__name__)
 
 
+def node_description(
+    file: Path,
+    node: str,
+    kept: KeptInventory | None,
+    *,
+    machine: Callable[[], Mapping[str, Any]] | None,
+    lister: Lister | None,
+    from_kafka: bool,
+) -> Description:
+    """Return the node and its pods; if they cannot be read, as ``kept`` by an earlier run.
+
+    Raises:
+        SlacktideError: neither node nor pods are known.
+    """
+    last = None if kept is None else Described(facts=kept.facts, pods=kept.pods, notes=())
+    watched = Watched(file, lambda document, name: described(document, name, node, machine=machine), last=last)
+    description: Description = watched
+    if lister is not None:
+        description = Joined(watched, lister, last=None if kept is None else kept.pods)
+    if not from_kafka:
+        return description
+    return PublishedNode(description, last=kept.facts if kept is not None and kept.from_kafka else None)
+
+
 class Notes(Protocol):
     """Creates Events on pods in the background."""
 
@@ -169,8 +190,23 @@ class PodFindings:
         self._node = node
         self._notes = notes
         self._wall_ms = wall_ms
+        self._refused = ""
+        self._noted: frozenset[str] = frozenset()
         self._reported: frozenset[str] = frozenset()
         self._ignored = Ignored("pods")
+
+    def report(self, description: Description) -> None:
+        """Log what is new about an inventory, and check its pods."""
+        refused, known = description.refused, description.value
+        if refused and refused != self._refused:
+            log.error("%s", refused)
+        for note in known.notes:
+            if note not in self._noted:
+                log.warning("%s", note)
+        self._refused, self._noted = refused, frozenset(known.notes)
+        self.look(known.pods)
+        if not refused:
+            log.info("inventory in force", extra={"node": known.facts.name, "pods": len(known.pods)})
 
     def look(self, pods: Sequence[Pod]) -> None:
         """Check the current pods."""

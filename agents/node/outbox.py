@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from bisect import insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from slacktide.schemas.bounds import PODS_MAX
@@ -21,74 +20,48 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Missing, NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import AUDIT, BACKFILL, FORECAST, OUTCOME, SAMPLE, ZONES
+from slacktide.schemas.topics import BACKFILL, FORECAST, OUTCOME, SAMPLE, ZONES, Topic
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.kafka import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Sender
-from slacktide.streams.records import Out, Record, dead_letter, dead_letter_of_refused
+from slacktide.streams.records import Out
 
 
-def of_sample(sample: NodeSample, pods: Sequence[Pod]) -> Out:
+def of_sample(sample: NodeSample, pods: Sequence[Pod], topic: Topic = SAMPLE) -> Out:
     """Return a sample for the stream workers; ``pods``: the list that it refers to."""
-    return _of_sample(sample, pods, SAMPLE.name)
+    return _numbered(topic, sample, encoded(sample, pods))
 
 
 def of_history(sample: NodeSample) -> Out:
     """Return a backfilled sample, which only fills windows. It names its pods, since workers may not know its list."""
-    return _of_sample(sample, (), BACKFILL.name)
-
-
-def _of_sample(sample: NodeSample, pods: Sequence[Pod], topic: str) -> Out:
-    which = f"{sample.boot_id}/{sample.seq}"
-    return _out(topic, sample.node, encoded(sample, pods), which, sample.observed_ms, f"{sample.node}/{which}")
+    return of_sample(sample, (), BACKFILL)
 
 
 def of_zones(zones: NodeZones) -> Out:
     """Return the node's NUMA zones, for the scheduler."""
-    which = f"{zones.boot_id}/{zones.seq}"
-    return _out(ZONES.name, zones.node, encode(zones), which, zones.observed_ms, f"{zones.node}/{which}")
+    return _numbered(ZONES, zones, encode(zones))
 
 
 def of_forecast(forecast: NodeForecast) -> Out:
     """Return the node's models, for the stream workers and the node's next agent."""
-    which = f"{forecast.boot_id}/{forecast.seq}"
-    return _out(FORECAST.name, forecast.node, encode(forecast), which, forecast.observed_ms, f"{forecast.node}/{which}")
+    return _numbered(FORECAST, forecast, encode(forecast))
 
 
-def of_outcome(outcome: NodeOutcome) -> Out:
+def of_outcome(outcome: NodeOutcome, topic: Topic = OUTCOME) -> Out:
     """Return an outcome, in the trace of the sample that led to it."""
-    return _of_outcome(outcome, OUTCOME.name)
-
-
-def of_audit(outcome: NodeOutcome) -> Out:
-    """Return an outcome for the audit topic, which keeps it for longer."""
-    return _of_outcome(outcome, AUDIT.name)
-
-
-def _of_outcome(outcome: NodeOutcome, topic: str) -> Out:
     which = f"{outcome.boot_id}/{outcome.seq}"
     event_id = f"{which}/{outcome.command_id}/{outcome.result}/{outcome.acted_ms}"
     return _out(topic, outcome.node, encode(outcome), event_id, outcome.acted_ms, f"{outcome.node}/{which}")
 
 
-def of_dead_letter(record: Record, *, node: str, reason: str, now_ms: int) -> Out:
-    """Return a dead letter for a record that this node cannot use. It is never too large."""
-    return dead_letter(record, reader=f"agent/{node}", reason=reason, now_ms=now_ms)
+def _numbered(topic: Topic, message: NodeSample | NodeZones | NodeForecast, body: bytes) -> Out:
+    which = f"{message.boot_id}/{message.seq}"
+    return _out(topic, message.node, body, which, message.observed_ms, f"{message.node}/{which}")
 
 
-def of_refused(out: Out, *, node: str, reason: str, now_ms: int) -> Out:
-    """Return a dead letter for a record of this node that Kafka refused."""
-    return dead_letter_of_refused(out, writer=f"agent/{node}", reason=reason, now_ms=now_ms)
-
-
-def _out(topic: str, node: str, body: bytes, event_id: str, event_ms: int, trace: str) -> Out:
-    return Out(
-        topic=topic,
-        key=node.encode(),
-        value=body,
-        headers=headers(
-            kind=topic, source=f"agent/{node}", subject=node, event_id=event_id, event_ms=event_ms, trace=trace
-        ),
-    )
+def _out(topic: Topic, node: str, body: bytes, event_id: str, event_ms: int, trace: str) -> Out:
+    source = f"agent/{node}"
+    head = headers(kind=topic.name, source=source, subject=node, event_id=event_id, event_ms=event_ms, trace=trace)
+    return Out(topic=topic.name, key=node.encode(), value=body, headers=head)
 
 
 BACKLOG_SAMPLES_MAX = 600
@@ -107,10 +80,6 @@ class Offered(NamedTuple):
     def carries(self) -> bool:
         """Whether it carries facts or pods."""
         return self.sample.facts is not None or self.sample.pods is not None
-
-    def keyframe(self) -> Offered:
-        """Return the same sample as a keyframe."""
-        return self._replace(sample=replace(self.sample, facts=self.facts, pods=list(self.pods)))
 
 
 class Newest:
@@ -150,7 +119,9 @@ class Newest:
         assert sample is not None, "nothing was put"
         owed, self._owed = self._owed, False
         self._there.clear()
-        return sample.keyframe() if owed else sample
+        if not owed:
+            return sample
+        return sample._replace(sample=replace(sample.sample, facts=sample.facts, pods=list(sample.pods)))
 
 
 class Backlog:
@@ -228,9 +199,14 @@ class SampleSender:
             LogError: it was not acknowledged in time.
         """
         why = ""
-        for form, listed in _forms(sample, pods):
+        forms: list[tuple[NodeSample, Sequence[Pod]]] = [(sample, pods)]
+        if sample.pods is not None or sample.facts is not None or _count(sample, pods) > PODS_MAX:
+            # A worker answers `skipped` to a sample without pods and facts, so that the node decides.
+            forms.append((replace(sample, pods=None, facts=None, pod_use=sample.pod_use[:PODS_MAX]), ()))
+        for form, listed in forms:
+            named = replace(form, missing=[*form.missing, Missing(what="pods", why=why)]) if why else form
             try:
-                placed = await self._in_some_coding(_named(form, why) if why else form, listed)
+                placed = await self._in_some_coding(named, listed)
             except RecordRefusedError as exc:
                 why = str(exc)
             else:
@@ -265,16 +241,5 @@ class SampleSender:
         raise RecordRefusedError(refused)
 
 
-def _forms(sample: NodeSample, pods: Sequence[Pod]) -> Iterator[tuple[NodeSample, Sequence[Pod]]]:
-    """The sample, then one without pods and facts, which a worker answers ``skipped`` so that the node decides."""
-    yield sample, pods
-    if sample.pods is not None or sample.facts is not None or _count(sample, pods) > PODS_MAX:
-        yield msgspec.structs.replace(sample, pods=None, facts=None, pod_use=sample.pod_use[:PODS_MAX]), ()
-
-
 def _count(sample: NodeSample, pods: Sequence[Pod]) -> int:
     return max(len(sample.pod_use), len(pods))
-
-
-def _named(sample: NodeSample, why: str) -> NodeSample:
-    return msgspec.structs.replace(sample, missing=[*sample.missing, Missing(what="pods", why=why)])

@@ -14,7 +14,9 @@ import re
 import select
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -32,12 +34,13 @@ class LatencySensitiveUse:
     def __init__(self, hierarchy: Hierarchy) -> None:
         unified = hierarchy.version == 2
         root, name = (hierarchy.cpu, "cpu.stat") if unified else (hierarchy.cpuacct, "cpuacct.usage")
-        self._count_ns = _usage_ns if unified else parse.number
+        self._count_ns = (lambda text: _USAGE_USEC(text) * 1000) if unified else parse.number
         self._known = root is not None
         self._pods, self._best_effort = (
             KeptFile(f"{root}/{group}/{name}", name, Room(1)) for group in (hierarchy.pods, hierarchy.tier(BEST_EFFORT))
         )
-        self._best_effort_ns = 0
+        self.best_effort_ns = 0
+        """CPU time of the best-effort tier at the last reading."""
 
     def cpu_ns(self) -> int | None:
         """Return the total CPU time; None: unknown, as once after the best-effort cgroup was recreated."""
@@ -47,22 +50,13 @@ class LatencySensitiveUse:
             pods_ns, best_effort_ns = self._count_ns(self._pods.read()), self._count_ns(self._best_effort.read())
         except (OSError, ValueError):
             return None
-        before_ns, self._best_effort_ns = self._best_effort_ns, best_effort_ns
+        before_ns, self.best_effort_ns = self.best_effort_ns, best_effort_ns
         return None if best_effort_ns < before_ns else pods_ns - best_effort_ns
-
-    @property
-    def best_effort_ns(self) -> int:
-        """CPU time of the best-effort tier at the last reading."""
-        return self._best_effort_ns
 
     def close(self) -> None:
         """Close the files."""
         self._pods.close()
         self._best_effort.close()
-
-
-def _usage_ns(text: bytes) -> int:
-    return _USAGE_USEC(text) * 1000
 
 
 LISTED_NS = 5_000_000_000
@@ -167,9 +161,11 @@ class StallReader:
                 pods = sorted(group for _, group in self._hierarchy.pod_groups(tier))
             except OSError:
                 continue
-            for pod in pods:
-                yield from (f"{group}/cpu.stat" for group in _with_children(f"{self._hierarchy.cpu}/{pod}")
-                            if _is_limited(group))  # fmt: skip
+            for pod in (f"{self._hierarchy.cpu}/{pod}" for pod in pods):
+                groups: list[str] = []
+                with suppress(OSError):
+                    groups = [pod, *sorted(one.path for one in os.scandir(pod) if one.is_dir())]
+                yield from (f"{group}/cpu.stat" for group in groups if _is_limited(group))
 
 
 def stalling_groups(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
@@ -184,13 +180,6 @@ def stalling_groups(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
     yield from (root / group for group in pods[:GUARANTEED_MAX])
 
 
-def _with_children(group: str) -> list[str]:
-    try:
-        return [group, *sorted(one.path for one in os.scandir(group) if one.is_dir())]
-    except OSError:
-        return []
-
-
 def _is_limited(group: str) -> bool:
     for name, unlimited in (("cpu.max", b"max"), ("cpu.cfs_quota_us", b"-1")):
         try:
@@ -201,9 +190,8 @@ def _is_limited(group: str) -> bool:
 
 
 def _throttled_us(text: bytes) -> int:
-    if (usec := _THROTTLED_USEC(text)) is not None:
-        return usec
-    return (_THROTTLED_NS(text) or 0) // 1_000
+    usec = _THROTTLED_USEC(text)
+    return (_THROTTLED_NS(text) or 0) // 1_000 if usec is None else usec
 
 
 def _figures(files: Mapping[str, KeptFile], read: parse.Reader) -> dict[str, int]:
@@ -364,12 +352,7 @@ class PressureWatch:
             self._forget(file)
 
     def _wait_on(self, file: PressureFile) -> None:
-        def fired() -> None:
-            self._pressed(file.kind)
-
-        def gone() -> None:
-            self._forget(file)
-
+        fired, gone = partial(self._pressed, file.kind), partial(self._forget, file)
         try:
             self._triggers[file] = Trigger(file.path, self._waited.stall, fired, gone)
         except OSError as error:

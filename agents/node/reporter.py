@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 
 import msgspec
 
 from slacktide.agents.clock import Clock, EventTime
 from slacktide.agents.node.protocol import Taken
 from slacktide.schemas.command import NodeCommand, command_id
-from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import pod_group, uid_of
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome, Origin, PodName
 from slacktide.streams.decisions.evict.node_evict import Eviction, observed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """The cause of an act."""
-
-    taken: Taken
-    origin: Origin
-    rule: str
-    reason: str = ""
-    """Why the guard decided; "": it did not."""
-    bound: str = ""
-    terms: Terms = field(default_factory=dict)
 
 
 class Reporter:
@@ -44,25 +29,47 @@ class Reporter:
         """Return the id of a decision: the same for stream and guard."""
         return command_id(self._node, self._boot_id, taken.sample.seq, rule, target, self.policy_version)
 
-    def begun(self, cause: Cause, target: str, *, id_: str = "") -> NodeOutcome:
-        """Return an outcome as known before the act: ``unchanged``, without time. ``id_``: "": the decision's id."""
+    def begun(
+        self,
+        taken: Taken,
+        rule: str,
+        target: str,
+        origin: Origin,
+        *,
+        reason: str = "",
+        bound: str = "",
+        terms: Terms | None = None,
+        id_: str = "",
+    ) -> NodeOutcome:
+        """Return an outcome as known before the act: ``unchanged``, without time.
+
+        ``reason``: why the guard decided; "": it did not. ``id_``: "": the decision's id.
+        """
         return NodeOutcome(
             node=self._node,
             boot_id=self._boot_id,
-            seq=cause.taken.sample.seq,
-            command_id=id_ or self.id_of(cause.taken, cause.rule, target),
-            rule=cause.rule,
+            seq=taken.sample.seq,
+            command_id=id_ or self.id_of(taken, rule, target),
+            rule=rule,
             target=target,
-            origin=cause.origin,
+            origin=origin,
             result="unchanged",
-            reason=cause.reason,
+            reason=reason,
             policy_version=self.policy_version,
-            observed_ms=cause.taken.sample.observed_ms,
+            observed_ms=taken.sample.observed_ms,
             acted_ms=0,
             age_ms=0,
-            bound=cause.bound,
-            terms=cause.terms,
+            bound=bound,
+            terms={} if terms is None else terms,
         )
+
+    def begun_on(self, victim: Eviction, taken: Taken, origin: Origin, reason: str, *, bound: str = "") -> NodeOutcome:
+        """Return the outcome of an act on a victim, as known before it; ``bound``: "" for the decision's own."""
+        pod, bound = victim.pod, bound or victim.bound
+        begun = self.begun(
+            taken, victim.rule, pod_group(pod.uid), origin, reason=reason, bound=bound, terms=victim.terms
+        )
+        return msgspec.structs.replace(begun, pod=PodName(namespace=pod.namespace, name=pod.name))
 
     def dated(self, outcome: NodeOutcome, taken: Taken | None) -> NodeOutcome:
         """Return the outcome with the time now and the sample's age. ``taken`` None: a sample of an earlier run."""
@@ -130,19 +137,6 @@ Key = tuple[str, str, str]
 def key_of(outcome: NodeOutcome) -> Key:
     """Return the key that an intent and its outcome share."""
     return outcome.command_id, outcome.rule, outcome.target
-
-
-def cause_of(victim: Eviction, taken: Taken, origin: Origin, reason: str, *, bound: str = "") -> Cause:
-    """Return the cause of an act on a victim; ``bound``: "" for the decision's own."""
-    return Cause(
-        taken=taken, origin=origin, rule=victim.rule, reason=reason, bound=bound or victim.bound, terms=victim.terms
-    )
-
-
-def begun_on(pod: Pod, cause: Cause, reporter: Reporter) -> NodeOutcome:
-    """Return the outcome of an act on a pod, as known before the act."""
-    name = PodName(namespace=pod.namespace, name=pod.name)
-    return msgspec.structs.replace(reporter.begun(cause, pod_group(pod.uid)), pod=name)
 
 
 def pod_of(outcome: NodeOutcome) -> str:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -27,7 +27,6 @@ from slacktide.schemas.outcome import NodeOutcome
 
 log = logging.getLogger(__name__)
 
-
 SETTINGS = ("synchronous = OFF", "locking_mode = EXCLUSIVE", "journal_mode = WAL", "wal_autocheckpoint = 100")
 TABLES = (
     "CREATE TABLE IF NOT EXISTS outcome (position INTEGER PRIMARY KEY, body BLOB NOT NULL)",
@@ -35,16 +34,6 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS gap (number INTEGER PRIMARY KEY CHECK (number = 1), body BLOB NOT NULL)",
 )
 POSITION_MAX = 2**63 - 1
-
-
-class Change(NamedTuple):
-    """What the database shall hold."""
-
-    acknowledged: int
-    """Outcomes up to this position are deleted."""
-    unwritten: Collection[tuple[int, NodeOutcome]]
-    intents: Collection[NodeOutcome]
-    gap: NodeOutcome | None
 
 
 @dataclass(slots=True)
@@ -104,22 +93,31 @@ class SpoolDatabase:
             self._failed(exc)
         return kept
 
-    def store(self, change: Change) -> bool:
-        """Make the database as it shall be, in one transaction; whether that worked."""
-        intents = [encode(one) for one in change.intents]
-        gap = b"" if change.gap is None else encode(change.gap)
-        acknowledged = change.acknowledged > self._acknowledged
-        if not (acknowledged or change.unwritten or set(intents) != self._intents or gap != self._gap):
+    def store(
+        self,
+        acknowledged: int,
+        unwritten: Collection[tuple[int, NodeOutcome]],
+        intents_now: Collection[NodeOutcome],
+        gap_now: NodeOutcome | None,
+    ) -> bool:
+        """Make the database as it shall be, in one transaction, with no outcome up to ``acknowledged``.
+
+        Return whether that worked.
+        """
+        intents = [encode(one) for one in intents_now]
+        gap = b"" if gap_now is None else encode(gap_now)
+        more = acknowledged > self._acknowledged
+        if not (more or unwritten or set(intents) != self._intents or gap != self._gap):
             return True
         if (db := self._opened()) is None:
             return False
-        rows = [(position, encode(outcome)) for position, outcome in change.unwritten]
+        rows = [(position, encode(outcome)) for position, outcome in unwritten]
         gone_bytes = 0
         try:
             db.execute("BEGIN")
-            if acknowledged:
-                gone_bytes = self._bytes(db, change.acknowledged)
-                db.execute("DELETE FROM outcome WHERE position <= ?", (change.acknowledged,))
+            if more:
+                gone_bytes = self._bytes(db, acknowledged)
+                db.execute("DELETE FROM outcome WHERE position <= ?", (acknowledged,))
             db.executemany("INSERT OR REPLACE INTO outcome VALUES (?, ?)", rows)
             db.executemany("DELETE FROM intent WHERE body = ?", [(body,) for body in self._intents.difference(intents)])
             # In their order, for it is the order of the acts.
@@ -134,7 +132,7 @@ class SpoolDatabase:
             return False
         self.bytes_used += sum(len(body) for _, body in rows) - gone_bytes
         self._intents, self._gap = set(intents), gap
-        self._acknowledged = max(self._acknowledged, change.acknowledged)
+        self._acknowledged = max(self._acknowledged, acknowledged)
         return True
 
     def outcomes(self, after: int, limit: int) -> list[tuple[int, NodeOutcome | None]] | None:
@@ -182,8 +180,10 @@ class SpoolDatabase:
     def _failed(self, exc: Exception) -> None:
         """Count it, and roll back. Only a full disk keeps the connection: to open it reads all rows."""
         self.failures += 1
-        if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL and self._rolled_back():
-            return
+        if self._db is not None and getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            with suppress(*DATABASE_ERRORS):
+                self._db.rollback()
+                return
         self.close()
         if is_damage(exc):
             self.torn += 1
@@ -192,14 +192,6 @@ class SpoolDatabase:
             for name in ("spool.db", "spool.db-wal"):
                 with suppress(OSError):
                     (self._folder / name).replace(self._folder / f"{name}.damaged")
-
-    def _rolled_back(self) -> bool:
-        try:
-            if self._db is not None:
-                self._db.rollback()
-        except DATABASE_ERRORS:
-            return False
-        return self._db is not None
 
     def _bytes(self, db: sqlite3.Connection, until: int = POSITION_MAX) -> int:
         question = "SELECT coalesce(sum(length(body)), 0) FROM outcome WHERE position <= ?"
@@ -319,8 +311,19 @@ class DiskSpool:
 
     def conclude(self, outcome: NodeOutcome) -> None:
         """Keep an outcome until it is acknowledged."""
-        if self._full() and not (ends_or_stops(outcome) and outcome.result != "refused"):
-            self._merge(outcome)
+        full = self._database.bytes_used >= self._bytes_max or len(self._unwritten) >= UNWRITTEN_MAX
+        if full and not (ends_or_stops(outcome) and outcome.result != "refused"):
+            self._gap = msgspec.structs.replace(
+                outcome,
+                origin="agent",
+                result="gap",
+                reason="the spool was full",
+                before=None,
+                after=None,
+                bound="",
+                terms={},
+                count=outcome.count + (self._gap.count if self._gap else 0),
+            )
         else:
             self._close_gap()
             self._keep(outcome)
@@ -337,7 +340,11 @@ class DiskSpool:
             self._close_gap()
         self._store()
         if len(self._window) < min(limit, WINDOW):
-            self._read_on()
+            # The next outcomes are on disk, then in memory: those not yet on disk must not overtake.
+            stored = self._database.outcomes(self._read_to, WINDOW - len(self._window))
+            if stored is not None or not self._unwritten or self._unwritten[0][0] <= self._read_to + 1:
+                self._take(stored or ())
+                self._take(self._unwritten)
         return list(islice(self._window, limit))
 
     def acknowledge(self, position: int) -> None:
@@ -353,9 +360,6 @@ class DiskSpool:
         """Close the database."""
         self._database.close()
 
-    def _full(self) -> bool:
-        return self._database.bytes_used >= self._bytes_max or len(self._unwritten) >= UNWRITTEN_MAX
-
     def _keep(self, outcome: NodeOutcome) -> None:
         self._last += 1
         if self._read_to == self._last - 1 and len(self._window) < WINDOW:
@@ -365,16 +369,8 @@ class DiskSpool:
 
     def _store(self) -> None:
         """Bring the database to what memory holds. If that fails, the next call tries again."""
-        if self._database.store(Change(self._acknowledged, self._unwritten, self._intents.values(), self._gap)):
+        if self._database.store(self._acknowledged, self._unwritten, self._intents.values(), self._gap):
             self._unwritten.clear()
-
-    def _read_on(self) -> None:
-        """Fill the window with the next outcomes: from disk, then those not yet on disk, which must not overtake it."""
-        stored = self._database.outcomes(self._read_to, WINDOW - len(self._window))
-        if stored is None and self._unwritten and self._unwritten[0][0] > self._read_to + 1:
-            return
-        self._take(stored or ())
-        self._take(self._unwritten)
 
     def _take(self, found: Iterable[tuple[int, NodeOutcome | None]]) -> None:
         for position, outcome in found:
@@ -385,19 +381,6 @@ class DiskSpool:
                 self._read_to = position
                 if outcome is not None:
                     self._window.append((position, outcome))
-
-    def _merge(self, outcome: NodeOutcome) -> None:
-        self._gap = msgspec.structs.replace(
-            outcome,
-            origin="agent",
-            result="gap",
-            reason="the spool was full",
-            before=None,
-            after=None,
-            bound="",
-            terms={},
-            count=outcome.count + (self._gap.count if self._gap else 0),
-        )
 
     def _close_gap(self) -> None:
         """Append the gap as an outcome. The next gap starts from zero."""

@@ -220,6 +220,7 @@ class Switch:
         self._file, self._kept = folder / FILE, folder / KEPT
         self._watched = watched
         self._value = self._read() if watched else None
+        self._last: Suspended | None = None
 
     def shown(self, annotations: Mapping[str, str]) -> None:
         """Record the node's annotations from the API server."""
@@ -245,6 +246,17 @@ class Switch:
         if policy.agent.suspend:
             return Suspended(by="policy", reason='"suspend": true in agent-config of the policy')
         return None
+
+    def changed_to(self, now: Suspended | None) -> bool:
+        """Return and log whether this is not what it was."""
+        before, self._last = self._last, now
+        if now == before:
+            return False
+        if now is None:
+            log.warning("the node is no longer suspended", extra={"before": "" if before is None else before.reason})
+        else:
+            log.warning("the node is suspended: limits are lifted, no pod is evicted", extra={"by": now.reason})
+        return True
 
     def _file_exists(self) -> bool:
         try:

@@ -201,6 +201,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     from slacktide.agents.node import loop  # noqa: PLC0415
     from slacktide.agents.node.agent import AgentSettings  # noqa: PLC0415
     from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415
+    from slacktide.agents.node.settings import LoopSettings  # noqa: PLC0415
     from slacktide.agents.node.zones.exclusive import ExclusiveCpus  # noqa: PLC0415
 
     inventory = settings.inventory
@@ -220,7 +221,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         restore_on_exit=settings.restore_on_exit,
     )
     eviction_client = _eviction_client(settings)
-    wanted = loop.LoopSettings(
+    wanted = LoopSettings(
         node=settings.node_name,
         bootstrap=settings.bootstrap,
         inventory=inventory,

@@ -13,6 +13,7 @@ import msgspec
 
 from slacktide.agents.node import loop
 from slacktide.agents.node.cgroup.kernel import CgroupKernel
+from slacktide.agents.node.settings import LoopSettings
 from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.logs import configure
 from slacktide.schemas.connection import Cluster
@@ -48,7 +49,7 @@ async def run(plan: Plan, stop: asyncio.Event) -> None:
 async def _agent(plan: Plan, node: PlannedNode, stop: asyncio.Event) -> None:
     state = Path(node.state_folder)
     kernel = CgroupKernel(Path(node.cgroup_mount), Path(node.proc_mount), node.kubepods, state)
-    settings = loop.LoopSettings(
+    settings = LoopSettings(
         node=node.name,
         bootstrap=plan.bootstrap,
         inventory=Path(plan.inventory),

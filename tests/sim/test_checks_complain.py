@@ -13,8 +13,7 @@ from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node import protocol
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.agent import NodeAgent
-from slacktide.agents.node.evict.restraint import Dying
-from slacktide.agents.node.evict.victims import Victims
+from slacktide.agents.node.evict.victims import Dying, Victims
 from slacktide.agents.node.protocol import Protocol
 from slacktide.agents.node.reporter import Refusals
 from slacktide.agents.node.spool import MemorySpool

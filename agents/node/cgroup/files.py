@@ -19,7 +19,6 @@ from slacktide.agents.node.cgroup.plan import (
     QUOTA_FILE,
     Write,
 )
-from slacktide.agents.node.cgroup.read import why_of
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.knob_table import KNOBS
 
@@ -34,6 +33,13 @@ def read_once(path: str) -> bytes:
         return os.read(fd, _READ_BYTES)
     finally:
         os.close(fd)
+
+
+def why_of(error: OSError | ValueError) -> str:
+    """Return the reason of an error: errno name, then the message."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{errno.errorcode.get(error.errno, error.errno)} ({os.strerror(error.errno)})"
+    return str(error)
 
 
 @dataclass(slots=True)
@@ -205,17 +211,17 @@ class Knobs:
         if path.name != CPU_MAX_FILE:
             return "this cgroup has no CPU limits; check that the kernel is built with CONFIG_CFS_BANDWIDTH"
         above = [folder for folder in (path.parent, *path.parent.parents) if folder.is_relative_to(self._mount)][1:]
-        closed = [str(folder / _SUBTREE_CONTROL) for folder in reversed(above) if not _passes_cpu_on(folder)]
+        closed = []
+        for control in (folder / _SUBTREE_CONTROL for folder in reversed(above)):
+            try:
+                enabled = b"cpu" in control.read_bytes().split()
+            except OSError:
+                enabled = False
+            if not enabled:
+                closed.append(str(control))
         return f"the cpu controller is not enabled for this cgroup: write +cpu to {' and then to '.join(closed)}"
 
 
 def is_gone(error: CgroupError) -> bool:
     """Return whether the file or cgroup does not exist."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in _GONE
-
-
-def _passes_cpu_on(folder: Path) -> bool:
-    try:
-        return b"cpu" in (folder / _SUBTREE_CONTROL).read_bytes().split()
-    except OSError:
-        return False

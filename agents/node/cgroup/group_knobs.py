@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.apply import Holder
 from slacktide.agents.node.cgroup.container_cpu import container_groups
-from slacktide.agents.node.cgroup.files import Knobs, read_once
+from slacktide.agents.node.cgroup.files import Knobs, read_once, why_of
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED, Hierarchy
 from slacktide.agents.node.cgroup.plan import (
     BEST_EFFORT_ITSELF,
@@ -22,7 +22,6 @@ from slacktide.agents.node.cgroup.plan import (
     Write,
     cpu_max_text,
 )
-from slacktide.agents.node.cgroup.read import why_of
 from slacktide.agents.node.kernel import Held
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Container, Pod
@@ -76,16 +75,13 @@ def _limit_v1(text: bytes) -> int | None:
     return None if int(word) >= _NO_LIMIT_BYTES else int(word)
 
 
-def _limit_v2(text: bytes) -> int | None:
-    return None if text.strip() == b"max" else parse.number(text)
-
-
 def _file(knob: Knob, version: int) -> KnobFile:
     row = KNOBS[knob]
     read: Callable[[bytes], int | None] = parse.number
     text: Callable[[int | None], str] = str
     if row.unit == "bytes":
-        read, unlimited = (_limit_v1, "-1") if version == 1 else (_limit_v2, "max")
+        limit_v2 = lambda word: None if word.strip() == b"max" else parse.number(word)  # noqa: E731
+        read, unlimited = (_limit_v1, "-1") if version == 1 else (limit_v2, "max")
         text = lambda value: unlimited if value is None else str(value)  # noqa: E731 - the other texts are functions, too
     elif row.unit == "shares" and version == 2:
         read, text = lambda word: shares_of(parse.number(word)), lambda value: str(weight_of(value or 0))
@@ -130,24 +126,21 @@ class Place:
 
 def refusal(place: Place, knob: Knob, value: int | None) -> str:
     """Return why this value may not be written there; "": it may."""
-    row = KNOBS[knob]
-    if _kind(place) not in row.groups:
+    row, best_effort = KNOBS[knob], place.tier == BEST_EFFORT
+    kind: GroupKind = "best-effort pod" if best_effort else "other pod"
+    if place.pod is None:
+        kind = "best-effort tier" if best_effort else "other tier"
+    if kind not in row.groups:
         return f"{knob} of {_named(place)} is never written"
     if knob == "cpu_idle" and value and place.pod is not None and not runs_last(place.pod):
         return f"{knob} of a pod that runs among best-effort pods, but is not best-effort, is never written"
     if value is None:
-        if row.default is None and (place.tier == BEST_EFFORT or knob != "cfs_quota_us"):
+        if row.default is None and (best_effort or knob != "cfs_quota_us"):
             return ""
         return f"{knob} of {_named(place)} is never removed"
     if not row.low <= value <= row.high:
         return f"{knob} {value}: accepted: {row.low} to {row.high}"
-    return "" if place.tier == BEST_EFFORT or place.pod is None else _cut(place, place.pod, knob, value)
-
-
-def _kind(place: Place) -> GroupKind:
-    if place.pod is None:
-        return "best-effort tier" if place.tier == BEST_EFFORT else "other tier"
-    return "best-effort pod" if place.tier == BEST_EFFORT else "other pod"
+    return "" if best_effort or place.pod is None else _cut(place, place.pod, knob, value)
 
 
 def _named(place: Place) -> str:
@@ -169,12 +162,9 @@ def _cut(place: Place, pod: Pod, knob: Knob, value: int) -> str:
     if knob == "mem_high_bytes":
         requests = pod.requests if place.container is None else place.container.requests
         asked_bytes = requests.mem_bytes or 0
-        return f"mem_high_bytes {value} is below its request, {asked_bytes}" if value < _whole(asked_bytes) else ""
+        least_bytes = asked_bytes // PAGE_BYTES * PAGE_BYTES
+        return f"mem_high_bytes {value} is below its request, {asked_bytes}" if value < least_bytes else ""
     return ""
-
-
-def _whole(size_bytes: int) -> int:
-    return size_bytes // PAGE_BYTES * PAGE_BYTES
 
 
 _TIER_OF = {TIERS["Guaranteed"]: GUARANTEED, TIERS["Burstable"]: BURSTABLE, TIERS["BestEffort"]: BEST_EFFORT}
@@ -248,7 +238,9 @@ class GroupKnobs:
         """Find the cgroup of a tier or of a known pod; None: it does not exist."""
         if group in _TIER_OF:
             tier = _TIER_OF[group]
-            return Place(tier=tier, base=self._hierarchy.tier(tier), inside=_ITSELF) if self._by_kubelet() else None
+            # Without a kubelet the best-effort cgroup's knobs belong to systemd.
+            by_kubelet = (self._hierarchy.cpu / self._hierarchy.tier(BURSTABLE)).is_dir()
+            return Place(tier=tier, base=self._hierarchy.tier(tier), inside=_ITSELF) if by_kubelet else None
         pod = self._known.get(uid_of(group))
         base = None if pod is None else self._pod_group(pod.uid)
         if pod is None or base is None:
@@ -265,10 +257,6 @@ class GroupKnobs:
         if inside is None:
             return None
         return Place(tier=tier, base=base, inside=inside.relative_to(base), pod=pod, container=container)
-
-    def _by_kubelet(self) -> bool:
-        """Return whether a kubelet made the tiers. Otherwise the best-effort cgroup's knobs belong to systemd."""
-        return (self._hierarchy.cpu / self._hierarchy.tier(BURSTABLE)).is_dir()
 
     def _read(self, place: Place, knob: Knob) -> int | None:
         if knob == "cfs_quota_us":

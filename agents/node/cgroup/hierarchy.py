@@ -105,8 +105,6 @@ def _groups_in(folder: Path) -> Iterator[str]:
                 yield entry.name
 
 
-__all__ = ["BEST_EFFORT", "BURSTABLE", "GUARANTEED", "TIERS", "Hierarchy", "find"]
-
 _CONTROLLERS = ("cpu", "cpuacct", "memory", "cpuset", "freezer")
 
 
@@ -164,35 +162,19 @@ def find(mount: Path, kubepods: str | None, layout: Layout | None = None) -> Hie
     Raises:
         CgroupError: no hierarchy, no cgroup of pods, or more than one.
     """
-    version, roots = _roots(mount)
-    cpu = roots["cpu"]
-    assert cpu is not None
+    unified = (mount / "cgroup.controllers").exists()
+    # A hybrid machine also mounts v2, but its controllers are on v1.
+    roots = {one: mount if unified else _version_1_root(mount, one) for one in _CONTROLLERS}
+    cpu = roots.pop("cpu")
+    if cpu is None:
+        raise CgroupError(
+            str(mount),
+            "no cgroup hierarchy: neither v2 (a file cgroup.controllers) nor v1 (a folder cpu or cpu,cpuacct); "
+            "give their mount point with --cgroup-mount",
+        )
     if layout is None:
         layout = Kubepods(_given(cpu, kubepods) if kubepods is not None else _found(cpu))
-    return Hierarchy(
-        version=version,
-        mount=mount,
-        cpu=cpu,
-        cpuacct=roots["cpuacct"],
-        memory=roots["memory"],
-        cpuset=roots["cpuset"],
-        freezer=roots["freezer"],
-        layout=layout,
-    )
-
-
-def _roots(mount: Path) -> tuple[Literal[1, 2], dict[str, Path | None]]:
-    if (mount / "cgroup.controllers").exists():
-        return 2, dict.fromkeys(_CONTROLLERS, mount)
-    # A hybrid machine also mounts v2, but its controllers are on v1.
-    version_1 = {controller: _version_1_root(mount, controller) for controller in _CONTROLLERS}
-    if version_1["cpu"] is not None:
-        return 1, version_1
-    raise CgroupError(
-        str(mount),
-        "no cgroup hierarchy: neither v2 (a file cgroup.controllers) nor v1 (a folder cpu or cpu,cpuacct); "
-        "give their mount point with --cgroup-mount",
-    )
+    return Hierarchy(version=2 if unified else 1, mount=mount, cpu=cpu, layout=layout, **roots)
 
 
 def _version_1_root(mount: Path, controller: str) -> Path | None:
@@ -216,7 +198,11 @@ def _given(cpu: Path, kubepods: str) -> PurePosixPath:
 
 def _found(cpu: Path) -> PurePosixPath:
     found = [PurePosixPath(name) for name in ("kubepods", "kubepods.slice") if (cpu / name).is_dir()]
-    found = found or list(_nested(cpu))
+    if not found:
+        # Nested as in kind: ``kubelet/kubepods`` or ``kubelet.slice/kubelet-kubepods.slice``.
+        nested = ((above, name) for above in _folders(cpu)
+                  for name in ("kubepods", "kubepods.slice", f"{above.stem}-kubepods.slice"))  # fmt: skip
+        found = [PurePosixPath(above.name, name) for above, name in nested if (above / name).is_dir()]
     if len(found) == 1:
         return found[0]
     if found:
@@ -228,14 +214,6 @@ def _found(cpu: Path) -> PurePosixPath:
         "a kubelet runs on this machine. If its pods are in another cgroup, give it with --kubepods, relative "
         "to each hierarchy",
     )
-
-
-def _nested(cpu: Path) -> Iterator[PurePosixPath]:
-    """Nested kubepods, as in kind: ``kubelet/kubepods`` or ``kubelet.slice/kubelet-kubepods.slice``."""
-    for above in _folders(cpu):
-        for name in ("kubepods", "kubepods.slice", f"{above.stem}-kubepods.slice"):
-            if (above / name).is_dir():
-                yield PurePosixPath(above.name, name)
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -14,9 +15,9 @@ from slacktide.agents.node.cgroup.container_cpu import ContainersReader
 from slacktide.agents.node.cgroup.files import Room
 from slacktide.agents.node.cgroup.group_knobs import GroupKnobs
 from slacktide.agents.node.cgroup.hierarchy import Hierarchy, Layout, find
-from slacktide.agents.node.cgroup.parse import Counters, PodRates, rates
-from slacktide.agents.node.cgroup.plan import Bandwidth, Cpus
-from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodReading, PodsReader
+from slacktide.agents.node.cgroup.parse import Counters, rates
+from slacktide.agents.node.cgroup.plan import Bandwidth
+from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodsReader
 from slacktide.agents.node.kernel import ContainersLook, Held, Reading
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
@@ -71,11 +72,28 @@ class CgroupKernel:
         use = NodeUse(
             cpu_milli=rate.cpu_milli, mem_bytes=self._node.mem_bytes(notes), pressure=self._node.pressure(notes)
         )
-        limits = self._limits_or_note(notes)
+        if self._originals.trouble:
+            notes.add(str(self._originals.path), self._originals.trouble)
+            self._originals.trouble = ""
+        limits = None
+        try:
+            limits = self.limits()
+        except CgroupError as error:
+            notes.add(os.path.relpath(error.path, self.hierarchy.mount), error.why)
         return Reading(
             interval_ms=rate.interval_ms,
             use=use,
-            pod_use=[_pod_use(uid, pod, rate.pods[uid]) for uid, pod in pods.items()],
+            pod_use=[
+                PodUse(
+                    uid=uid,
+                    cpu_milli=rate.pods[uid].cpu_milli,
+                    mem_bytes=pod.mem_bytes,
+                    periods=rate.pods[uid].periods,
+                    throttled_periods=rate.pods[uid].throttled_periods,
+                    best_effort_group=pod.best_effort,
+                )
+                for uid, pod in pods.items()
+            ],
             limits=limits,
             missing=bounded(notes.missing + rate.missing),
         )
@@ -102,7 +120,11 @@ class CgroupKernel:
         if wanted != held and wanted.within(held):
             self._holder.hold(wanted)
         if limits.be_cpuset is not None:
-            self._bind(frozenset(limits.be_cpuset))
+            cpus = frozenset(limits.be_cpuset)
+            if self._cpuset is None:
+                raise CgroupError("cpuset", f"the controller is not mounted under {self.hierarchy.mount}")
+            if cpus != self._cpuset.held():
+                self._cpuset.hold(cpus)
         if not wanted.within(held):
             self._holder.hold(wanted)
 
@@ -137,36 +159,9 @@ class CgroupKernel:
         self._pods.close()
         self._containers.close()
 
-    def _bind(self, cpus: Cpus) -> None:
-        if self._cpuset is None:
-            raise CgroupError("cpuset", f"the controller is not mounted under {self.hierarchy.mount}")
-        if cpus != self._cpuset.held():
-            self._cpuset.hold(cpus)
-
     def _settable(self, uid: str) -> PurePosixPath | None:
         group = self._pods.group(uid)
         return group if group is not None and self.hierarchy.layout.may_set(group) else None
-
-    def _limits_or_note(self, notes: Notes) -> Limits | None:
-        if self._originals.trouble:
-            notes.add(str(self._originals.path), self._originals.trouble)
-            self._originals.trouble = ""
-        try:
-            return self.limits()
-        except CgroupError as error:
-            notes.add(os.path.relpath(error.path, self.hierarchy.mount), error.why)
-            return None
-
-
-def _pod_use(uid: str, pod: PodReading, rate: PodRates) -> PodUse:
-    return PodUse(
-        uid=uid,
-        cpu_milli=rate.cpu_milli,
-        mem_bytes=pod.mem_bytes,
-        periods=rate.periods,
-        throttled_periods=rate.throttled_periods,
-        best_effort_group=pod.best_effort,
-    )
 
 
 def bounded(missing: list[Missing]) -> list[Missing]:
@@ -183,17 +178,13 @@ def processors(folder: Path, allowed: Collection[int]) -> list[Processor]:
         online = parse.cpus((folder / "online").read_bytes())
     except (OSError, ValueError):
         return []
-    found = (_processor(folder, cpu) for cpu in sorted(online & set(allowed)))
-    return [one for one in found if one is not None]
-
-
-def _processor(folder: Path, cpu: int) -> Processor | None:
-    """Return a CPU's topology. The core's id is its first CPU, since the kernel's ids repeat on each die."""
-    place = folder / f"cpu{cpu}"
-    try:
-        siblings = parse.cpus((place / "topology/thread_siblings_list").read_bytes())
-        socket = int((place / "topology/physical_package_id").read_bytes())
-        nodes = [int(node.name.removeprefix("node")) for node in place.glob("node[0-9]*")]
-    except (OSError, ValueError):
-        return None
-    return Processor(cpu=cpu, core=min(siblings | {cpu}), socket=max(0, socket), numa_node=min(nodes, default=0))
+    found: list[Processor] = []
+    for cpu in sorted(online & set(allowed)):
+        place = folder / f"cpu{cpu}"
+        with suppress(OSError, ValueError):
+            siblings = parse.cpus((place / "topology/thread_siblings_list").read_bytes())
+            socket = max(0, int((place / "topology/physical_package_id").read_bytes()))
+            node = min((int(node.name.removeprefix("node")) for node in place.glob("node[0-9]*")), default=0)
+            # The core's id is its first CPU, since the kernel's ids repeat on each die.
+            found.append(Processor(cpu=cpu, core=min(siblings | {cpu}), socket=socket, numa_node=node))
+    return found

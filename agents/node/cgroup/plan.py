@@ -271,7 +271,13 @@ def shares_of(allowance: Bandwidth, own: Mapping[PurePosixPath, Bandwidth]) -> d
         equal_us = left_us // (len(own) - place)
         share_us = int(min(equal_us, own_us[path]))
         left_us -= share_us
-        shares[path] = own[path] if own_us[path] <= equal_us else _taken(share_us, period_us)
+        if own_us[path] <= equal_us:
+            shares[path] = own[path]
+        elif share_us >= QUOTA_US_MIN:
+            shares[path] = Bandwidth(share_us, period_us)
+        else:  # the kernel's smallest quota in a longer period
+            stretched_us = PERIOD_US_MAX if share_us == 0 else -(-QUOTA_US_MIN * period_us // share_us)
+            shares[path] = Bandwidth(QUOTA_US_MIN, min(PERIOD_US_MAX, stretched_us))
     return shares
 
 
@@ -301,11 +307,3 @@ def total(parts: Mapping[PurePosixPath, Bandwidth], period_us: int) -> int | Non
 
 def _in_period(one: Bandwidth, period_us: int) -> float:
     return float("inf") if one.quota_us is None else one.quota_us * period_us // one.period_us
-
-
-def _taken(share_us: int, period_us: int) -> Bandwidth:
-    """Return a share as bandwidth. Below the kernel's smallest quota: that quota in a longer period."""
-    if share_us >= QUOTA_US_MIN:
-        return Bandwidth(share_us, period_us)
-    stretched_us = PERIOD_US_MAX if share_us == 0 else -(-QUOTA_US_MIN * period_us // share_us)
-    return Bandwidth(QUOTA_US_MIN, min(PERIOD_US_MAX, stretched_us))

@@ -14,7 +14,6 @@ import msgspec
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.event import CLUSTER, event_path
 from slacktide.agents.http import CredentialsError, HttpError, UnreachedError
-from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.apiserver import ApiServer
 from slacktide.agents.node.evict.eviction_api import (
     WORDS,
@@ -28,10 +27,9 @@ from slacktide.agents.node.evict.eviction_api import (
     reply_of,
     warning_of,
 )
-from slacktide.agents.node.evict.restraint import ANSWER_NS, Patience
-from slacktide.agents.node.evict.victims import INTERRUPTED
+from slacktide.agents.node.evict.victims import INTERRUPTED, Doors
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.reporter import Reporter
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.outcome import NodeOutcome, Result, Spent
 
@@ -159,6 +157,59 @@ class EvictionClient:
         return True
 
 
+SECOND_NS = 1_000_000_000
+BACKOFF_S, BACKOFF_S_MAX = 1, 30
+"""Upper bounds of the first and of the longest wait."""
+KEPT_S = 10
+"""A PodDisruptionBudget allows it again once another pod is ready, which takes about that long."""
+ANSWER_NS = 1_000_000_000
+"""A pod whose request is unanswered for longer does not count as terminating."""
+
+_TROUBLES = frozenset({"forbidden", "fenced", "overloaded", "away"})
+
+
+class Patience:
+    """Learns from replies which requests must wait, and why."""
+
+    def __init__(self, random: Callable[[], float] | None = None) -> None:
+        self.away = False
+        """Whether the API server did not answer last time, so that no pod can be evicted."""
+        self.why = ""
+        """Why requests fail, apart from single pods; "": they do not."""
+        self._until_ns = 0
+        self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX, random=random)
+        self._kept: dict[str, tuple[int, str]] = {}
+
+    def replied(self, reply: Reply, now_ns: int) -> None:
+        """Process a reply."""
+        why = f"{WORDS.get(reply.verdict, '')}: {reply.message}"
+        self.away = reply.verdict == "away"
+        if reply.verdict not in _TROUBLES:
+            self.why, self._until_ns = "", 0
+            self._backoff.reset()
+        else:
+            self.why = why
+            asked_s = reply.retry_after_s or 0
+            if now_ns >= self._until_ns:  # otherwise it was sent at the same time as the last one
+                self._until_ns = now_ns + round(self._backoff.next_s() * SECOND_NS)
+            self._until_ns = max(self._until_ns, now_ns + asked_s * SECOND_NS)
+        if reply.verdict == "kept":
+            wait_s = max(KEPT_S, reply.retry_after_s or 0)
+            self._kept[reply.uid] = now_ns + wait_s * SECOND_NS, why
+
+    def refuses(self, uid: str, now_ns: int, *, asking: bool) -> str:
+        """Return why not to request a pod now; "": request it. ``asking``: another request is open, one is enough."""
+        if self.why and (asking or now_ns < self._until_ns):
+            return self.why
+        until_ns, why = self._kept.get(uid, (0, ""))
+        return why if now_ns < until_ns else ""
+
+    def kept(self, now_ns: int) -> list[str]:
+        """Return the uids of pods that the API server protects for now."""
+        self._kept = {uid: kept for uid, kept in self._kept.items() if now_ns < kept[0]}
+        return sorted(self._kept)
+
+
 UNANSWERED = "the API server has not answered yet"
 _RESULTS: dict[Verdict, Result] = {
     "gone": "unchanged",
@@ -197,13 +248,9 @@ class Asked:
 class Requests:
     """Unanswered eviction requests, by uid."""
 
-    def __init__(
-        self, eviction_client: EvictionApi, actuator: Actuator, reporter: Reporter, mono_ns: Callable[[], int]
-    ) -> None:
+    def __init__(self, eviction_client: EvictionApi, doors: Doors) -> None:
         self._client = eviction_client
-        self._actuator = actuator
-        self._reporter = reporter
-        self._mono_ns = mono_ns
+        self._doors, self._mono_ns = doors, doors.mono_ns
         self._patience = Patience()
         self._asked: dict[str, Asked] = {}
 
@@ -260,7 +307,7 @@ class Requests:
             if reply.verdict in {"evicted", "gone"}:
                 going.append(asked)
             else:
-                self._actuator.conclude(self._reporter.dated(asked.begin, asked.taken))
+                self._doors.report(asked.begin, asked.taken)
         return going
 
 

@@ -58,7 +58,8 @@ class ExclusiveCpus:
     def _of_cpusets(self, pods: Sequence[Pod]) -> Iterator[tuple[str, Cpus]]:
         """Exclusive CPUs by cpuset: a Guaranteed container with as many CPUs as it requests, and not all CPUs."""
         root = self._hierarchy.cpuset
-        wanted = [pod for pod in pods if pod.kube_qos == "Guaranteed" and _has_whole(pod)]
+        guaranteed = [pod for pod in pods if pod.kube_qos == "Guaranteed"]
+        wanted = [pod for pod in guaranteed if any(whole_cpus(one.limits.cpu_milli) for one in pod.containers)]
         if root is None or not wanted:
             return
         allowed = CpusetHolder(self._hierarchy, root).allowed()
@@ -66,22 +67,15 @@ class ExclusiveCpus:
         with suppress(OSError):
             groups = dict(self._hierarchy.pod_groups(GUARANTEED))
         for pod in wanted:
-            if pod.uid in groups:
-                cpus = self._of_pod(pod, root, groups[pod.uid], allowed)
-                if cpus:
-                    yield pod.uid, cpus
-
-    def _of_pod(self, pod: Pod, root: Path, group: str, allowed: Cpus) -> Cpus:
-        found = Cpus()
-        there = container_groups(self._hierarchy, root, PurePosixPath(group), pod)
-        for container in pod.containers:
-            if container.name in there:
-                with suppress(OSError, ValueError):
-                    cpus = parse.cpus((root / there[container.name] / CPUSET_FILE).read_bytes())
-                    if cpus < allowed and len(cpus) == whole_cpus(container.limits.cpu_milli):
-                        found |= cpus
-        return found
-
-
-def _has_whole(pod: Pod) -> bool:
-    return any(whole_cpus(one.limits.cpu_milli) for one in pod.containers)
+            if pod.uid not in groups:
+                continue
+            found = Cpus()
+            there = container_groups(self._hierarchy, root, PurePosixPath(groups[pod.uid]), pod)
+            for container in pod.containers:
+                if container.name in there:
+                    with suppress(OSError, ValueError):
+                        cpus = parse.cpus((root / there[container.name] / CPUSET_FILE).read_bytes())
+                        if cpus < allowed and len(cpus) == whole_cpus(container.limits.cpu_milli):
+                            found |= cpus
+            if found:
+                yield pod.uid, found

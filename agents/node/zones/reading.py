@@ -52,20 +52,6 @@ def allocatable_resources(path: Path) -> bytes:
     Raises:
         ZonesError: no answer, an error, or a torn answer.
     """
-    try:
-        with socket.socket(socket.AF_UNIX) as line:
-            line.settimeout(ANSWER_S)
-            line.connect(str(path))
-            line.sendall(_question())
-            answer = _answer(line)
-    except (OSError, EOFError, ValueError) as exc:
-        raise ZonesError(f"{path}", getattr(exc, "strerror", None) or str(exc)) from exc
-    return answer
-
-
-def _question() -> bytes:
-    """Return the request: flow-control windows large enough for the answer, headers, and an empty message."""
-    window = b"\x00\x04" + BYTES_MAX.to_bytes(4, "big")
     headers = (
         b"\x83\x86"  # :method POST, :scheme http
         + _text(b"\x04", METHOD)
@@ -73,13 +59,23 @@ def _question() -> bytes:
         + _text(b"\x0f\x10", b"application/grpc")
         + b"\x00" + _text(_text(b"", b"te"), b"trailers")
     )  # fmt: skip
-    return (
+    # Flow-control windows large enough for the answer, headers, and an empty message.
+    question = (
         _PREFACE
-        + _frame(_SETTINGS, payload=window)
+        + _frame(_SETTINGS, payload=b"\x00\x04" + BYTES_MAX.to_bytes(4, "big"))
         + _frame(_WINDOW_UPDATE, payload=BYTES_MAX.to_bytes(4, "big"))
         + _frame(_HEADERS, _END_HEADERS, _STREAM, headers)
         + _frame(_DATA, _END_STREAM, _STREAM, bytes(_MESSAGE_HEAD))
     )
+    try:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(ANSWER_S)
+            line.connect(str(path))
+            line.sendall(question)
+            answer = _answer(line)
+    except (OSError, EOFError, ValueError) as exc:
+        raise ZonesError(f"{path}", getattr(exc, "strerror", None) or str(exc)) from exc
+    return answer
 
 
 def _text(name: bytes, value: bytes) -> bytes:
@@ -95,7 +91,9 @@ def _answer(line: socket.socket) -> bytes:
     """Read the message. Headers are ignored: an answer without a message is an error."""
     data = b""
     for frame in _frames_of_call(line):
-        data += _unpadded(frame) if frame.kind == _DATA else b""
+        padded, payload = frame.flags & _PADDED, frame.payload
+        if frame.kind == _DATA:
+            data += payload[1 : len(payload) - payload[0]] if padded else payload
         if len(data) > BYTES_MAX:
             raise ValueError(f"an answer of more than {BYTES_MAX} bytes")
     if not data:
@@ -133,12 +131,6 @@ def _exactly(found: bytes, size: int) -> bytes:
     return found
 
 
-def _unpadded(frame: _Frame) -> bytes:
-    if not frame.flags & _PADDED:
-        return frame.payload
-    return frame.payload[1 : len(frame.payload) - frame.payload[0]]
-
-
 KIB = 1024
 _SIZES = ((KIB**2, "Gi"), (KIB, "Mi"), (1, "Ki"))
 
@@ -152,21 +144,20 @@ def sys_zones(folder: Path) -> list[SysZone]:
 
 
 def _zone(place: Path, number: int, online: list[int]) -> SysZone:
-    return SysZone(
-        id=number,
-        cpus=_cpus(place / "cpulist"),
-        mem_bytes=_mem_bytes(place / "meminfo"),
-        hugepages_bytes=_hugepages(place / "hugepages"),
-        distances=_distances(place / "distance", online),
-    )
-
-
-def _distances(file: Path, online: list[int]) -> dict[int, int]:
-    """Return one distance for each online zone, ascending by id without gaps."""
-    row = [_number(word, file) for word in _read(file).split()]
+    cpus, mem_bytes = _cpus(place / "cpulist"), _mem_bytes(place / "meminfo")
+    hugepages_bytes = {}  # without the folder the kernel has none
+    for pages in sorted((place / "hugepages").glob("hugepages-*kB")):
+        size_kib = _number(pages.name.removeprefix("hugepages-").removesuffix("kB").encode(), pages)
+        unit, name = next((unit, name) for unit, name in _SIZES if size_kib % unit == 0)
+        count = _number(_read(pages / "nr_hugepages").strip(), pages / "nr_hugepages")
+        hugepages_bytes[f"{size_kib // unit}{name}"] = count * size_kib * KIB
+    # One distance for each online zone, ascending by id without gaps.
+    row = [_number(word, place / "distance") for word in _read(place / "distance").split()]
     if len(row) != len(online):
-        raise ZonesError(f"{file}", f"{len(row)} distances: accepted: {len(online)}, one for each online zone")
-    return dict(zip(online, row, strict=True))
+        why = f"{len(row)} distances: accepted: {len(online)}, one for each online zone"
+        raise ZonesError(f"{place / 'distance'}", why)
+    distances = dict(zip(online, row, strict=True))
+    return SysZone(id=number, cpus=cpus, mem_bytes=mem_bytes, hugepages_bytes=hugepages_bytes, distances=distances)
 
 
 def _mem_bytes(file: Path) -> int:
@@ -175,20 +166,6 @@ def _mem_bytes(file: Path) -> int:
         if len(words) == 5 and words[2] == b"MemTotal:" and words[4] == b"kB":
             return _number(words[3], file) * KIB
     raise ZonesError(f"{file}", "no line MemTotal in kB")
-
-
-def _hugepages(folder: Path) -> dict[str, int]:
-    """Return the hugepages by size. Without the folder the kernel has none."""
-    found = {}
-    for place in sorted(folder.glob("hugepages-*kB")):
-        size = _number(place.name.removeprefix("hugepages-").removesuffix("kB").encode(), place)
-        found[_size_name(size)] = _number(_read(place / "nr_hugepages").strip(), place / "nr_hugepages") * size * KIB
-    return found
-
-
-def _size_name(size_kib: int) -> str:
-    unit, name = next((unit, name) for unit, name in _SIZES if size_kib % unit == 0)
-    return f"{size_kib // unit}{name}"
 
 
 def _cpus(file: Path) -> frozenset[int]:
@@ -248,7 +225,11 @@ class ZonesReader:
 
     def _read(self) -> Read:
         missing: list[Missing] = []
-        zones = _zones(self._sys, missing)
+        zones: list[SysZone] = []
+        try:
+            zones = sys_zones(self._sys)
+        except ZonesError as exc:
+            missing.append(Missing(what=ZONES, why=str(exc)))
         cpu = _state(self._kubelet / CPU_STATE, cpu_state, missing)
         memory = _state(self._kubelet / MEMORY_STATE, memory_state, missing)
         known = not missing
@@ -276,14 +257,6 @@ class ZonesReader:
             missing: list[Missing] = []
             self._devices = stamp, _devices(self._kubelet, missing), missing
         return self._devices[1:]
-
-
-def _zones(folder: Path, missing: list[Missing]) -> list[SysZone]:
-    try:
-        return sys_zones(folder)
-    except ZonesError as exc:
-        missing.append(Missing(what=ZONES, why=str(exc)))
-        return []
 
 
 def _state(file: Path, parse: Callable[[bytes], S], missing: list[Missing]) -> S | None:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from slacktide.agents.node.zones.kubelet import DEFAULT_MAX_ZONES, CpuState, KubeletConfig, MemoryState
-from slacktide.schemas.errors import TextError, ZonesError
+from slacktide.agents.node.zones.kubelet import DEFAULT_MAX_ZONES, CpuState, KubeletConfig, MemoryState, parsed
+from slacktide.schemas.errors import ZonesError
 from slacktide.schemas.sample import Missing
-from slacktide.schemas.text import answer_of
 from slacktide.schemas.zones import ZONES_MAX, BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
 
 DEVICE_STATE = "device-plugins/kubelet_internal_checkpoint"
@@ -78,12 +77,8 @@ class _Checkpoint(msgspec.Struct, rename={"data": "Data", "checksum": "Checksum"
 
 def held_devices(text: bytes) -> dict[str, dict[str, frozenset[str]]]:
     """Parse the checkpoint: assigned devices by pod uid and resource."""
-    try:
-        checkpoint: _Checkpoint = answer_of(text, _Checkpoint, where="")
-    except TextError as exc:
-        raise ZonesError(DEVICE_STATE, str(exc)) from exc
     found: dict[str, dict[str, frozenset[str]]] = {}
-    for one in checkpoint.data.entries or ():
+    for one in parsed(text, _Checkpoint, DEVICE_STATE).data.entries or ():
         of_pod = found.setdefault(one.uid, {})
         of_pod[one.resource] = of_pod.get(one.resource, frozenset()).union(*(one.ids or {}).values())
     return found
@@ -193,6 +188,13 @@ class Read:
         """State of each manager; empty for one without a file."""
         return self.cpu or NO_CPUS, self.memory or NO_MEMORY, self.devices or NO_DEVICES
 
+    def zones_of(self, uid: str) -> list[int]:
+        """Zones of a pod's CPUs, memory and devices, ascending."""
+        cpu, memory, devices = self.managers
+        cpus = cpu.exclusive.get(uid, frozenset())
+        of_cpus = {zone.id for zone in self.zones if zone.cpus & cpus}
+        return sorted(of_cpus | memory.zones_of(uid) | devices.zones_of(uid))
+
     def without(self, uids: Collection[str]) -> Read:
         """Return the same after these pods' resources are released."""
         cpu, memory = self.cpu and self.cpu.without(uids), self.memory and self.memory.without(uids)
@@ -202,8 +204,12 @@ class Read:
 
 def node_zones(read: Read, uids: Iterable[str], *, node: str, boot_id: str, seq: int, observed_ms: int) -> NodeZones:
     """Build the record. ``uids``: running pods, counted with or without assigned resources."""
-    config = read.config
-    reserved = _reserved_cpus(read.zones, config)
+    config, reserved = read.config, frozenset[int]()
+    if config is not None:
+        # ``reservedSystemCPUs``, else as many as are reserved, the lowest first. The kubelet picks the latter by
+        # topology: whole cores of the first zone first.
+        in_order = [cpu for zone in read.zones for cpu in sorted(zone.cpus)]
+        reserved = config.reserved_cpus or frozenset(in_order[: config.reserved_cpu_count if config.cpu_static else 0])
     return NodeZones(
         node=node,
         boot_id=boot_id,
@@ -216,7 +222,7 @@ def node_zones(read: Read, uids: Iterable[str], *, node: str, boot_id: str, seq:
         prefer_closest=config is not None and config.prefer_closest,
         cpu_static=_static(read.cpu, None if config is None else config.cpu_static),
         memory_static=_static(read.memory, None if config is None else config.memory_static),
-        pods=[BoundPod(uid=uid, zones=_zones_of(uid, read)) for uid in sorted(set(uids))],
+        pods=[BoundPod(uid=uid, zones=read.zones_of(uid)) for uid in sorted(set(uids))],
         missing=list(read.missing),
     )
 
@@ -226,22 +232,16 @@ def _static(state: CpuState | MemoryState | None, configured: bool | None) -> bo
     return configured if state is None else state.static
 
 
-def _reserved_cpus(zones: Sequence[SysZone], config: KubeletConfig | None) -> frozenset[int]:
-    """Return the CPUs for the system: ``reservedSystemCPUs``, else as many as are reserved, the lowest first.
-
-    The kubelet picks the latter by topology: whole cores of the first zone first.
-    """
-    if config is None:
-        return frozenset()
-    in_order = [cpu for zone in zones for cpu in sorted(zone.cpus)]
-    return config.reserved_cpus or frozenset(in_order[: config.reserved_cpu_count if config.cpu_static else 0])
-
-
 def _zone(zone: SysZone, reserved: Collection[int], read: Read) -> Zone:
     cpu, memory, devices = read.managers
     cpus = zone.cpus.difference(reserved)
     free_cpus = cpus.difference(*cpu.exclusive.values())
-    allocatable = memory.allocatable.get(zone.id) or _allocatable_bytes(zone, read.config)
+    allocatable = memory.allocatable.get(zone.id)
+    if not allocatable:
+        total = {MEMORY: zone.mem_bytes - sum(zone.hugepages_bytes.values())}
+        total |= {f"{HUGEPAGES}{size}": amount for size, amount in zone.hugepages_bytes.items()}
+        held = {} if read.config is None else read.config.reserved_bytes.get(zone.id, {})
+        allocatable = {kind: max(0, amount - held.get(kind, 0)) for kind, amount in total.items()}
     available = {**allocatable, **memory.free.get(zone.id, {})}
     return Zone(
         id=zone.id,
@@ -249,13 +249,6 @@ def _zone(zone: SysZone, reserved: Collection[int], read: Read) -> Zone:
         available=_resources(zone, len(free_cpus), available, devices.available(zone.id)),
         distances=[ZoneDistance(zone=other, distance=far) for other, far in sorted(zone.distances.items())],
     )
-
-
-def _allocatable_bytes(zone: SysZone, config: KubeletConfig | None) -> dict[str, int]:
-    reserved = {} if config is None else config.reserved_bytes.get(zone.id, {})
-    total = {MEMORY: zone.mem_bytes - sum(zone.hugepages_bytes.values())}
-    total |= {f"{HUGEPAGES}{size}": amount for size, amount in zone.hugepages_bytes.items()}
-    return {kind: max(0, amount - reserved.get(kind, 0)) for kind, amount in total.items()}
 
 
 def _resources(zone: SysZone, cpus: int, amounts: Mapping[str, int], devices: dict[str, int]) -> ZoneResources:
@@ -266,9 +259,3 @@ def _resources(zone: SysZone, cpus: int, amounts: Mapping[str, int], devices: di
         hugepages_bytes={size: amounts.get(f"{HUGEPAGES}{size}", 0) for size, of in zone.hugepages_bytes.items() if of},
         devices=devices,
     )
-
-
-def _zones_of(uid: str, read: Read) -> list[int]:
-    cpu, memory, devices = read.managers
-    cpus = cpu.exclusive.get(uid, frozenset())
-    return sorted({zone.id for zone in read.zones if zone.cpus & cpus} | memory.zones_of(uid) | devices.zones_of(uid))
