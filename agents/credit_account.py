@@ -69,7 +69,9 @@ class CreditAccount:
         """Return whether one more pod of the namespace may be evicted now."""
         if self.spent + self._reserved >= self._granted or namespace in self._spared:
             return False
-        return now_ns < self._until_ns or self._outlasts
+        # A lease that was valid when Kafka became unreachable allows one eviction meanwhile.
+        away_ns = self._away_since_ns
+        return now_ns < self._until_ns or (away_ns is not None and away_ns < self._until_ns and not self._outlasted)
 
     def spend(self, now_ns: int) -> None:
         """Spend credit for a pod, before it is signalled."""
@@ -85,11 +87,6 @@ class CreditAccount:
         """Spend or release reserved credit. ``goes``: the pod was evicted, or may have been."""
         self._reserved -= 1
         self.spent += goes
-
-    @property
-    def _outlasts(self) -> bool:
-        """Whether the lease was valid when Kafka became unreachable. Then it allows one eviction meanwhile."""
-        return self._away_since_ns is not None and self._away_since_ns < self._until_ns and not self._outlasted
 
 
 def signed(out: Out, ring: Sequence[ClusterKey], now_ms: int) -> Out:

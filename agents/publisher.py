@@ -225,7 +225,11 @@ class Publisher:
                     if self.away in ("", NOTHING_YET):
                         log.warning("Kafka is unreachable", extra={"for": self._source, "why": str(exc)})
                     self.away = str(exc)
-                await self._rest(stop)
+                self._stirred.clear()
+                waiting = {asyncio.ensure_future(event.wait()) for event in (stop, self._stirred)}
+                await asyncio.wait(waiting, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                for one in waiting:
+                    one.cancel()
         finally:
             await self._sender.close()
 
@@ -268,13 +272,6 @@ class Publisher:
                 if self._latest[key] is None:
                     del self._latest[key]
 
-    async def _rest(self, stop: asyncio.Event) -> None:
-        self._stirred.clear()
-        waiting = {asyncio.ensure_future(event.wait()) for event in (stop, self._stirred)}
-        await asyncio.wait(waiting, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-        for one in waiting:
-            one.cancel()
-
     def _set(self, topic: str, key: str, body: Policy | NodeInventory | None) -> None:
         if self._latest.get((topic, key), _NOTHING) != body:
             self._latest[topic, key] = body
@@ -284,19 +281,17 @@ class Publisher:
     def _out(self, topic: str, key: str, body: Policy | NodeInventory | None) -> Out:
         now_ms = self._now_ms()
         if isinstance(body, Policy):
-            body = msgspec.structs.replace(body, refused=self._dated(body.refused, now_ms))
+            # Add since when the file has these errors.
+            before, self._refused = self._refused, body.refused
+            if body.refused is not None:
+                same = before is not None and before.findings == body.refused.findings
+                since_ms = before.since_ms if before is not None and same else now_ms
+                self._refused = msgspec.structs.replace(body.refused, since_ms=since_ms)
+            body = msgspec.structs.replace(body, refused=self._refused)
         if body is not None:
             body = msgspec.structs.replace(body, installation=self._installation, published_ms=now_ms)
         value = None if body is None else encode(body)
         return event(topic, key, value, source=self._source, event_id=f"{key}/{now_ms}", event_ms=now_ms)
-
-    def _dated(self, refused: RefusedFile | None, now_ms: int) -> RefusedFile | None:
-        """Add since when it has these errors."""
-        before, self._refused = self._refused, refused
-        if refused is not None:
-            since_ms = before.since_ms if before is not None and before.findings == refused.findings else now_ms
-            self._refused = msgspec.structs.replace(refused, since_ms=since_ms)
-        return self._refused
 
 
 async def read_policy(bootstrap: Cluster) -> InForce:

@@ -14,16 +14,15 @@ import msgspec
 from slacktide.agents.clock import Clock
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node.actuator import Actuator
-from slacktide.agents.node.bursts import Bursts
 from slacktide.agents.node.evict.eviction_client import EvictionApi
 from slacktide.agents.node.evict.evictor import BY_POLICY, Evictor
 from slacktide.agents.node.evict.victims import Doors, Standing
 from slacktide.agents.node.forecast import TRAIN_EVERY_MS
 from slacktide.agents.node.kernel import Kernel, Reading
+from slacktide.agents.node.knobs import Bursts, Tuned
 from slacktide.agents.node.protocol import Inventory, Protocol, Remembered, Sampler, Taken, accepted, inventory_of
 from slacktide.agents.node.reporter import Refusals, Reporter
 from slacktide.agents.node.spool import Spool
-from slacktide.agents.node.tuned import Tuned
 from slacktide.agents.node.tuner import Tuner
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -158,7 +159,7 @@ class Removal:
     async def run(self) -> None:
         """Retry until the API server has answered, then wait until cancelled."""
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
-        while (now := await self._ask()) == "unknown":  # noqa: ASYNC110 - nothing signals that the server is back
+        while (now := await asyncio.to_thread(self._ask)) == "unknown":  # noqa: ASYNC110 - nothing signals that the server is back
             await asyncio.sleep(backoff.next_s())
         self._was_there = now == "there"
         if not self._was_there:
@@ -171,11 +172,9 @@ class Removal:
     async def removed(self) -> bool:
         """Return whether the DaemonSet is deleted; False if the API server does not answer within 2 s."""
         now: Standing = "unknown"
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_S):
-                now = await self._ask()
-        except TimeoutError:
-            pass
+                now = await asyncio.to_thread(self._ask)
         removed = is_removed(now, was_there=self._was_there)
         log.info(
             "the agent is being removed: it removes all limits" if removed else "the agent stops: limits stay in force",
@@ -183,10 +182,7 @@ class Removal:
         )
         return removed
 
-    async def _ask(self) -> Standing:
-        return await asyncio.to_thread(self._asked)
-
-    def _asked(self) -> Standing:
+    def _ask(self) -> Standing:
         """Use a new connection, since an earlier request may still be open on another thread."""
         server = ApiServer(self._access)
         try:

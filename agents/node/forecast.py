@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from zlib import crc32
@@ -86,7 +86,9 @@ class Trainer:
     def restore(self, forecast: NodeForecast) -> list[str]:
         """Restore published models, except those with more samples here. Return names of unusable models."""
         refused = []
-        for name, uid, saved in _saved(forecast):
+        saved_items = [(name, _UIDS[name], model) for name, model in forecast.items.items() if name in _UIDS]
+        of_pods = [(pod.uid, pod.uid, pod.peaks) for pod in forecast.pods if pod.uid not in peak_models.NODE_ITEMS]
+        for name, uid, saved in (*saved_items, *of_pods):
             model = PeakModel.restored(SavedModel(cpu=saved.cpu, mem=saved.mem, updated_ms=saved.updated_ms))
             had = self._models.models.get(uid)
             if model is None:
@@ -127,14 +129,11 @@ class Trainer:
         self._behind = self._behind + 1 if dropped else 0
         self._models.expire(at_ms=self._seen_ms)
         if self._behind * self._interval_ms > peak_models.EXPIRES_MS:
-            self._forget_ahead()
-
-    def _forget_ahead(self) -> None:
-        """After the clock was set back, reset models that got no sample for half an hour because of it."""
-        models = self._models.models
-        for uid in [uid for uid, model in models.items() if model.updated_ms > self._seen_ms]:
-            del models[uid]
-        self._behind, self._anew = 0, True
+            # After the clock was set back, reset models that got no sample for half an hour because of it.
+            models = self._models.models
+            for uid in [uid for uid, model in models.items() if model.updated_ms > self._seen_ms]:
+                del models[uid]
+            self._behind, self._anew = 0, True
 
     def _begin_restarted_anew(self) -> None:
         """Drop models of removed pods. Reset those whose containers were replaced, perhaps by another program."""
@@ -213,15 +212,6 @@ class Trainer:
 
     def _sampled_s(self, model: PeakModel) -> int:
         return model.samples * self._interval_ms // 1_000
-
-
-def _saved(forecast: NodeForecast) -> Iterator[tuple[str, str, Model]]:
-    for name, model in forecast.items.items():
-        if name in _UIDS:
-            yield name, _UIDS[name], model
-    for pod in forecast.pods:
-        if pod.uid not in peak_models.NODE_ITEMS:
-            yield pod.uid, pod.uid, pod.peaks
 
 
 def written(model: PeakModel) -> Model:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from slacktide.agents.files import Watched
-from slacktide.agents.http import TIMEOUT_S, HttpError, Request, ask
+from slacktide.agents.http import TIMEOUT_S, HttpError, ask
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, PlainHost, uid_of
 from slacktide.schemas.errors import ConfigError, Finding, SlacktideError, TextError
 from slacktide.schemas.host_workloads import BE, NAMESPACE, HostWorkloads, Workload, parse, pod_of
@@ -73,7 +73,7 @@ class Docker:
         """GET a path; None: not found."""
         connection = _UnixConnection(self.path)
         try:
-            answer = ask(connection, Request(path=path, headers={"Accept": "application/json"}))
+            answer = ask(connection, path, {"Accept": "application/json"})
         except (HttpError, OSError) as exc:
             why = exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)
             raise DockerError(f"Docker at {self.path}: {why}") from exc
@@ -196,7 +196,14 @@ class HostPods:
             return
         for uid, group in groups.items():
             container = self._containers.get(uid)
-            workload = next((one for one in config.workloads if _fits(one, group, container)), None)
+            workload = next(
+                (
+                    one
+                    for one in config.workloads
+                    if one.group == group or (container is not None and one.fits(container.labels))
+                ),
+                None,
+            )
             if workload is not None and workload.qos != BE:
                 where = f"{(container.name if container else group)} is in {config.best_effort}"
                 self._remark(str(workload), where, f"it is limited, although its class is {workload.qos}")
@@ -257,10 +264,6 @@ class HostPods:
 
     def _remark(self, what: str, why: str, advice: str) -> None:
         self.remarks.append(Remark(what=what, why=why, advice=advice))
-
-
-def _fits(workload: Workload, group: PurePosixPath, container: DockerContainer | None) -> bool:
-    return workload.group == group or (container is not None and workload.fits(container.labels))
 
 
 def _group_of(file: Path, container_id: str) -> PurePosixPath | None:

@@ -132,12 +132,9 @@ class Joined:
 
     def _joined(self) -> Described:
         file, listed = self._file.value, self._listed
-        unread = (
-            (f"{self._file.path}: its pods are ignored, because {self._lister.where} lists the pods",)
-            if file.pods
-            else ()
-        )
-        return Described(facts=file.facts, pods=listed.pods, notes=(*file.notes, *unread, *listed.notes))
+        ignored = f"{self._file.path}: its pods are ignored, because {self._lister.where} lists the pods"
+        notes = (*file.notes, *([ignored] if file.pods else ()), *listed.notes)
+        return Described(facts=file.facts, pods=listed.pods, notes=notes)
 
     def _refused(self) -> str:
         return "\n".join(filter(None, (self._file.refused, self._lister.refused, self.unlisted)))
@@ -292,9 +289,16 @@ class Kubelet:
         self._server.close()
 
     def _items(self) -> list[msgspec.Raw]:
-        body = self._body()
         try:
-            answer: _PodList = answer_of(body, _PodList, where=self.where)
+            reply = self._server.ask(_PATH)
+        except HttpError as exc:
+            raise KubeletError(f"{self.where}: {exc}") from exc
+        if reply.status != 200:
+            self.close()
+            advice = _ADVICE.get(reply.status, "check that this is a kubelet")
+            raise KubeletError(f"{self.where}: {reply.status} {reply.words}: {advice}")
+        try:
+            answer: _PodList = answer_of(reply.body, _PodList, where=self.where)
         except TextError as exc:
             raise KubeletError(f"{self.where}: not a PodList: {exc.why}") from exc
         if answer.kind != "PodList":
@@ -306,17 +310,6 @@ class Kubelet:
             return listed(answer_of(item, object, where=self.where), self.where)
         except TextError as exc:
             return Listed(pods=[], notes=(f"{self.where}: a pod is not valid JSON: {exc.why}",))
-
-    def _body(self) -> bytes:
-        try:
-            answer = self._server.ask(_PATH)
-        except HttpError as exc:
-            raise KubeletError(f"{self.where}: {exc}") from exc
-        if answer.status != 200:
-            self.close()
-            advice = _ADVICE.get(answer.status, "check that this is a kubelet")
-            raise KubeletError(f"{self.where}: {answer.status} {answer.words}: {advice}")
-        return answer.body
 
 
 class Policies:

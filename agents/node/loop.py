@@ -14,6 +14,7 @@ from slacktide.agents.node.ahead import Ahead
 from slacktide.agents.node.forecast import ForecastPublisher, Trainer
 from slacktide.agents.node.inventory import Description, PodFindings, Policies, PublishedNode, node_description
 from slacktide.agents.node.kernel import Kernel
+from slacktide.agents.node.knobs import Tuned
 from slacktide.agents.node.link import Link
 from slacktide.agents.node.metrics import AgentMetrics, Cause, memory_of
 from slacktide.agents.node.proof import Enrolment, Prover
@@ -21,7 +22,6 @@ from slacktide.agents.node.reporter import ends_or_stops, reason_of
 from slacktide.agents.node.settings import LoopSettings
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import Identity, State, Switch, forget
-from slacktide.agents.node.tuned import Tuned
 from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesPublisher, ZonesRecords
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit

@@ -108,6 +108,8 @@ class Sampler:
         keyframe = self._keyframe_due(now_ns)
         inventory, published = self.inventory, self._published
         remembered = self._remembered(reading, inventory, now_ns)
+        new_facts = keyframe or not published or published.facts_revision != inventory.facts_revision
+        new_pods = keyframe or not published or published.pods_revision != inventory.pods_revision
         self._published = inventory
         sample = NodeSample(
             node=self._node,
@@ -123,12 +125,8 @@ class Sampler:
             pod_use=reading.pod_use,
             limits=reading.limits,
             since_raise_ms=since_raise_ms,
-            facts=inventory.facts
-            if keyframe or not published or published.facts_revision != inventory.facts_revision
-            else None,
-            pods=list(inventory.pods)
-            if keyframe or not published or published.pods_revision != inventory.pods_revision
-            else None,
+            facts=inventory.facts if new_facts else None,
+            pods=list(inventory.pods) if new_pods else None,
             missing=reading.missing + remembered.missing,
             evict=remembered.evict,
             drift=remembered.drift,
@@ -221,7 +219,11 @@ class Protocol:
             newest = self.newest
             return "unknown sample" if newest is None or command.seq > newest.sample.seq else "expired"
         self._count_answer(taken, now_ns)
-        return taken if command.seq > self._settled_seq else self._out_of_order(command.seq)
+        if command.seq > self._settled_seq:
+            return taken
+        if self._settled_by_guard:
+            return "superseded"
+        return "repeated" if command.seq == self._settled_seq else "older"
 
     def held(self, seq: int) -> Taken | None:
         """Return the sample with this seq, if it is still held."""
@@ -236,11 +238,6 @@ class Protocol:
     def settled(self, seq: int) -> bool:
         """Return whether this sample or a newer one is decided."""
         return seq <= self._settled_seq
-
-    def _out_of_order(self, seq: int) -> Refusal:
-        if self._settled_by_guard:
-            return "superseded"
-        return "repeated" if seq == self._settled_seq else "older"
 
     def _count_answer(self, taken: Taken, now_ns: int) -> None:
         seq = taken.sample.seq
@@ -271,20 +268,21 @@ class Accepted:
 
 def accepted(command: NodeCommand, taken: Taken, current: NodeSample, own: NodeDecision) -> Accepted | None:
     """Return the accepted parts of a command; None: it disagrees with ``own``, the agent's decision for ``current``."""
-    hold = _hold_of(command, taken)
+    hold = next((hold for hold in command.hold if (hold.rule, hold.target) == (RULE, TARGET)), None)
+    if not command.hold and taken.sample.limits is not None:
+        hold = Hold(id=command.id, rule=RULE, target=TARGET, limits=taken.sample.limits, bound="kept")
     if hold is None or own.limits.limits is None:
         return None
     if not _holdable(hold.limits, taken) or looser(hold.limits, own.limits.limits):
         return None
-    evict, settings = _victims(command, current, own), _settings(command, own)
-    return None if evict is None or settings is None else Accepted(hold=hold, evict=evict, settings=settings)
-
-
-def _hold_of(command: NodeCommand, taken: Taken) -> Hold | None:
-    if not command.hold:
-        limits = taken.sample.limits
-        return None if limits is None else Hold(id=command.id, rule=RULE, target=TARGET, limits=limits, bound="kept")
-    return next((hold for hold in command.hold if (hold.rule, hold.target) == (RULE, TARGET)), None)
+    # The command's victims in order, without terminating ones, and its settings: the agent must want each itself.
+    mine = {one.pod.uid: one for one in own.evict}
+    victims = dict.fromkeys(one.uid for one in command.evict if one.uid not in current.evict.dying)
+    ours = {(one.group, one.knob, one.value): one for one in own.settings}
+    wanted = dict.fromkeys((one.group, one.knob, one.value) for one in command.settings)
+    if not mine.keys() >= victims.keys() or not ours.keys() >= wanted.keys():
+        return None
+    return Accepted(hold=hold, evict=tuple(mine[uid] for uid in victims), settings=tuple(ours[one] for one in wanted))
 
 
 def _holdable(limits: Limits, taken: Taken) -> bool:
@@ -296,19 +294,3 @@ def _holdable(limits: Limits, taken: Taken) -> bool:
             return False
     quota_us, period_us = limits.be_cfs_quota_us, limits.be_cfs_period_us
     return PERIOD_US_MIN <= period_us <= PERIOD_US_MAX and (quota_us is None or quota_us >= QUOTA_US_MIN)
-
-
-def _victims(command: NodeCommand, current: NodeSample, own: NodeDecision) -> tuple[Eviction, ...] | None:
-    """Return the command's victims in order, without terminating ones; None: the agent would not evict one of them."""
-    mine = {one.pod.uid: one for one in own.evict}
-    wanted = [one.uid for one in command.evict if one.uid not in current.evict.dying]
-    if not mine.keys() >= set(wanted):
-        return None
-    return tuple(mine[uid] for uid in dict.fromkeys(wanted))
-
-
-def _settings(command: NodeCommand, own: NodeDecision) -> tuple[WantedSetting, ...] | None:
-    """Return the command's settings; None: the agent would not set one of them."""
-    mine = {(one.group, one.knob, one.value): one for one in own.settings}
-    wanted = [(one.group, one.knob, one.value) for one in command.settings]
-    return tuple(mine[one] for one in dict.fromkeys(wanted)) if mine.keys() >= set(wanted) else None

@@ -13,9 +13,9 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import Watched
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.kernel import Kernel
+from slacktide.agents.node.knobs import Tuned
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.agents.node.state import Identity, State, forget
-from slacktide.agents.node.tuned import Tuned
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
@@ -52,7 +52,14 @@ def restored(
     identity = Identity(folder, start_ms=clock.wall_ms())
     try:
         state = State(folder)
-        known = _known(state, node, inventory, machine)
+        kept = state.inventory()
+        if inventory is not None:
+            known = Watched(inventory, lambda document, name: described(document, name, node, machine=machine)).value
+        elif kept is not None:
+            known = Described(facts=kept.facts, pods=kept.pods, notes=())
+        else:
+            document = {"apiVersion": "v1", "kind": "List", "items": [machine()]}
+            known = described(document, "this machine", node)
         tuned = Tuned(folder)
         outcomes: list[NodeOutcome] = []
         agent = NodeAgent(
@@ -79,16 +86,6 @@ def restored(
         return Restored(outcomes=outcomes, clean=agent.holds_nothing)
     finally:
         identity.release()
-
-
-def _known(state: State, node: str, inventory: Path | None, machine: Callable[[], Mapping[str, Any]]) -> Described:
-    if inventory is not None:
-        return Watched(inventory, lambda document, name: described(document, name, node, machine=machine)).value
-    kept = state.inventory()
-    if kept is not None:
-        return Described(facts=kept.facts, pods=kept.pods, notes=())
-    document = {"apiVersion": "v1", "kind": "List", "items": [machine()]}
-    return described(document, "this machine", node)
 
 
 def _as_rules_set_them(kernel: Kernel, known: Described, policy: Policy) -> list[KnobKey]:

@@ -13,8 +13,8 @@ from slacktide.agents.node.ahead import AheadSettings
 from slacktide.agents.node.apiserver import NodeWatch, Removal
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.inventory import Lister
-from slacktide.agents.node.zones.exclusive import ExclusiveCpus
 from slacktide.agents.node.zones.publisher import ZonesFolders
+from slacktide.agents.node.zones.reading import ExclusiveCpus
 from slacktide.schemas.connection import Cluster
 
 

@@ -39,8 +39,10 @@ class Identity:
             SlacktideError: another agent uses the folder, or it is unusable.
         """
         self._lock: int | None = _locked(folder)
-        file = folder / "starts"
-        last = _counted(file)
+        file, last = folder / "starts", None
+        with suppress(OSError):
+            text = file.read_bytes()[:32].decode("ascii", errors="replace")
+            last = int(text) if _COUNTER.fullmatch(text) else None
         count = start_ms // 1000 if last is None else last + 1
         try:
             write_whole(file, f"{count}\n".encode())
@@ -75,15 +77,6 @@ def _locked(folder: Path) -> int:
             f"{folder}: another agent uses this state folder; stop it, or give this agent its own with --state-folder"
         ) from exc
     return lock
-
-
-def _counted(file: Path) -> int | None:
-    """Return the starts so far; None: unknown."""
-    try:
-        text = file.read_bytes()[:32].decode("ascii", errors="replace")
-    except OSError:
-        return None
-    return int(text) if _COUNTER.fullmatch(text) else None
 
 
 log = logging.getLogger(__name__)
@@ -241,8 +234,9 @@ class Switch:
         value = self._value if self._watched else annotations.get(ANNOTATION)
         if value is not None and value != OFF:
             return Suspended(by="annotation", reason=f"the node's annotation {ANNOTATION}: {value[:40]!r}")
-        if self._file_exists():
-            return Suspended(by="file", reason=f"the file {self._file}")
+        with suppress(OSError):
+            if self._file.exists():
+                return Suspended(by="file", reason=f"the file {self._file}")
         if policy.agent.suspend:
             return Suspended(by="policy", reason='"suspend": true in agent-config of the policy')
         return None
@@ -257,12 +251,6 @@ class Switch:
         else:
             log.warning("the node is suspended: limits are lifted, no pod is evicted", extra={"by": now.reason})
         return True
-
-    def _file_exists(self) -> bool:
-        try:
-            return self._file.exists()
-        except OSError:
-            return False
 
     def _read(self) -> str | None:
         with suppress(OSError, UnicodeDecodeError):

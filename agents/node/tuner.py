@@ -14,9 +14,9 @@ import msgspec
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.evictor import BY_POLICY
 from slacktide.agents.node.kernel import Held, Kernel
+from slacktide.agents.node.knobs import Standoff, Tuned, WatchedKnobs, dry_run_families, family_of
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.reporter import Reporter
-from slacktide.agents.node.tuned import Standoff, Tuned, WatchedKnobs, dry_run_families, family_of
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob import KnobKey, uid_of

@@ -202,7 +202,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     from slacktide.agents.node.agent import AgentSettings  # noqa: PLC0415
     from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415
     from slacktide.agents.node.settings import LoopSettings  # noqa: PLC0415
-    from slacktide.agents.node.zones.exclusive import ExclusiveCpus  # noqa: PLC0415
+    from slacktide.agents.node.zones.reading import ExclusiveCpus  # noqa: PLC0415
 
     inventory = settings.inventory
     if inventory is None:

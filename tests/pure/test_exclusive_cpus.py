@@ -12,7 +12,7 @@ from pure import test_agent
 
 from slacktide.agents.node.cgroup.hierarchy import find
 from slacktide.agents.node.protocol import inventory_of
-from slacktide.agents.node.zones.exclusive import ExclusiveCpus
+from slacktide.agents.node.zones.reading import ExclusiveCpus
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Processor, Resources
 from slacktide.schemas.policy import DEFAULT, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold

@@ -209,7 +209,7 @@ EXCEPTED = {
     "schemas/codec.py": "records: every failure is a BadMessageError",
     "schemas/sample_columns_codec.py": "records: every failure is a BadMessageError",
     "agents/node/cgroup/apply.py": "a file of the agent",
-    "agents/node/tuned.py": "a file of the agent",
+    "agents/node/knobs.py": "a file of the agent",
     "agents/node/spool.py": "a file of the agent",
     "agents/node/apiserver.py": "a file of the agent",
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from slacktide.agents.node.knobs import Standoff, Tuned
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.agents.node.tuned import Standoff, Tuned
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.knob import KnobKey

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -18,11 +18,9 @@ from slacktide.agents.node.cgroup.hierarchy import Hierarchy, Layout, find
 from slacktide.agents.node.cgroup.parse import Counters, rates
 from slacktide.agents.node.cgroup.plan import Bandwidth
 from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodsReader
-from slacktide.agents.node.kernel import ContainersLook, Held, Reading
+from slacktide.agents.node.kernel import ContainersLook, Reading
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
-from slacktide.schemas.knob import KnobKey
-from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
 from slacktide.streams.decisions.known_pods import is_unsuppressed
 
@@ -57,6 +55,7 @@ class CgroupKernel:
         self._holder = Holder(self.hierarchy, self._originals)
         self._cpuset = None if self.hierarchy.cpuset is None else CpusetHolder(self.hierarchy, self.hierarchy.cpuset)
         self._groups = GroupKnobs(self.hierarchy, self._holder, self._settable)
+        self.held, self.put, self.as_reads_back = self._groups.held, self._groups.put, self._groups.as_reads_back
         # /sys is beside /proc, also if both are mounted below another folder.
         self._sys_cpu = proc_mount.parent / "sys/devices/system/cpu"
         self._before: Counters | None = None
@@ -132,18 +131,6 @@ class CgroupKernel:
         """Set the known pods. Knobs of other pods are neither read nor set."""
         self._groups.know(pods)
         self._holder.spared = frozenset(pod.uid for pod in pods if is_unsuppressed(pod))
-
-    def held(self, keys: Iterable[KnobKey]) -> Held:
-        """Read knobs; those of one cgroup must be adjacent."""
-        return self._groups.held(keys)
-
-    def put(self, key: KnobKey, value: int | None) -> None:
-        """Implement ``Kernel.put``."""
-        self._groups.put(key, value)
-
-    def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """Return the value that ``held`` returns after ``put``."""
-        return self._groups.as_reads_back(knob, value)
 
     def pod_group(self, uid: str) -> PurePosixPath | None:
         """Return a pod's cgroup at the last reading, relative to each root; None: it had none."""

@@ -249,9 +249,9 @@ class Requests:
     """Unanswered eviction requests, by uid."""
 
     def __init__(self, eviction_client: EvictionApi, doors: Doors) -> None:
-        self._client = eviction_client
+        self.client = eviction_client
         self._doors, self._mono_ns = doors, doors.mono_ns
-        self._patience = Patience()
+        self.patience = Patience()
         self._asked: dict[str, Asked] = {}
 
     @property
@@ -259,21 +259,6 @@ class Requests:
         """Uids of pods that are about to terminate."""
         now_ns = self._mono_ns()
         return [uid for uid, asked in self._asked.items() if now_ns - asked.asked_ns < ANSWER_NS]
-
-    @property
-    def kept(self) -> list[str]:
-        """Uids of pods that the API server protects for now."""
-        return self._patience.kept(self._mono_ns())
-
-    @property
-    def trouble(self) -> str:
-        """Why requests fail, apart from single pods; "": they do not."""
-        return self._patience.why
-
-    @property
-    def away(self) -> bool:
-        """Whether the API server is unreachable."""
-        return self._patience.away
 
     def asked(self, uid: str) -> bool:
         """Return whether the request for a pod is open."""
@@ -287,38 +272,31 @@ class Requests:
         """Return why not to request a pod now; "": request it."""
         if uid in self._asked:
             return UNANSWERED
-        return self._patience.refuses(uid, self._mono_ns(), asking=bool(self._asked))
+        return self.patience.refuses(uid, self._mono_ns(), asking=bool(self._asked))
 
     def ask(self, request: EvictionRequest, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
         """Send a request. The intent, ``begin``, is written and credit is reserved already."""
         self._asked[request.uid] = Asked(begin=begin, grace_ms=grace_ms, taken=taken, asked_ns=self._mono_ns())
-        self._client.ask(request)
-
-    def report(self, outcome: NodeOutcome) -> None:
-        """Create an Event on the pod of an outcome."""
-        self._client.report(outcome)
+        self.client.ask(request)
 
     def settle(self, credit_account: CreditAccount) -> Sequence[Asked]:
         """Read the replies, and report pods that are not evicted. Return requests whose pods terminate or are gone."""
         going = []
-        for reply in self._client.replies():
-            self._patience.replied(reply, self._mono_ns())
-            asked = _settled(self._asked.pop(reply.uid), reply, credit_account)
+        for reply in self.client.replies():
+            self.patience.replied(reply, self._mono_ns())
+            asked = self._asked.pop(reply.uid)
+            begin, why = asked.begin, f"{WORDS.get(reply.verdict, '')}: {reply.message}"
+            if asked.taken is None:  # sent by an earlier run, and perhaps received
+                why = f"{INTERRUPTED}: {why}"
+            else:  # credit is spent also if the server may have received the request
+                credit_account.settle(goes=reply.verdict == "evicted" or (reply.verdict == "away" and reply.reached))
+                spent = Spent(evictions=credit_account.spent, epoch=credit_account.epoch)
+                begin = msgspec.structs.replace(begin, spent=spent)
+            if reply.verdict != "evicted":
+                begin = msgspec.structs.replace(begin, result=_RESULTS[reply.verdict], reason=why)
+            asked = replace(asked, begin=begin)
             if reply.verdict in {"evicted", "gone"}:
                 going.append(asked)
             else:
                 self._doors.report(asked.begin, asked.taken)
         return going
-
-
-def _settled(asked: Asked, reply: Reply, credit_account: CreditAccount) -> Asked:
-    """Return the request with its final outcome. Credit is spent also if the server may have received the request."""
-    begin, why = asked.begin, f"{WORDS.get(reply.verdict, '')}: {reply.message}"
-    if asked.taken is None:  # sent by an earlier run, and perhaps received
-        why = f"{INTERRUPTED}: {why}"
-    else:
-        credit_account.settle(goes=reply.verdict == "evicted" or (reply.verdict == "away" and reply.reached))
-        begin = msgspec.structs.replace(begin, spent=Spent(evictions=credit_account.spent, epoch=credit_account.epoch))
-    if reply.verdict != "evicted":
-        begin = msgspec.structs.replace(begin, result=_RESULTS[reply.verdict], reason=why)
-    return replace(asked, begin=begin)

@@ -98,7 +98,16 @@ class Evictor:
         for end in ends:
             self._cool(end.rule)
         for begin in begun:
-            self._begin_again(begin)
+            if self._requests is None or self._suspended:
+                failed = msgspec.structs.replace(begin, result="failed", reason=f"{INTERRUPTED}: not started")
+                self._doors.actuator.conclude(failed)
+                continue
+            # Request an eviction again that an earlier run may not have sent.
+            assert begin.pod is not None
+            pod = Pod(uid=pod_of(begin), namespace=begin.pod.namespace, name=begin.pod.name)
+            request, grace_ms = self._request(pod)
+            again = msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}")
+            self._requests.ask(request, again, grace_ms, None)
 
     def state(self, now_ns: int) -> EvictState:
         """Return the state of evictions for a sample at this monotonic time."""
@@ -107,7 +116,7 @@ class Evictor:
             since_cpu_ms=(now_ns - self._cpu_ns) // 1_000_000,
             dying=self._victims.dying + ([] if self._requests is None else self._requests.dying),
             stuck=self._victims.stuck,
-            kept=[] if self._requests is None else self._requests.kept,
+            kept=[] if self._requests is None else self._requests.patience.kept(self._doors.mono_ns()),
             be_cpu=self._window,
         )
 
@@ -127,7 +136,7 @@ class Evictor:
             self._victims.follow(begin, asked.grace_ms, asked.taken)
             if begin.result == "applied":
                 self._cool(begin.rule)
-                self._requests.report(self._doors.reporter.dated(begin, asked.taken))
+                self._requests.client.report(self._doors.reporter.dated(begin, asked.taken))
 
     def saw(self, reading: Reading, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> None:
         """Record the CPU that best-effort pods got, and the thresholds in force."""
@@ -150,7 +159,9 @@ class Evictor:
             spent = Spent(evictions=self._credit_account.spent, epoch=self._credit_account.epoch)
             begun = self._doors.reporter.begun_on(victim, taken, origin, reason)
             outcome = msgspec.structs.replace(begun, spent=spent)
-            if self._on_its_way(victim.pod.uid) or not self._there(outcome, taken):
+            uid = victim.pod.uid
+            on_its_way = uid in self._victims or (self._requests is not None and self._requests.open(uid))
+            if on_its_way or not self._there(outcome, taken):
                 continue
             if self._dry_run:
                 self._doors.report(msgspec.structs.replace(outcome, result="dry-run"), taken)
@@ -164,7 +175,7 @@ class Evictor:
             elif why := self._evict(victim, outcome, taken):
                 starved.append((victim, why))
             else:
-                fed = fed or victim.pod.uid in self._victims
+                fed = fed or uid in self._victims
         self._report(refused, "refused", taken)
         self._report(dry_run, "dry-run", taken)
         self._holdback.step(starved, taken, origin, fed=fed)
@@ -178,9 +189,6 @@ class Evictor:
     def close(self) -> None:
         """Thaw held pods. The next start continues with terminating ones."""
         self._holdback.close()
-
-    def _on_its_way(self, uid: str) -> bool:
-        return uid in self._victims or (self._requests is not None and self._requests.open(uid))
 
     def _left_ns(self, victim: Eviction) -> int:
         notice_ns = self._notice_s * SECOND_NS
@@ -200,7 +208,7 @@ class Evictor:
         notice = msgspec.structs.replace(outcome, bound=NOTICE, reason=reason, terms=terms, spent=None)
         self._doors.report(notice, taken)
         if begins and self._requests is not None:
-            self._requests.report(self._doors.reporter.dated(notice, taken))
+            self._requests.client.report(self._doors.reporter.dated(notice, taken))
 
     def _refuses(self, victim: Eviction) -> str:
         pod, requests = victim.pod, self._requests
@@ -214,7 +222,7 @@ class Evictor:
             return True
         if not self._may_kill or victim.rule not in MEMORY_RULES:
             return False
-        return self._holdback.exhausted and self._requests.away and not self._requests.asked(victim.pod.uid)
+        return self._holdback.exhausted and self._requests.patience.away and not self._requests.asked(victim.pod.uid)
 
     def _there(self, outcome: NodeOutcome, taken: Taken) -> bool:
         try:
@@ -231,24 +239,20 @@ class Evictor:
         grace_ms = min(victim.pod.grace_s * 1_000, self._grace_ms_max)
         requests = self._requests
         if requests is not None and not self._by_cgroup(victim):
-            trouble = requests.trouble
-            self._ask(requests, victim.pod, outcome, taken)
+            trouble = requests.patience.why
+            request, grace_ms = self._request(victim.pod)
+            begin = self._meant(outcome, f"{THROUGH_API}, {grace_ms} ms to end")
+            self._doors.actuator.intend(self._doors.reporter.dated(begin, taken))
+            self._credit_account.reserve(self._doors.mono_ns())
+            requests.ask(request, begin, grace_ms, taken)  # ``settle`` processes the reply
             return trouble
         begin = self._meant(outcome, f"SIGTERM, and SIGKILL after {grace_ms} ms")
         self._victims.begin(begin, grace_ms, taken, lambda: self._credit_account.spend(self._doors.mono_ns()))
         self._holdback.evicted(victim.pod.uid)
         self._cool(victim.rule)
         if requests is not None:
-            requests.report(self._doors.reporter.dated(begin, taken))
+            requests.client.report(self._doors.reporter.dated(begin, taken))
         return ""
-
-    def _ask(self, requests: Requests, pod: Pod, outcome: NodeOutcome, taken: Taken) -> None:
-        """Request an eviction. ``settle`` processes the reply."""
-        request, grace_ms = self._request(pod)
-        begin = self._meant(outcome, f"{THROUGH_API}, {grace_ms} ms to end")
-        self._doors.actuator.intend(self._doors.reporter.dated(begin, taken))
-        self._credit_account.reserve(self._doors.mono_ns())
-        requests.ask(request, begin, grace_ms, taken)
 
     def _request(self, pod: Pod) -> tuple[EvictionRequest, int]:
         shorter = pod.grace_s * 1_000 > self._grace_ms_max
@@ -257,19 +261,6 @@ class Evictor:
             uid=pod.uid, namespace=pod.namespace, name=pod.name, grace_s=grace_s if shorter else None
         )
         return request, grace_s * 1_000
-
-    def _begin_again(self, begin: NodeOutcome) -> None:
-        """Request an eviction again that an earlier run may not have sent."""
-        if self._requests is None or self._suspended:
-            failed = msgspec.structs.replace(begin, result="failed", reason=f"{INTERRUPTED}: not started")
-            self._doors.actuator.conclude(failed)
-            return
-        name = begin.pod
-        assert name is not None
-        begin = msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}")
-        pod = Pod(uid=pod_of(begin), namespace=name.namespace, name=name.name)
-        request, grace_ms = self._request(pod)
-        self._requests.ask(request, begin, grace_ms, None)
 
     def _meant(self, outcome: NodeOutcome, done: str) -> NodeOutcome:
         return msgspec.structs.replace(

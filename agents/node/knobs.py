@@ -1,4 +1,4 @@
-"""What the tuner remembers of knobs: which this agent has set, when each is read back, and which others set, too.
+"""What the agent remembers of knobs: which it has set, when each is read, which others set, too, and burst tokens.
 
 Only knobs that this agent has set, also in earlier runs, are restored. If another program sets the same value again
 within a minute, or changes it a third time, that is a conflict. It is reported once, and the agent waits one minute,
@@ -7,6 +7,7 @@ then two, up to an hour, with one try after each. Refused writes are retried wit
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,17 @@ from typing import Literal
 import msgspec
 
 from slacktide.agents.files import write_whole
-from slacktide.agents.node.kernel import Held, Kernel
+from slacktide.agents.node.kernel import UNLIMITED_US, ContainerCpu, Held, Kernel
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob import KnobKey, container_of, uid_of
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on, cpu_burst_on, resource_qos_on
+from slacktide.schemas.policy.strategies import CpuBurst
+from slacktide.schemas.sample import ContainerBurst, Missing
 from slacktide.streams.decisions.burst import cpu_burst_value, node_burst
+from slacktide.streams.decisions.burst.cpu_burst_quota import Limiter, lends, limiter_capacity, start_tokens
+from slacktide.streams.decisions.burst.cpu_burst_value import may_burst, pod_burst_config
+from slacktide.streams.decisions.burst.node_burst import OFF, movable, next_limiter
 from slacktide.streams.decisions.knobs import be_isolation
 
 log = logging.getLogger(__name__)
@@ -97,17 +103,15 @@ class WatchedKnobs:
 
     def read(self, now_ns: int, urgent: Collection[str]) -> Held:
         """Read the cgroups that are due, and urgent ones."""
-        groups = dict.fromkeys([*(group for group in urgent if group in self._keys), *self._due(now_ns)])
-        return self._kernel.held(key for group in groups for key in self._keys[group])
-
-    def _due(self, now_ns: int) -> list[str]:
         since_ns = 0 if self._read_ns is None else now_ns - self._read_ns
         self._read_ns = now_ns
         count = min(len(self._order), -(-len(self._order) * since_ns // READ_NS))
         rotation = [self._order[(self._turn + number) % len(self._order)] for number in range(count)]
         self._turn = (self._turn + count) % max(1, len(self._order))
         soon, self._soon = self._soon & self._keys.keys(), set()
-        return [*(group for group in self._order if group in soon), *rotation]
+        first = [group for group in urgent if group in self._keys]
+        groups = dict.fromkeys([*first, *(group for group in self._order if group in soon), *rotation])
+        return self._kernel.held(key for group in groups for key in self._keys[group])
 
 
 def _made_of(group: str, known: Mapping[str, Pod]) -> str:
@@ -230,3 +234,112 @@ class Standoff:
         rival.pause_ns = min(max(INSISTS_NS, rival.pause_ns * 2), PAUSE_NS_MAX)
         rival.until_ns = now_ns + rival.pause_ns
         return first
+
+
+LOOK_NS_MIN = 900_000_000
+"""Interval of readings: a second, less a timer's jitter."""
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The result of one reading."""
+
+    containers: list[ContainerBurst]
+    missing: list[Missing]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    limiter: Limiter | None
+    counted_ns: int
+
+
+_Looked = tuple[Pod, CpuBurst]
+"""A pod that is read, and its configuration."""
+
+
+class Bursts:
+    """The token buckets of one boot's containers."""
+
+    def __init__(self, *, node: str, boot_id: str, kernel: Kernel) -> None:
+        self._node = node
+        self._boot_id = boot_id
+        self._kernel = kernel
+        self._buckets: dict[tuple[str, str], _Bucket] = {}
+        self._off: set[str] = set()
+        self._at_limit: set[str] = set()
+        self._looked_ns: int | None = None
+        self._reads = False
+
+    def state(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> Seen:
+        """Read the containers whose quota may change."""
+        if self._looked_ns is not None and now_ns - self._looked_ns < LOOK_NS_MIN:
+            return Seen(containers=[], missing=[])
+        self._looked_ns = now_ns
+        node = cpu_burst_on(policy, facts)
+        bursting = {pod.uid: (pod, pod_burst_config(node, pod.cpu_burst)) for pod in pods if _limited(pod)}
+        off = {uid for uid, (_, config) in bursting.items() if not lends(config)}
+        self._at_limit &= off
+        looked = {uid: one for uid, one in bursting.items() if uid not in self._at_limit}
+        seen = self._look(looked, now_ns)
+        # Twice, since a decision may arrive only after the next reading.
+        self._at_limit |= (off & self._off) - {one.pod for one in seen.containers}
+        self._off = off
+        return seen
+
+    def above_limit(self, pods: Sequence[Pod], now_ns: int) -> list[ContainerBurst]:
+        """Return the containers whose quota, or whose pod's quota, is above the limit, whatever the policy."""
+        return self._look({pod.uid: (pod, OFF) for pod in pods if _limited(pod)}, now_ns).containers
+
+    def _look(self, looked: Mapping[str, _Looked], now_ns: int) -> Seen:
+        if not looked and not self._reads:
+            return Seen(containers=[], missing=[])
+        self._reads = bool(looked)
+        spare = {uid for uid, (_, config) in looked.items() if lends(config)}
+        reading = self._kernel.containers([pod for pod, _ in looked.values()], now_ns, spare)
+        before = self._buckets
+        # A calm pod is skipped. Its tokens are counted once it is throttled.
+        self._buckets = {key: bucket for key, bucket in before.items() if key[0] in reading.calm}
+        held: dict[str, list[ContainerBurst]] = {uid: [] for uid in looked if uid not in reading.calm}
+        for one in reading.containers:
+            if one.quota_us != UNLIMITED_US:  # set by another program: the kubelet writes a quota for each limit
+                key = (one.pod, one.container)
+                burst, self._buckets[key] = self._step(one, looked[one.pod], before.get(key), now_ns)
+                held[one.pod].append(burst)
+        moving: list[ContainerBurst] = []
+        for uid, bursts in held.items():
+            pod, config = looked[uid]
+            moving += movable(pod, bursts, config)
+        return Seen(containers=moving, missing=reading.missing)
+
+    def _step(
+        self, one: ContainerCpu, looked: _Looked, before: _Bucket | None, now_ns: int
+    ) -> tuple[ContainerBurst, _Bucket]:
+        """Return the burst state of a container for the sample, and its bucket after the decision."""
+        bucket, (pod, config) = before or _Bucket(None, now_ns), looked
+        limiter, capacity = bucket.limiter, limiter_capacity(config)
+        elapsed_s = (now_ns - bucket.counted_ns) // _SECOND_NS
+        known = limiter is not None and limiter.capacity_tokens == capacity
+        # A number in [0, 1) for each container, stable within a boot.
+        text = f"{self._node}\x00{self._boot_id}\x00{one.pod}\x00{one.container}"
+        draw = (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 11) / 2**53
+        burst = ContainerBurst(
+            pod=one.pod,
+            container=one.container,
+            quota_us=one.quota_us,
+            pod_quota_us=one.pod_quota_us,
+            throttled_ratio=(one.throttled_periods or 0) / one.periods if one.periods else None,
+            used_milli=one.used_milli,
+            tokens=None if limiter is None else limiter.tokens,
+            capacity_tokens=None if limiter is None else limiter.capacity_tokens,
+            start_tokens=0 if known or capacity is None else start_tokens(capacity, draw),
+            elapsed_s=elapsed_s,
+        )
+        limit_milli = next(of.limits.cpu_milli or 0 for of in pod.containers if of.name == one.container)
+        after = next_limiter(burst, limit_milli, config)
+        return burst, _Bucket(after, bucket.counted_ns + elapsed_s * _SECOND_NS)
+
+
+def _limited(pod: Pod) -> bool:
+    return may_burst(pod) and any(one.limits.cpu_milli for one in pod.containers)
