@@ -13,16 +13,14 @@ import msgspec
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.credit_account import CreditAccount
-from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.eviction_client import EvictionApi
 from slacktide.agents.node.evict.evictor import BY_POLICY, Evictor
 from slacktide.agents.node.evict.victims import Doors, Standing
 from slacktide.agents.node.forecast import TRAIN_EVERY_MS
-from slacktide.agents.node.kernel import Kernel, Reading
+from slacktide.agents.node.kernel import Kernel, Reading, Spool
 from slacktide.agents.node.knobs import Bursts, Tuned
 from slacktide.agents.node.protocol import Inventory, Protocol, Remembered, Sampler, Taken, accepted, inventory_of
-from slacktide.agents.node.reporter import Refusals, Reporter
-from slacktide.agents.node.spool import Spool
+from slacktide.agents.node.reporter import Actuator, Refusals, Reporter
 from slacktide.agents.node.tuner import Tuner
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
@@ -331,11 +329,11 @@ class NodeAgent:
         else:
             # Not the id in the command: two commands with one id would become one act with two outcomes.
             id_ = self._reporter.id_of(taken, *((RULE, TARGET) if command.hold else ("answer", self.node)))
-            hold = agreed.hold
+            hold, evict, settings = agreed
             outcome = self._reporter.begun(
                 taken, hold.rule, TARGET, "stream", bound=hold.bound, terms=hold.terms, id_=id_
             )
-            self._settle(hold.limits, outcome, agreed.evict, agreed.settings, taken)
+            self._settle(hold.limits, outcome, evict, settings, taken)
 
     def _settle_own(self, own: NodeDecision, taken: Taken, reason: str) -> None:
         limit = own.limits

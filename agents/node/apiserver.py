@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -38,7 +38,7 @@ def in_cluster(environment: Mapping[str, str], account: Path = ACCOUNT) -> Acces
     return Access(url=f"https://{bracketed(host)}:{environment.get(PORT) or _PORT}", token=token, ca=account / "ca.crt")
 
 
-class ApiServer:
+class ApiServer(Https):
     """Client of one API server. Requests raise HttpError if there is no complete response.
 
     Raises:
@@ -47,7 +47,7 @@ class ApiServer:
 
     def __init__(self, access: Access) -> None:
         try:
-            self._server = Https(access, port=_PORT, untrusted=_UNTRUSTED)
+            super().__init__(access, port=_PORT, untrusted=_UNTRUSTED)
         except ValueError as exc:
             raise ApiServerError(
                 f"{access.url}: not the address of an API server; accepted: https://HOST:PORT"
@@ -56,11 +56,7 @@ class ApiServer:
 
     def get(self, path: str) -> Answer:
         """GET a path."""
-        return self._server.ask(path)
-
-    def watch(self, path: str, *, accept: str, silence_s: float) -> Iterator[bytes]:
-        """Watch a path: one line per change, until the server ends it. Silence for ``silence_s`` raises HttpError."""
-        return self._server.watch(path, accept=accept, silence_s=silence_s)
+        return self.ask(path)
 
     def post(self, path: str, body: object) -> Answer:
         """POST to a path. The request may be sent twice, so it must be idempotent.
@@ -68,11 +64,7 @@ class ApiServer:
         Raises:
             HttpError: no complete response; ``UnreachedError``: the server has certainly not received the request.
         """
-        return self._server.ask(path, method="POST", body=msgspec.json.encode(body))
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._server.close()
+        return self.ask(path, method="POST", body=msgspec.json.encode(body))
 
 
 WATCH_S = 300

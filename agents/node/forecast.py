@@ -156,7 +156,15 @@ class Trainer:
         """Return the record to publish; None: the last one is still valid."""
         if not self._models.models:
             return None
-        warm = self._is_warm(colocation.mid_cold_start_s)
+        # Warm: the system and a pod have enough samples for a prediction.
+        models, cold_start_s = self._models.models, colocation.mid_cold_start_s
+        system = models.get(peak_models.SYSTEM)
+        pods = (model for uid, model in models.items() if uid not in peak_models.NODE_ITEMS)
+        warm = (
+            system is not None
+            and is_warm(self._sampled_s(system), cold_start_s, of_pod=False)
+            and any(is_warm(self._sampled_s(one), cold_start_s, of_pod=True) for one in pods)
+        )
         last_ms = self._published_ms
         old = last_ms is None or not 0 <= self._seen_ms - last_ms < PUBLISH_MS
         if not (old or self._anew or (warm and not self._warm)):
@@ -197,17 +205,6 @@ class Trainer:
             items={name: written(models[uid]) for name, uid in _UIDS.items() if uid in models},
             unknown=[uid for uid in listed if uid not in models],
             dropped=self.dropped,
-        )
-
-    def _is_warm(self, cold_start_s: int) -> bool:
-        """Return whether the system and a pod have enough samples for a prediction."""
-        models = self._models.models
-        system = models.get(peak_models.SYSTEM)
-        pods = (model for uid, model in models.items() if uid not in peak_models.NODE_ITEMS)
-        return (
-            system is not None
-            and is_warm(self._sampled_s(system), cold_start_s, of_pod=False)
-            and any(is_warm(self._sampled_s(one), cold_start_s, of_pod=True) for one in pods)
         )
 
     def _sampled_s(self, model: PeakModel) -> int:

@@ -182,7 +182,10 @@ class HostPods:
         held = list(self._held(config))
         units = list(self._units(config))
         others = [*units, *self._containers_elsewhere(config, [unit.group for unit in units])]
-        self._remark_unmatched(config, {one.workload for one in (*held, *others)})
+        matched = {one.workload for one in (*held, *others)}
+        for absent in config.workloads:
+            if absent not in matched and not (absent.label and self._docker_away):
+                self._remark(str(absent), *_ABSENT_LABEL if absent.label else _ABSENT_GROUP)
         self._layout.others = {one.uid: one.group for one in others}
         pods = [*(one.pod(held=True) for one in held), *(one.pod(held=False) for one in others)]
         notes = tuple(f"{self.where}: {one.what}: {one.why}; {one.advice}" for one in self.remarks)
@@ -256,11 +259,6 @@ class HostPods:
         if workload.qos == BE:
             why = f"{name} is outside {config.best_effort}"
             self._remark(str(workload), why, f"it is counted as LS, and is not limited; run it in {config.best_effort}")
-
-    def _remark_unmatched(self, config: HostWorkloads, matched: set[Workload | None]) -> None:
-        for one in config.workloads:
-            if one not in matched and not (one.label and self._docker_away):
-                self._remark(str(one), *_ABSENT_LABEL if one.label else _ABSENT_GROUP)
 
     def _remark(self, what: str, why: str, advice: str) -> None:
         self.remarks.append(Remark(what=what, why=why, advice=advice))

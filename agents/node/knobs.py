@@ -238,7 +238,6 @@ class Standoff:
 
 LOOK_NS_MIN = 900_000_000
 """Interval of readings: a second, less a timer's jitter."""
-_SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

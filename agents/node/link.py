@@ -13,9 +13,9 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import Protocol
 
+from slacktide.agents.node.kernel import Spool
 from slacktide.agents.node.metrics import AgentMetrics
 from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender, of_outcome, of_sample
-from slacktide.agents.node.spool import Spool
 from slacktide.agents.publisher import Letters
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import M, decode

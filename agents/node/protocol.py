@@ -257,13 +257,8 @@ PERIOD_US_MIN, PERIOD_US_MAX = 1_000, 1_000_000
 """The kernel's range, on cgroup v1 and v2."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """The accepted parts of a command. Pods and settings are the agent's own; the command only selects them."""
-
-    hold: Hold
-    evict: tuple[Eviction, ...]
-    settings: tuple[WantedSetting, ...]
+Accepted = tuple[Hold, tuple[Eviction, ...], tuple[WantedSetting, ...]]
+"""The accepted parts of a command. Pods and settings are the agent's own; the command only selects them."""
 
 
 def accepted(command: NodeCommand, taken: Taken, current: NodeSample, own: NodeDecision) -> Accepted | None:
@@ -282,7 +277,7 @@ def accepted(command: NodeCommand, taken: Taken, current: NodeSample, own: NodeD
     wanted = dict.fromkeys((one.group, one.knob, one.value) for one in command.settings)
     if not mine.keys() >= victims.keys() or not ours.keys() >= wanted.keys():
         return None
-    return Accepted(hold=hold, evict=tuple(mine[uid] for uid in victims), settings=tuple(ours[one] for one in wanted))
+    return hold, tuple(mine[uid] for uid in victims), tuple(ours[one] for one in wanted)
 
 
 def _holdable(limits: Limits, taken: Taken) -> bool:

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -213,25 +212,6 @@ WINDOW = 256
 """The oldest waiting outcomes, kept in memory besides the disk."""
 UNWRITTEN_MAX = 1_024
 """Outcomes kept in memory while the disk refuses writes."""
-
-
-class Spool(Protocol):
-    """Intents and outcomes of one node. Never raises and never blocks an act."""
-
-    def intend(self, outcome: NodeOutcome) -> None:
-        """Record an act before it happens, with its intended outcome."""
-
-    def conclude(self, outcome: NodeOutcome) -> None:
-        """Keep an outcome until it is acknowledged. It closes the intent with the same id, rule and target."""
-
-    def interrupted(self) -> list[NodeOutcome]:
-        """Return the intents without an outcome: acts that the last run began and did not finish."""
-
-    def pending(self, limit: int) -> list[tuple[int, NodeOutcome]]:
-        """Return the oldest unacknowledged outcomes in order, each with its position."""
-
-    def acknowledge(self, position: int) -> None:
-        """Kafka has all outcomes up to and including this position."""
 
 
 class MemorySpool:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.evictor import BY_POLICY
 from slacktide.agents.node.kernel import Held, Kernel
 from slacktide.agents.node.knobs import Standoff, Tuned, WatchedKnobs, dry_run_families, family_of
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.reporter import Reporter
+from slacktide.agents.node.reporter import Actuator, Reporter
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob import KnobKey, uid_of

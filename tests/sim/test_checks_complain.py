@@ -11,11 +11,10 @@ from sim import check_evictions
 from sim.world import Parts
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node import protocol
-from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.agent import NodeAgent
 from slacktide.agents.node.evict.victims import Dying, Victims
 from slacktide.agents.node.protocol import Protocol
-from slacktide.agents.node.reporter import Refusals
+from slacktide.agents.node.reporter import Actuator, Refusals
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode

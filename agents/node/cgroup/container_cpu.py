@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -160,7 +160,13 @@ class _Pod:
         pod_quota_us = self._quota.read_us(notes) if figures else None
         now = Counters(mono_ns=mono_ns, cpu_ns=None, pods={"/".join(key): one for key, (_, one) in figures.items()})
         rate, before, self._before = rates(self._before, now), self._before, now
-        self._calm = self._calm + 1 if before is not None and self._was_calm(figures, before, now) else 0
+        was_calm = before is not None and all(
+            quota_us <= self._limits_us[key]
+            and (name := "/".join(key)) in before.pods
+            and before.pods[name].throttled_periods == counters.throttled_periods
+            for key, (quota_us, counters) in figures.items()
+        )
+        self._calm = self._calm + 1 if was_calm else 0
         return [
             ContainerCpu(
                 pod=uid,
@@ -179,14 +185,6 @@ class _Pod:
         self._quota.close()
         for one in self._containers.values():
             one.close()
-
-    def _was_calm(self, figures: Mapping[_Key, tuple[int, PodCounters]], before: Counters, now: Counters) -> bool:
-        return all(
-            quota_us <= self._limits_us[key]
-            and (name := "/".join(key)) in before.pods
-            and before.pods[name].throttled_periods == now.pods[name].throttled_periods
-            for key, (quota_us, _) in figures.items()
-        )
 
 
 class ContainersReader:

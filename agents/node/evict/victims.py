@@ -11,10 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.kernel import BestEffortPods
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.reporter import Refusals, Reporter, pod_of, sub_act
+from slacktide.agents.node.reporter import Actuator, Refusals, Reporter, pod_of, sub_act
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome
 

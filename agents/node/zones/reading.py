@@ -49,7 +49,6 @@ _MESSAGE_HEAD = 5
 class _Frame(NamedTuple):
     kind: int
     flags: int
-    stream: int
     payload: bytes
 
 
@@ -113,23 +112,19 @@ def _answer(line: socket.socket) -> bytes:
 
 def _frames_of_call(line: socket.socket) -> Iterator[_Frame]:
     """Header and data frames to the end of the answer."""
-    for frame in _frames(line):
-        if frame.kind == _SETTINGS and not frame.flags & _ACK:
-            line.sendall(_frame(_SETTINGS, _ACK))
-        elif frame.kind in {_RST_STREAM, _GOAWAY}:
-            raise ValueError("the kubelet ended the call")
-        elif frame.kind in {_DATA, _HEADERS}:
-            yield frame
-            if frame.flags & _END_STREAM:
-                return
-
-
-def _frames(line: socket.socket) -> Iterator[_Frame]:
     with line.makefile("rb") as stream:
         while True:
             head = _exactly(stream.read(9), 9)
-            size = int.from_bytes(head[:3], "big")
-            yield _Frame(head[3], head[4], int.from_bytes(head[5:], "big"), _exactly(stream.read(size), size))
+            size, kind, flags = int.from_bytes(head[:3], "big"), head[3], head[4]
+            payload = _exactly(stream.read(size), size)
+            if kind == _SETTINGS and not flags & _ACK:
+                line.sendall(_frame(_SETTINGS, _ACK))
+            elif kind in {_RST_STREAM, _GOAWAY}:
+                raise ValueError("the kubelet ended the call")
+            elif kind in {_DATA, _HEADERS}:
+                yield _Frame(kind, flags, payload)
+                if flags & _END_STREAM:
+                    return
 
 
 def _exactly(found: bytes, size: int) -> bytes:
