@@ -46,16 +46,16 @@ class Letters:
     def add(self, letter: Out) -> None:
         """Add a dead letter. Drop the oldest if full."""
         self._waiting.append(letter)
-        self._bytes += _size(letter)
+        self._bytes += size_of(letter)
         while self._bytes > WAITING_BYTES_MAX:
-            self._bytes -= _size(self._waiting.popleft())
+            self._bytes -= size_of(self._waiting.popleft())
 
     def some(self) -> list[Out]:
         """Return the oldest, up to about one batch."""
         found: list[Out] = []
         size = 0
         for letter in self._waiting:
-            size += _size(letter)
+            size += size_of(letter)
             if found and size > BATCH_BYTES:
                 break
             found.append(letter)
@@ -65,10 +65,11 @@ class Letters:
         """Remove sent letters. Some may have been dropped meanwhile."""
         for letter in letters:
             if self._waiting and self._waiting[0] is letter:
-                self._bytes -= _size(self._waiting.popleft())
+                self._bytes -= size_of(self._waiting.popleft())
 
 
-def _size(out: Out) -> int:
+def size_of(out: Out) -> int:
+    """Return the bytes of a record's value."""
     return len(out.value or b"")
 
 

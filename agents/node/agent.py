@@ -15,12 +15,12 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node.evict.eviction_client import EvictionApi
 from slacktide.agents.node.evict.evictor import BY_POLICY, Evictor
-from slacktide.agents.node.evict.victims import Doors, Standing
+from slacktide.agents.node.evict.victims import Standing
 from slacktide.agents.node.forecast import TRAIN_EVERY_MS
 from slacktide.agents.node.kernel import Kernel, Reading, Spool
 from slacktide.agents.node.knobs import Bursts, Tuned
 from slacktide.agents.node.protocol import Inventory, Protocol, Remembered, Sampler, Taken, accepted, inventory_of
-from slacktide.agents.node.reporter import Actuator, Refusals, Reporter
+from slacktide.agents.node.reporter import Actuator, Doors, Refusals, Reporter
 from slacktide.agents.node.tuner import Tuner
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
@@ -109,7 +109,7 @@ class NodeAgent:
         )
         self._reporter = Reporter(node=node, boot_id=boot_id, clock=clock, event_time=self._sampler.event_time)
         self._reporter.policy_version = policy.version
-        doors = Doors(
+        self._doors = Doors(
             best_effort=kernel.best_effort,
             actuator=self._actuator,
             reporter=self._reporter,
@@ -117,17 +117,15 @@ class NodeAgent:
             mono_ns=clock.mono_ns,
         )
         self._evictor = Evictor(
-            doors,
+            self._doors,
             eviction_client,
             self.credit_account,
             grace_ms_max=settings.grace_ms_max,
             dry_run=settings.dry_run,
         )
-        self._tuner = Tuner(kernel, self._actuator, self._reporter, tuned or Tuned(), dry_run=settings.dry_run)
+        self._tuner = Tuner(kernel, self._doors, tuned or Tuned(), dry_run=settings.dry_run)
         self._bursts = Bursts(node=node, boot_id=boot_id, kernel=kernel)
-        self._suspended = ""
-        self._bursts_held = False
-        self._bursts_dry_run = False
+        self._suspended, self._bursts_held, self._bursts_dry_run = "", False, False
 
     @property
     def in_charge(self) -> Origin:
@@ -268,7 +266,7 @@ class NodeAgent:
 
     def _lift(self, newest: Taken, rule: str, bound: str, reason: str) -> None:
         outcome = self._reporter.begun(newest, rule, TARGET, "agent", reason=reason, bound=bound)
-        self._perform(self._unlimited(newest), outcome, newest)
+        self._doors.limit(self._unlimited(newest), outcome, newest)
 
     def _unlimited(self, newest: Taken) -> Limits:
         return lifted(self._actuator.limits or UNLIMITED, newest.facts, newest.pods)
@@ -289,7 +287,7 @@ class NodeAgent:
         id_ = self._reporter.id_of(newest, EXCLUSIVE, f"{TARGET}/{cpus}")
         reason = f"pods have exclusive CPUs {cpus}"
         outcome = self._reporter.begun(newest, EXCLUSIVE, TARGET, "agent", reason=reason, bound=EXCLUSIVE, id_=id_)
-        self._perform(wanted, outcome, newest)
+        self._doors.limit(wanted, outcome, newest)
 
     def _inventory_of(self, facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
         """Return the facts with the CPU topology, which only the node itself knows."""
@@ -369,17 +367,12 @@ class NodeAgent:
             if self._actuator.exceeds(self._unlimited(taken)):
                 self._lift(taken, DRY_RUN, "restored", BY_POLICY)
             why = f"{outcome.reason}; {BY_POLICY}" if outcome.reason else BY_POLICY
-            self._perform(limits, msgspec.structs.replace(outcome, reason=why), taken, dry_run=True)
+            self._doors.limit(limits, msgspec.structs.replace(outcome, reason=why), taken, dry_run=True)
         else:
-            self._perform(limits, outcome, taken)
+            self._doors.limit(limits, outcome, taken)
         self._evictor.carry_out(evict, taken, origin, reason)
         # Restore quotas once that bursts raised before the policy made them a dry run.
         before, self._bursts_dry_run = self._bursts_dry_run, cpu_burst_on(self._policy, taken.facts).dry_run
         if self._bursts_dry_run and not before:
             self._hand_bursts_back(taken, BY_POLICY)
         self._tuner.carry_out(settings, taken, origin, reason)
-
-    def _perform(self, limits: Limits | None, outcome: NodeOutcome, taken: Taken, *, dry_run: bool = False) -> None:
-        self._actuator.perform(
-            limits, outcome, dated=lambda report: self._reporter.dated(report, taken), dry_run=dry_run
-        )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from slacktide.agents.publisher import size_of
 from slacktide.schemas.bounds import PODS_MAX
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
@@ -139,10 +140,10 @@ class Backlog:
         """Add a sample. Return how many older ones are dropped."""
         out = of_history(sample)
         insort(self._waiting, (sample.seq, out), key=itemgetter(0))  # a failed sample is added after its successors
-        self._bytes += _size(out)
+        self._bytes += size_of(out)
         given_up = 0
         while len(self._waiting) > BACKLOG_SAMPLES_MAX or self._bytes > BACKLOG_BYTES_MAX:
-            self._bytes -= _size(self._waiting.pop(0)[1])
+            self._bytes -= size_of(self._waiting.pop(0)[1])
             given_up += 1
         self._there.set()
         return given_up
@@ -159,13 +160,9 @@ class Backlog:
         """Remove sent records. Some may have been dropped meanwhile."""
         for out in outs:
             if self._waiting and self._waiting[0][1] is out:
-                self._bytes -= _size(self._waiting.pop(0)[1])
+                self._bytes -= size_of(self._waiting.pop(0)[1])
         if not self._waiting:
             self._there.clear()
-
-
-def _size(out: Out) -> int:
-    return len(out.value or b"")
 
 
 ROOM_BYTES = 1_024
@@ -225,7 +222,7 @@ class SampleSender:
         if (count := _count(sample, pods)) > PODS_MAX:
             raise RecordRefusedError(f"sample of {count:,} pods exceeds {PODS_MAX:,}")
         out = self._sign(of_sample(sample, pods))
-        size, refused = len(out.value or b""), ""
+        size, refused = size_of(out), ""
         for sender, limit in ((self._plain, PLAIN_BYTES_MAX), (self._compressed, COMPRESSED_BYTES_MAX)):
             if size + ROOM_BYTES > limit:
                 refused = f"sample of {size:,} bytes exceeds {limit:,}"

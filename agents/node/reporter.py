@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
 import msgspec
 
 from slacktide.agents.clock import Clock, EventTime
-from slacktide.agents.node.kernel import Kernel, Spool
+from slacktide.agents.node.kernel import BestEffortPods, Kernel, Spool
 from slacktide.agents.node.protocol import Taken
 from slacktide.schemas.command import NodeCommand, command_id
 from slacktide.schemas.errors import CgroupError
@@ -279,3 +280,22 @@ class Actuator:
 
 def _differ(one: Limits, other: Limits) -> bool:
     return looser(one, other) or looser(other, one)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """What an agent's parts act on and report to."""
+
+    best_effort: BestEffortPods
+    actuator: Actuator
+    reporter: Reporter
+    refusals: Refusals
+    mono_ns: Callable[[], int]
+
+    def report(self, outcome: NodeOutcome, taken: Taken | None) -> None:
+        """Conclude an act with the time now; ``taken`` None: an act of an earlier run."""
+        self.actuator.conclude(self.reporter.dated(outcome, taken))
+
+    def limit(self, limits: Limits | None, outcome: NodeOutcome, taken: Taken, *, dry_run: bool = False) -> None:
+        """Set the best-effort limit: see ``Actuator.perform``."""
+        self.actuator.perform(limits, outcome, dated=lambda report: self.reporter.dated(report, taken), dry_run=dry_run)

@@ -15,7 +15,7 @@ from slacktide.agents.node.evict.evictor import BY_POLICY
 from slacktide.agents.node.kernel import Held, Kernel
 from slacktide.agents.node.knobs import Standoff, Tuned, WatchedKnobs, dry_run_families, family_of
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.reporter import Actuator, Reporter
+from slacktide.agents.node.reporter import Doors
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob import KnobKey, uid_of
@@ -45,10 +45,9 @@ class _Remark:
 class Tuner:
     """Sets all knobs besides the best-effort limit."""
 
-    def __init__(self, kernel: Kernel, actuator: Actuator, reporter: Reporter, tuned: Tuned, *, dry_run: bool) -> None:
+    def __init__(self, kernel: Kernel, doors: Doors, tuned: Tuned, *, dry_run: bool) -> None:
         self._kernel = kernel
-        self._actuator = actuator
-        self._reporter = reporter
+        self._doors, self._actuator = doors, doors.actuator
         self._tuned = tuned
         self._dry_run = dry_run
         self._watched = WatchedKnobs(kernel)
@@ -103,7 +102,7 @@ class Tuner:
             begun = self._begun(taken, rule, remark.key, remark.held, "agent", bound=remark.bound)
             result = "failed" if remark.bound == LACKING else "refused"
             outcome = self._named(begun, result, remark.reason, remark.held)
-            self._actuator.conclude(self._reporter.dated(outcome, taken))
+            self._doors.report(outcome, taken)
         self._remarks = []
         due: list[WantedSetting] = []
         for one in settings:
@@ -208,7 +207,7 @@ class Tuner:
                 return None
             self._dry_run_reported[key] = before[key], one.value
             why = reason if self._dry_run else "; ".join(filter(None, (reason, BY_POLICY)))
-            self._actuator.conclude(self._reporter.dated(self._named(outcome, "dry-run", why, one.value), taken))
+            self._doors.report(self._named(outcome, "dry-run", why, one.value), taken)
             return None
         self._actuator.intend(self._changed(outcome, one.value))
         failure, after = self._put(key, one.value)
@@ -218,7 +217,7 @@ class Tuner:
             self._standoff.left(key, after, self._now_ns)
             self._drift.pop(key, None)
         result = "failed" if failure else "applied"
-        self._actuator.conclude(self._reporter.dated(self._named(outcome, result, failure or reason, after), taken))
+        self._doors.report(self._named(outcome, result, failure or reason, after), taken)
         return key if one.rule == RELEASED and not failure else None
 
     def _put(self, key: KnobKey, value: int | None) -> tuple[str, int | None]:
@@ -266,8 +265,10 @@ class Tuner:
         bound: str = "",
         terms: Terms | None = None,
     ) -> NodeOutcome:
-        id_ = self._reporter.id_of(taken, rule, key.target)
-        outcome = self._reporter.begun(taken, rule, key.group, origin, reason=reason, bound=bound, terms=terms, id_=id_)
+        id_ = self._doors.reporter.id_of(taken, rule, key.target)
+        outcome = self._doors.reporter.begun(
+            taken, rule, key.group, origin, reason=reason, bound=bound, terms=terms, id_=id_
+        )
         return msgspec.structs.replace(outcome, knob=KnobChange(knob=key.knob, before=held, after=held))
 
     def _changed(self, outcome: NodeOutcome, after: int | None) -> NodeOutcome:

@@ -27,8 +27,9 @@ from slacktide.agents.node.evict.eviction_api import (
     reply_of,
     warning_of,
 )
-from slacktide.agents.node.evict.victims import INTERRUPTED, Doors
+from slacktide.agents.node.evict.victims import INTERRUPTED
 from slacktide.agents.node.protocol import Taken
+from slacktide.agents.node.reporter import Doors
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.outcome import NodeOutcome, Result, Spent

@@ -10,10 +10,10 @@ from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node.evict.eviction_api import EvictionRequest
 from slacktide.agents.node.evict.eviction_client import EvictionApi, Requests
 from slacktide.agents.node.evict.holdback import THAWED, Holdback, Starved
-from slacktide.agents.node.evict.victims import INTERRUPTED, Doors, Standing, Victims
+from slacktide.agents.node.evict.victims import INTERRUPTED, Standing, Victims
 from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.reporter import Paced, ends_or_stops, pod_of
+from slacktide.agents.node.reporter import Doors, Paced, ends_or_stops, pod_of
 from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod

@@ -13,9 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from slacktide.agents.node.evict.victims import Doors
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.reporter import pod_of, sub_act
+from slacktide.agents.node.reporter import Doors, pod_of, sub_act
 from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome, Origin, Result
@@ -187,10 +186,11 @@ class Holdback:
     def _report_limits(self, bound: str, reason: str) -> None:
         assert self._throttle is not None
         victim, taken, origin = self._throttle
-        reporter = self._doors.reporter
-        begun = reporter.begun(taken, victim.rule, TARGET, origin, reason=reason, bound=bound, terms=victim.terms)
+        begun = self._doors.reporter.begun(
+            taken, victim.rule, TARGET, origin, reason=reason, bound=bound, terms=victim.terms
+        )
         limits = self._actuator.decided or self._actuator.limits
-        self._actuator.perform(limits, sub_act(begun, bound), dated=lambda report: reporter.dated(report, taken))
+        self._doors.limit(limits, sub_act(begun, bound), taken)
 
     def _freeze(self, victim: Eviction, why: str, taken: Taken, origin: Origin) -> None:
         uid = victim.pod.uid

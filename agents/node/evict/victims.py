@@ -11,9 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from slacktide.agents.node.kernel import BestEffortPods
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.reporter import Actuator, Refusals, Reporter, pod_of, sub_act
+from slacktide.agents.node.reporter import Doors, pod_of, sub_act
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome
 
@@ -65,21 +64,6 @@ class Dying:
     def since_ms(self, now_ns: int) -> int:
         """Return the time since its end was requested."""
         return (now_ns - self.asked_ns) // 1_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
-    """What the evictor acts on and reports to."""
-
-    best_effort: BestEffortPods
-    actuator: Actuator
-    reporter: Reporter
-    refusals: Refusals
-    mono_ns: Callable[[], int]
-
-    def report(self, outcome: NodeOutcome, taken: Taken | None) -> None:
-        """Conclude an act with the time now; ``taken`` None: an act of an earlier run."""
-        self.actuator.conclude(self.reporter.dated(outcome, taken))
 
 
 @dataclass(slots=True, kw_only=True)
