@@ -10,11 +10,10 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
 from pathlib import Path
-from typing import Self
 from urllib.parse import urlsplit
 
 from slacktide.schemas.errors import SlacktideError, TextError
@@ -62,7 +61,7 @@ def ask(
         OSError: the connection failed.
     """
     kept = connection.sock is not None
-    with _Deadline(connection) as deadline:
+    with _deadline(connection) as passed:
         try:
             if not kept:
                 _connect(connection)
@@ -70,7 +69,7 @@ def ask(
             return _answer(connection)
         except (OSError, HTTPException) as exc:
             connection.close()
-            if deadline.passed or isinstance(exc, TimeoutError):
+            if passed.is_set() or isinstance(exc, TimeoutError):
                 raise HttpError(f"incomplete answer after {TIMEOUT_S:g} s") from exc
             if not kept and isinstance(exc, HTTPException):
                 raise HttpError(f"incomplete, or not HTTP: {exc!r}") from exc
@@ -103,29 +102,26 @@ def _answer(connection: HTTPConnection) -> Answer:
     return Answer(status=response.status, body=body, retry_after_s=after_s)
 
 
-class _Deadline:
-    """Ends a request after a total time. A socket timeout restarts with each byte received."""
+@contextmanager
+def _deadline(connection: HTTPConnection) -> Iterator[threading.Event]:
+    """End a request after a total time, and set the event. A socket timeout restarts with each byte received."""
+    passed = threading.Event()
 
-    def __init__(self, connection: HTTPConnection) -> None:
-        self.passed = False
-        self._connection = connection
-        self._timer = threading.Timer(TIMEOUT_S, self._cut)
-        self._timer.daemon = True
-
-    def __enter__(self) -> Self:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def _cut(self) -> None:
-        self.passed = True
-        sock = self._connection.sock
+    def cut() -> None:
+        passed.set()
+        sock = connection.sock
         if sock is not None:
             with suppress(OSError):
                 # Below TLS, to wake a blocked read.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    timer = threading.Timer(TIMEOUT_S, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield passed
+    finally:
+        timer.cancel()
 
 
 LINE_MAX = 4 * 1024 * 1024

@@ -252,10 +252,7 @@ class Ahead:
             self._rise = Rise()
         elif capacity_milli and self._rise.looked(self._clock.mono_ns(), used_ns, capacity_milli):
             self._ask("use")
-        self._look_at_stall(use, capacity_milli)
-
-    def _look_at_stall(self, use: Looked, capacity_milli: int | None) -> None:
-        """Read stalls, only if the policy uses pressure, since reading costs CPU."""
+        # Read stalls only if the policy uses pressure, since reading costs CPU.
         if use.stall is None or not capacity_milli or not self._by_pressure():
             self._kept, self._gate = self.gate() or self._kept, None
             return
