@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace as replace_struct
 
@@ -257,8 +257,12 @@ PERIOD_US_MIN, PERIOD_US_MAX = 1_000, 1_000_000
 """The kernel's range, on cgroup v1 and v2."""
 
 
-Accepted = tuple[Hold, tuple[Eviction, ...], tuple[WantedSetting, ...]]
-"""The accepted parts of a command. Pods and settings are the agent's own; the command only selects them."""
+class Accepted(NamedTuple):
+    """The accepted parts of a command. Pods and settings are the agent's own; the command only selects them."""
+
+    hold: Hold
+    evict: tuple[Eviction, ...]
+    settings: tuple[WantedSetting, ...]
 
 
 def accepted(command: NodeCommand, taken: Taken, current: NodeSample, own: NodeDecision) -> Accepted | None:
@@ -277,7 +281,7 @@ def accepted(command: NodeCommand, taken: Taken, current: NodeSample, own: NodeD
     wanted = dict.fromkeys((one.group, one.knob, one.value) for one in command.settings)
     if not mine.keys() >= victims.keys() or not ours.keys() >= wanted.keys():
         return None
-    return hold, tuple(mine[uid] for uid in victims), tuple(ours[one] for one in wanted)
+    return Accepted(hold, tuple(mine[uid] for uid in victims), tuple(ours[one] for one in wanted))
 
 
 def _holdable(limits: Limits, taken: Taken) -> bool:
