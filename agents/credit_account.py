@@ -6,6 +6,7 @@ The bridge and the queue's decider have the cluster keys, with which they sign t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -69,7 +70,9 @@ class CreditAccount:
         """Return whether one more pod of the namespace may be evicted now."""
         if self.spent + self._reserved >= self._granted or namespace in self._spared:
             return False
-        return now_ns < self._until_ns or self._outlasts
+        # A lease that was valid when Kafka became unreachable allows one eviction meanwhile.
+        away_ns = self._away_since_ns
+        return now_ns < self._until_ns or (away_ns is not None and away_ns < self._until_ns and not self._outlasted)
 
     def spend(self, now_ns: int) -> None:
         """Spend credit for a pod, before it is signalled."""
@@ -85,11 +88,6 @@ class CreditAccount:
         """Spend or release reserved credit. ``goes``: the pod was evicted, or may have been."""
         self._reserved -= 1
         self.spent += goes
-
-    @property
-    def _outlasts(self) -> bool:
-        """Whether the lease was valid when Kafka became unreachable. Then it allows one eviction meanwhile."""
-        return self._away_since_ns is not None and self._away_since_ns < self._until_ns and not self._outlasted
 
 
 def signed(out: Out, ring: Sequence[ClusterKey], now_ms: int) -> Out:
@@ -148,7 +146,15 @@ class QueueCredit:
         victims = list(victims)
         if not victims:
             return []
-        await self._read()
+        began_ns = self._clock.mono_ns()
+        if not self._read_ns:
+            await self._reading.read({(CREDIT.name, 0): None})
+            self._read_ns = began_ns
+        for record in await self._reading.more():
+            if record.key == QUEUE.encode() and record.value is not None:
+                with suppress(BadMessageError):
+                    self._account.receive(decode(record.value, EvictionCredit), self._read_ns)
+        self._read_ns = began_ns
         now_ns = self._clock.mono_ns()
         able = next((one for one in victims if self._account.ready(now_ns, one.namespace)), None)
         if able is not None:
@@ -168,19 +174,6 @@ class QueueCredit:
         for one in victims:
             self._account.spend(self._clock.mono_ns())
             await self._send([one], "applied", "it exceeds its quota, which was reduced")
-
-    async def _read(self) -> None:
-        began_ns = self._clock.mono_ns()
-        if not self._read_ns:
-            await self._reading.read({(CREDIT.name, 0): None})
-            self._read_ns = began_ns
-        for record in await self._reading.more():
-            if record.key == QUEUE.encode() and record.value is not None:
-                try:
-                    self._account.receive(decode(record.value, EvictionCredit), self._read_ns)
-                except BadMessageError:
-                    continue
-        self._read_ns = began_ns
 
     async def _send(self, victims: Iterable[Victim], result: Result, reason: str) -> None:
         await self._sending.send_each([self._out(one, result, reason) for one in victims])

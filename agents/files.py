@@ -40,7 +40,9 @@ def load_yaml(path: Path) -> object:
         _inspect(path, content)
         return yaml.load(content, Loader=_Loader)  # noqa: S506 - a safe loader
     except (yaml.YAMLError, UnicodeError, ValueError, OverflowError) as exc:
-        raise _refused(path, _place(exc), _text_of(exc), "one YAML document") from exc
+        mark = getattr(exc, "problem_mark", None)
+        text = str(getattr(exc, "problem", None) or exc).splitlines()[0][:200]
+        raise _refused(path, "" if mark is None else f"line {mark.line + 1}", text, "one YAML document") from exc
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -122,29 +124,13 @@ def _inspect(path: Path, content: bytes) -> None:
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        too_much = _too_much(event, depth, count)
-        if too_much is not None:
-            mark: Any = event.start_mark
-            raise _refused(path, f"line {mark.line + 1}", *too_much)
-
-
-def _too_much(event: yaml.Event, depth: int, count: int) -> tuple[str, str] | None:
-    if isinstance(event, yaml.AliasEvent):
-        return f"*{event.anchor}", "no aliases"
-    if depth > DEPTH_MAX:
-        return "nested too deeply", f"{DEPTH_MAX} levels"
-    if count > EVENTS_MAX:
-        return "too many values", f"at most {EVENTS_MAX}"
-    return None
-
-
-def _place(exc: Exception) -> str:
-    mark = getattr(exc, "problem_mark", None)
-    return "" if mark is None else f"line {mark.line + 1}"
-
-
-def _text_of(exc: Exception) -> str:
-    return str(getattr(exc, "problem", None) or exc).splitlines()[0][:200]
+        mark: Any = event.start_mark
+        if isinstance(event, yaml.AliasEvent):
+            raise _refused(path, f"line {mark.line + 1}", f"*{event.anchor}", "no aliases")
+        if depth > DEPTH_MAX:
+            raise _refused(path, f"line {mark.line + 1}", "nested too deeply", f"{DEPTH_MAX} levels")
+        if count > EVENTS_MAX:
+            raise _refused(path, f"line {mark.line + 1}", "too many values", f"at most {EVENTS_MAX}")
 
 
 def _refused(path: Path, field: str, value: str, accepted: str) -> ConfigError:

@@ -10,11 +10,10 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
 from pathlib import Path
-from typing import Self
 from urllib.parse import urlsplit
 
 from slacktide.schemas.errors import SlacktideError, TextError
@@ -34,16 +33,6 @@ class UnreachedError(HttpError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One request."""
-
-    path: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    method: str = "GET"
-    body: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A complete response."""
 
@@ -59,7 +48,9 @@ class Answer:
         return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
-def ask(connection: HTTPConnection, request: Request) -> Answer:
+def ask(
+    connection: HTTPConnection, path: str, headers: Mapping[str, str], *, method: str = "GET", body: bytes | None = None
+) -> Answer:
     """Send a request over a kept connection, or a new one if it was closed.
 
     If a kept connection fails, the request is sent again, so it must be idempotent.
@@ -70,21 +61,22 @@ def ask(connection: HTTPConnection, request: Request) -> Answer:
         OSError: the connection failed.
     """
     kept = connection.sock is not None
-    with _Deadline(connection) as deadline:
+    with _deadline(connection) as passed:
         try:
             if not kept:
                 _connect(connection)
-            return _exchange(connection, request)
+            connection.request(method, path, body=body, headers=dict(headers))
+            return _answer(connection)
         except (OSError, HTTPException) as exc:
             connection.close()
-            if deadline.passed or isinstance(exc, TimeoutError):
+            if passed.is_set() or isinstance(exc, TimeoutError):
                 raise HttpError(f"incomplete answer after {TIMEOUT_S:g} s") from exc
             if not kept and isinstance(exc, HTTPException):
                 raise HttpError(f"incomplete, or not HTTP: {exc!r}") from exc
             if not kept:
                 raise
     # A server may close a kept connection at any time.
-    return ask(connection, request)
+    return ask(connection, path, headers, method=method, body=body)
 
 
 def _connect(connection: HTTPConnection) -> None:
@@ -96,8 +88,7 @@ def _connect(connection: HTTPConnection) -> None:
         raise UnreachedError(f"no connection: {exc.strerror or exc}") from exc
 
 
-def _exchange(connection: HTTPConnection, request: Request) -> Answer:
-    connection.request(request.method, request.path, body=request.body, headers=dict(request.headers))
+def _answer(connection: HTTPConnection) -> Answer:
     response = connection.getresponse()
     body = response.read(BYTES_MAX + 1)
     if len(body) > BYTES_MAX:
@@ -105,41 +96,32 @@ def _exchange(connection: HTTPConnection, request: Request) -> Answer:
         raise HttpError(f"the answer is larger than {BYTES_MAX // 1024**2} MiB")
     if response.length:  # with a size limit, a truncated body is not detected otherwise
         raise IncompleteRead(body, response.length)
-    after = response.headers.get("Retry-After", "")
-    return Answer(status=response.status, body=body, retry_after_s=_seconds(after))
+    after_s = None
+    with suppress(TextError):  # absent, or a date
+        after_s = integer_of(response.headers.get("Retry-After", ""), where="Retry-After", least=0, most=RETRY_S_MAX)
+    return Answer(status=response.status, body=body, retry_after_s=after_s)
 
 
-def _seconds(retry_after: str) -> int | None:
-    """None: absent, or a date."""
-    try:
-        return integer_of(retry_after, where="Retry-After", least=0, most=RETRY_S_MAX)
-    except TextError:
-        return None
+@contextmanager
+def _deadline(connection: HTTPConnection) -> Iterator[threading.Event]:
+    """End a request after a total time, and set the event. A socket timeout restarts with each byte received."""
+    passed = threading.Event()
 
-
-class _Deadline:
-    """Ends a request after a total time. A socket timeout restarts with each byte received."""
-
-    def __init__(self, connection: HTTPConnection) -> None:
-        self.passed = False
-        self._connection = connection
-        self._timer = threading.Timer(TIMEOUT_S, self._cut)
-        self._timer.daemon = True
-
-    def __enter__(self) -> Self:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def _cut(self) -> None:
-        self.passed = True
-        sock = self._connection.sock
+    def cut() -> None:
+        passed.set()
+        sock = connection.sock
         if sock is not None:
             with suppress(OSError):
                 # Below TLS, to wake a blocked read.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    timer = threading.Timer(TIMEOUT_S, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield passed
+    finally:
+        timer.cancel()
 
 
 LINE_MAX = 4 * 1024 * 1024
@@ -199,7 +181,7 @@ class Https:
             if self._connection is None:
                 context = _trust(self._access)
                 self._connection = HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=context)
-            return ask(self._connection, Request(path=path, headers=headers, method=method, body=body))
+            return ask(self._connection, path, headers, method=method, body=body)
         except UnreachedError:
             self.close()
             raise
@@ -223,7 +205,10 @@ class Https:
         try:
             connection.connect()
             kept = connection.sock
-            _keep_alive(kept)
+            # Detect within 20 s that a peer is gone, although it may be silent for minutes.
+            kept.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
+                kept.setsockopt(socket.IPPROTO_TCP, option, value)
             connection.request("GET", path, headers=headers)
             response = connection.getresponse()
             if response.status != 200:
@@ -243,13 +228,6 @@ class Https:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _keep_alive(sock: socket.socket) -> None:
-    """Detect within 20 s that a peer is gone, although it may be silent for minutes."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
-        sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def token_of(file: Path) -> str:

@@ -1,17 +1,20 @@
-"""Publishes policy and inventory: when they change, when Kafka is available again, and every 60 s."""
+"""Sends records to Kafka, so that no caller waits for it, and keeps policy and inventory published."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
+from itertools import islice
+from typing import Literal
 
 import msgspec
 
 from slacktide.agents.files import Watched
-from slacktide.agents.outbox import Letters
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError
@@ -24,6 +27,131 @@ from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.records import Out, Record, dead_letter, event, place_of
 
 log = logging.getLogger(__name__)
+
+WAITING_BYTES_MAX = 4 * 1024 * 1024
+BATCH_BYTES = 512 * 1024
+WAITING_MAX = 10_000
+BATCH_MAX = 200
+GATHER_S, LAST_S = 0.2, 3.0
+RETRY_S, RETRY_MAX_S = 1.0, 5.0
+
+
+class Letters:
+    """Dead letters in order, at most a few megabytes. The oldest are dropped."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Out] = deque()
+        self._bytes = 0
+
+    def add(self, letter: Out) -> None:
+        """Add a dead letter. Drop the oldest if full."""
+        self._waiting.append(letter)
+        self._bytes += size_of(letter)
+        while self._bytes > WAITING_BYTES_MAX:
+            self._bytes -= size_of(self._waiting.popleft())
+
+    def some(self) -> list[Out]:
+        """Return the oldest, up to about one batch."""
+        found: list[Out] = []
+        size = 0
+        for letter in self._waiting:
+            size += size_of(letter)
+            if found and size > BATCH_BYTES:
+                break
+            found.append(letter)
+        return found
+
+    def sent(self, letters: list[Out]) -> None:
+        """Remove sent letters. Some may have been dropped meanwhile."""
+        for letter in letters:
+            if self._waiting and self._waiting[0] is letter:
+                self._bytes -= size_of(self._waiting.popleft())
+
+
+def size_of(out: Out) -> int:
+    """Return the bytes of a record's value."""
+    return len(out.value or b"")
+
+
+class Outbox:
+    """Records of one source for these topics. ``dropped`` is called for each dropped record; the log has the first."""
+
+    def __init__(
+        self,
+        bootstrap: Cluster,
+        topics: tuple[str, ...],
+        now_ms: Callable[[], int],
+        *,
+        source: str,
+        acks: Literal["all", "1"] = "all",
+        dropped: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.away = ""
+        """Why Kafka does not have all records; "": it has."""
+        self._sender = Sender(bootstrap, client_id=f"slacktide-{source}", acks=acks)
+        self._topics, self._source, self._now_ms, self._dropped = topics, source, now_ms, dropped
+        self._waiting: deque[Out] = deque()
+        self._letters = Letters()
+        self._some = asyncio.Event()
+        self._full = False
+
+    def put(self, out: Out) -> None:
+        """Queue a record."""
+        self._waiting.append(out)
+        self._some.set()
+        if len(self._waiting) > WAITING_MAX:
+            self._waiting.popleft()
+            self._dropped()
+            if not self._full:
+                log.warning("too many records wait for Kafka: dropping the oldest", extra={"for": self._source})
+            self._full = True
+
+    def to_dead_letter(self, record: Record, reason: str) -> None:
+        """Queue a dead letter for an invalid record."""
+        self._letters.add(dead_letter(record, reader=self._source, reason=reason, now_ms=self._now_ms()))
+        self._some.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        backoff = Backoff(RETRY_S, RETRY_MAX_S)
+        while True:
+            await self._some.wait()
+            try:
+                self._some.clear()
+                await self._send()
+                self.away, self._full = "", False
+                backoff.reset()
+                await asyncio.sleep(GATHER_S)
+            except LogError as exc:
+                if not self.away:
+                    log.warning("Kafka is unreachable", extra={"for": self._source, "why": str(exc)})
+                self.away = str(exc)
+                self._some.set()
+                await asyncio.sleep(backoff.next_s())
+
+    async def close(self) -> None:
+        """Send the rest at shutdown, and disconnect."""
+        try:
+            async with asyncio.timeout(LAST_S):
+                await self._send()
+        except (LogError, TimeoutError) as exc:
+            log.warning("not all records are published", extra={"records": len(self._waiting), "why": str(exc)})
+        finally:
+            await self._sender.close()
+
+    async def _send(self) -> None:
+        while True:
+            some, letters = list(islice(self._waiting, BATCH_MAX)), self._letters.some()
+            if not some and not letters:
+                return
+            if not self._sender.connected:
+                await self._sender.connect(self._topics)
+            await self._sender.send([*some, *letters])
+            self._letters.sent(letters)
+            for one in some:
+                if self._waiting and self._waiting[0] is one:  # unless it was dropped meanwhile
+                    self._waiting.popleft()
+
 
 SOURCE = "publisher"
 NOTHING_YET = "nothing has been published yet"
@@ -98,7 +226,11 @@ class Publisher:
                     if self.away in ("", NOTHING_YET):
                         log.warning("Kafka is unreachable", extra={"for": self._source, "why": str(exc)})
                     self.away = str(exc)
-                await self._rest(stop)
+                self._stirred.clear()
+                waiting = {asyncio.ensure_future(event.wait()) for event in (stop, self._stirred)}
+                await asyncio.wait(waiting, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                for one in waiting:
+                    one.cancel()
         finally:
             await self._sender.close()
 
@@ -141,13 +273,6 @@ class Publisher:
                 if self._latest[key] is None:
                     del self._latest[key]
 
-    async def _rest(self, stop: asyncio.Event) -> None:
-        self._stirred.clear()
-        waiting = {asyncio.ensure_future(event.wait()) for event in (stop, self._stirred)}
-        await asyncio.wait(waiting, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-        for one in waiting:
-            one.cancel()
-
     def _set(self, topic: str, key: str, body: Policy | NodeInventory | None) -> None:
         if self._latest.get((topic, key), _NOTHING) != body:
             self._latest[topic, key] = body
@@ -157,19 +282,17 @@ class Publisher:
     def _out(self, topic: str, key: str, body: Policy | NodeInventory | None) -> Out:
         now_ms = self._now_ms()
         if isinstance(body, Policy):
-            body = msgspec.structs.replace(body, refused=self._dated(body.refused, now_ms))
+            # Add since when the file has these errors.
+            before, self._refused = self._refused, body.refused
+            if body.refused is not None:
+                same = before is not None and before.findings == body.refused.findings
+                since_ms = before.since_ms if before is not None and same else now_ms
+                self._refused = msgspec.structs.replace(body.refused, since_ms=since_ms)
+            body = msgspec.structs.replace(body, refused=self._refused)
         if body is not None:
             body = msgspec.structs.replace(body, installation=self._installation, published_ms=now_ms)
         value = None if body is None else encode(body)
         return event(topic, key, value, source=self._source, event_id=f"{key}/{now_ms}", event_ms=now_ms)
-
-    def _dated(self, refused: RefusedFile | None, now_ms: int) -> RefusedFile | None:
-        """Add since when it has these errors."""
-        before, self._refused = self._refused, refused
-        if refused is not None:
-            since_ms = before.since_ms if before is not None and before.findings == refused.findings else now_ms
-            self._refused = msgspec.structs.replace(refused, since_ms=since_ms)
-        return self._refused
 
 
 async def read_policy(bootstrap: Cluster) -> InForce:

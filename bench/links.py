@@ -18,9 +18,9 @@ from aiokafka.conn import AIOKafkaConnection
 from bench.fleet import FleetNode
 from bench.log import USUAL_POLICY
 from slacktide.agents.clock import Clock, SystemClock
-from slacktide.agents.metrics import AgentMetrics
 from slacktide.agents.node.link import Link
-from slacktide.agents.node.loop import LoopSettings
+from slacktide.agents.node.metrics import AgentMetrics
+from slacktide.agents.node.settings import LoopSettings
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import Hold, NodeCommand

@@ -14,7 +14,7 @@ import msgspec
 from bench import log
 from bench.stamp import Stamped, StampedNode
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.node.forecast.trainer import PUBLISH_MS, written
+from slacktide.agents.node.forecast import PUBLISH_MS, written
 from slacktide.deploy.runtime import garbage
 from slacktide.deploy.runtime.text import show
 from slacktide.schemas.codec import encode

@@ -7,26 +7,21 @@ agent's policy version, and gives best-effort pods no more than the agent's own 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.credit_account import CreditAccount
-from slacktide.agents.node.actuator import Act, Actuator
 from slacktide.agents.node.evict.eviction_client import EvictionApi
-from slacktide.agents.node.evict.evictor import BY_POLICY, Doors, Evictor
+from slacktide.agents.node.evict.evictor import BY_POLICY, Evictor
 from slacktide.agents.node.evict.victims import Standing
-from slacktide.agents.node.forecast.trainer import TRAIN_EVERY_MS
-from slacktide.agents.node.kernel import Kernel, Reading
-from slacktide.agents.node.knobs.bursts import Bursts
-from slacktide.agents.node.knobs.tuned import Tuned
-from slacktide.agents.node.knobs.tuner import Tuner
-from slacktide.agents.node.protocol import Protocol, Taken
-from slacktide.agents.node.reporter import Cause, Refusals, Reporter
-from slacktide.agents.node.sampler import Inventory, Remembered, Sampler, inventory_of
-from slacktide.agents.node.spool import Spool
-from slacktide.agents.node.verdict import Accepted, accepted
+from slacktide.agents.node.forecast import TRAIN_EVERY_MS
+from slacktide.agents.node.kernel import Kernel, Reading, Spool
+from slacktide.agents.node.knobs import Bursts, Tuned
+from slacktide.agents.node.protocol import Inventory, Protocol, Remembered, Sampler, Taken, accepted, inventory_of
+from slacktide.agents.node.reporter import Actuator, Doors, Refusals, Reporter
+from slacktide.agents.node.tuner import Tuner
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod
@@ -34,13 +29,13 @@ from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import cpu_burst_on, resource_threshold_on
-from slacktide.schemas.sample import KEYFRAME_MS, LsPressure, NodeSample
+from slacktide.schemas.sample import KEYFRAME_MS, Limits, LsPressure, NodeSample
 from slacktide.streams.decisions.burst.node_burst import handed_back
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.decisions.evict.node_evict import Eviction
 from slacktide.streams.decisions.knobs import WantedSetting
 from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
-from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, lifted
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, lifted
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import exclusive_cpus, off_exclusive
 
 NO_PODS = "no pods"
@@ -96,7 +91,8 @@ class NodeAgent:
         self._settings = settings
         self._policy = policy
         self._processors = kernel.processors()
-        self._exclusive: Mapping[str, str] = exclusive or {}
+        self.exclusive: Mapping[str, str] = exclusive or {}
+        """CPU lists assigned exclusively to pods, by uid."""
         self._refusals = Refusals()
         self._protocol = Protocol(node=node, boot_id=boot_id, deadline_ns=settings.guard_deadline_ms * 1_000_000)
         self._actuator = Actuator(
@@ -113,22 +109,23 @@ class NodeAgent:
         )
         self._reporter = Reporter(node=node, boot_id=boot_id, clock=clock, event_time=self._sampler.event_time)
         self._reporter.policy_version = policy.version
-        doors = Doors(
+        self._doors = Doors(
             best_effort=kernel.best_effort,
             actuator=self._actuator,
             reporter=self._reporter,
             refusals=self._refusals,
             mono_ns=clock.mono_ns,
-            eviction_client=eviction_client,
         )
         self._evictor = Evictor(
-            doors, self.credit_account, grace_ms_max=settings.grace_ms_max, dry_run=settings.dry_run
+            self._doors,
+            eviction_client,
+            self.credit_account,
+            grace_ms_max=settings.grace_ms_max,
+            dry_run=settings.dry_run,
         )
-        self._tuner = Tuner(kernel, self._actuator, self._reporter, tuned or Tuned(), dry_run=settings.dry_run)
+        self._tuner = Tuner(kernel, self._doors, tuned or Tuned(), dry_run=settings.dry_run)
         self._bursts = Bursts(node=node, boot_id=boot_id, kernel=kernel)
-        self._suspended = ""
-        self._bursts_held = False
-        self._bursts_dry_run = False
+        self._suspended, self._bursts_held, self._bursts_dry_run = "", False, False
 
     @property
     def in_charge(self) -> Origin:
@@ -160,19 +157,9 @@ class NodeAgent:
         """How many cgroups lack each wanted knob."""
         return self._tuner.lacking
 
-    @property
-    def policy_version(self) -> str:
-        """Version of the policy in force."""
-        return self._policy.version
-
-    @property
-    def exclusive(self) -> Mapping[str, str]:
-        """CPU lists assigned exclusively to pods, by uid."""
-        return self._exclusive
-
     def inventory(self, facts: NodeFacts, pods: Sequence[Pod], exclusive: Mapping[str, str] | None = None) -> None:
         """Update facts, pods and exclusive CPU lists by uid (None: unchanged). The next sample carries the change."""
-        self._exclusive = self._exclusive if exclusive is None else exclusive
+        self.exclusive = self.exclusive if exclusive is None else exclusive
         self._sampler.inventory = self._inventory_of(facts, pods)
         self._leave_exclusive()
 
@@ -240,8 +227,11 @@ class NodeAgent:
         self.overdue()
         now_ns = self._clock.mono_ns()
         verdict = self._protocol.judge(command, now_ns)
-        if command.answer == "skipped" and command.boot_id == self.boot_id:
-            self._lacking(command)
+        if command.answer == "skipped" and command.boot_id == self.boot_id and command.reason in {NO_PODS, NO_FACTS}:
+            # Request a keyframe for what the stream lacks, unless that sample carried it.
+            taken = self._protocol.held(command.seq)
+            if taken is not None and (taken.sample.pods is None or taken.sample.facts is None):
+                self._sampler.keyframe_wanted = True
         if isinstance(verdict, Taken):
             self._answer(command, verdict, now_ns)
         else:
@@ -260,31 +250,26 @@ class NodeAgent:
             self._actuator.conclude(outcome)
         newest = self._protocol.newest
         if (removed or self._settings.restore_on_exit) and newest is not None:
-            self._lift(newest, "the agent is being removed" if removed else "the agent stops")
+            reason = "the agent is being removed" if removed else "the agent stops"
+            self._give_back(newest, "restore", "restored", reason)
 
-    def _lift(self, newest: Taken, reason: str) -> None:
-        self._perform(self._lifting(newest, "restore", "restored", reason), newest)
+    def _give_back(self, newest: Taken, rule: str, bound: str, reason: str, *, bursts: bool = True) -> None:
+        """Lift the limit and restore all knobs; ``bursts``: raised quotas, too."""
+        self._lift(newest, rule, bound, reason)
         self._tuner.give_back(newest, reason)
-        self._hand_bursts_back(newest, reason)
+        if bursts:
+            self._hand_bursts_back(newest, reason)
 
     def _hold_nothing(self, newest: Taken) -> None:
-        reason = f"suspended by {self._suspended}"
-        self._perform(self._lifting(newest, SUSPEND, "suspended", reason), newest)
-        self._tuner.give_back(newest, reason)
-        if self._bursts_held:
-            self._hand_bursts_back(newest, reason)
-            self._bursts_held = False
+        self._give_back(newest, SUSPEND, "suspended", f"suspended by {self._suspended}", bursts=self._bursts_held)
+        self._bursts_held = False
 
-    def _lifting(self, newest: Taken, rule: str, bound: str, reason: str) -> Act:
-        return Act(
-            limits=lifted(self._actuator.limits or UNLIMITED, newest.facts, newest.pods),
-            id=self._reporter.id_of(newest, rule, TARGET),
-            rule=rule,
-            origin="agent",
-            reason=reason,
-            bound=bound,
-            terms={},
-        )
+    def _lift(self, newest: Taken, rule: str, bound: str, reason: str) -> None:
+        outcome = self._reporter.begun(newest, rule, TARGET, "agent", reason=reason, bound=bound)
+        self._doors.limit(self._unlimited(newest), outcome, newest)
+
+    def _unlimited(self, newest: Taken) -> Limits:
+        return lifted(self._actuator.limits or UNLIMITED, newest.facts, newest.pods)
 
     def _hand_bursts_back(self, newest: Taken, reason: str) -> None:
         above = self._bursts.above_limit(newest.pods, self._clock.mono_ns())
@@ -299,27 +284,14 @@ class NodeAgent:
         if wanted is limits or resource_threshold_on(self._policy, inventory.facts).cpu_suppress_dry_run:
             return
         cpus = cpu_ranges(exclusive_cpus(inventory.pods))
-        act = Act(
-            limits=wanted,
-            id=self._reporter.id_of(newest, EXCLUSIVE, f"{TARGET}/{cpus}"),
-            rule=EXCLUSIVE,
-            origin="agent",
-            reason=f"pods have exclusive CPUs {cpus}",
-            bound=EXCLUSIVE,
-            terms={},
-        )
-        self._perform(act, newest)
+        id_ = self._reporter.id_of(newest, EXCLUSIVE, f"{TARGET}/{cpus}")
+        reason = f"pods have exclusive CPUs {cpus}"
+        outcome = self._reporter.begun(newest, EXCLUSIVE, TARGET, "agent", reason=reason, bound=EXCLUSIVE, id_=id_)
+        self._doors.limit(wanted, outcome, newest)
 
     def _inventory_of(self, facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
         """Return the facts with the CPU topology, which only the node itself knows."""
-        return inventory_of(msgspec.structs.replace(facts, processors=self._processors), pods, self._exclusive)
-
-    def _lacking(self, command: NodeCommand) -> None:
-        """Request a keyframe if the stream lacks pods or facts, unless that sample carried them."""
-        taken = self._protocol.held(command.seq)
-        if taken is not None and command.reason in {NO_PODS, NO_FACTS}:
-            lean = taken.sample.pods is None or taken.sample.facts is None
-            self._sampler.keyframe_wanted = self._sampler.keyframe_wanted or lean
+        return inventory_of(msgspec.structs.replace(facts, processors=self._processors), pods, self.exclusive)
 
     def _remembered(self, reading: Reading, inventory: Inventory, now_ns: int) -> Remembered:
         facts, pods, policy = inventory.facts, inventory.pods, self._policy
@@ -343,12 +315,9 @@ class NodeAgent:
             evict=self._evictor.state(now_ns),
         )
 
-    def _own(self, current: NodeSample, taken: Taken) -> NodeDecision:
-        return decide_node(current, taken.facts, taken.pods, self._policy)
-
     def _answer(self, command: NodeCommand, taken: Taken, now_ns: int) -> None:
         current = self._current(taken, now_ns)
-        own = self._own(current, taken)
+        own = decide_node(current, taken.facts, taken.pods, self._policy)
         if command.answer == "skipped":
             self._settle_own(own, taken, f"skipped: {command.reason}")
         elif command.policy_version != self._policy.version:
@@ -356,75 +325,54 @@ class NodeAgent:
         elif (agreed := accepted(command, taken, current, own)) is None:
             self._settle_own(own, taken, "disagrees")
         else:
-            self._settle_answer(command, agreed, taken)
-
-    def _settle_answer(self, command: NodeCommand, agreed: Accepted, taken: Taken) -> None:
-        hold = agreed.hold
-        act = Act(
-            limits=hold.limits,
             # Not the id in the command: two commands with one id would become one act with two outcomes.
-            id=self._reporter.id_of(taken, *((RULE, TARGET) if command.hold else ("answer", self.node))),
-            rule=hold.rule,
-            origin="stream",
-            reason="",
-            bound=hold.bound,
-            terms=hold.terms,
-        )
-        self._settle(act, agreed.evict, agreed.settings, taken, reason="")
+            id_ = self._reporter.id_of(taken, *((RULE, TARGET) if command.hold else ("answer", self.node)))
+            hold, evict, settings = agreed
+            outcome = self._reporter.begun(
+                taken, hold.rule, TARGET, "stream", bound=hold.bound, terms=hold.terms, id_=id_
+            )
+            self._settle(hold.limits, outcome, evict, settings, taken)
 
     def _settle_own(self, own: NodeDecision, taken: Taken, reason: str) -> None:
-        self._settle(self._own_act(own.limits, taken, reason), own.evict, own.settings, taken, reason=reason)
-
-    def _own_act(self, own: Decision, taken: Taken, reason: str) -> Act:
-        return Act(
-            limits=own.limits,
-            id=self._reporter.id_of(taken, RULE, TARGET),
-            rule=RULE,
-            origin="guard",
-            reason=reason if own.reason in reason else f"{reason}; {own.reason}",
-            bound=own.bound,
-            terms=own.terms,
-        )
+        limit = own.limits
+        why = reason if limit.reason in reason else f"{reason}; {limit.reason}"
+        outcome = self._reporter.begun(taken, RULE, TARGET, "guard", reason=why, bound=limit.bound, terms=limit.terms)
+        self._settle(limit.limits, outcome, own.evict, own.settings, taken, reason=reason)
 
     def _guard(self, reason: str) -> None:
         newest = self._protocol.newest
         if newest is None or self._protocol.settled(newest.sample.seq):
             return
-        self._settle_own(self._own(self._current(newest, self._clock.mono_ns()), newest), newest, reason)
+        current = self._current(newest, self._clock.mono_ns())
+        self._settle_own(decide_node(current, newest.facts, newest.pods, self._policy), newest, reason)
 
     def _settle(
-        self, act: Act, evict: Sequence[Eviction], settings: Sequence[WantedSetting], taken: Taken, *, reason: str
+        self,
+        limits: Limits | None,
+        outcome: NodeOutcome,
+        evict: Sequence[Eviction],
+        settings: Sequence[WantedSetting],
+        taken: Taken,
+        *,
+        reason: str = "",
     ) -> None:
-        self._protocol.settle(taken.sample.seq, by_guard=act.origin == "guard")
+        """Carry out a decision. ``limits`` None: none can be computed, so nothing is changed."""
+        origin = outcome.origin
+        self._protocol.settle(taken.sample.seq, by_guard=origin == "guard")
         if self._suspended:
             self._hold_nothing(taken)
             return
         if resource_threshold_on(self._policy, taken.facts).cpu_suppress_dry_run:
-            self._report_dry(act, taken)
+            # Lift a limit that was set before the policy became a dry run, and only report the decided one.
+            if self._actuator.exceeds(self._unlimited(taken)):
+                self._lift(taken, DRY_RUN, "restored", BY_POLICY)
+            why = f"{outcome.reason}; {BY_POLICY}" if outcome.reason else BY_POLICY
+            self._doors.limit(limits, msgspec.structs.replace(outcome, reason=why), taken, dry_run=True)
         else:
-            self._perform(act, taken)
-        self._evictor.carry_out(evict, taken, act.origin, reason)
-        self._report_dry_bursts(taken)
-        self._tuner.carry_out(settings, taken, act.origin, reason)
-
-    def _report_dry(self, act: Act, taken: Taken) -> None:
-        """Only report the limit. Lift one that was set before the policy became a dry run."""
-        lifting = self._lifting(taken, DRY_RUN, "restored", BY_POLICY)
-        if self._actuator.exceeds(lifting.limits):
-            self._perform(lifting, taken)
-        self._perform(
-            replace(act, reason=f"{act.reason}; {BY_POLICY}" if act.reason else BY_POLICY), taken, dry_run=True
-        )
-
-    def _report_dry_bursts(self, taken: Taken) -> None:
-        """Restore quotas once that bursts raised before the policy made them a dry run."""
+            self._doors.limit(limits, outcome, taken)
+        self._evictor.carry_out(evict, taken, origin, reason)
+        # Restore quotas once that bursts raised before the policy made them a dry run.
         before, self._bursts_dry_run = self._bursts_dry_run, cpu_burst_on(self._policy, taken.facts).dry_run
         if self._bursts_dry_run and not before:
             self._hand_bursts_back(taken, BY_POLICY)
-
-    def _perform(self, act: Act, taken: Taken, *, dry_run: bool = False) -> None:
-        cause = Cause(
-            taken=taken, origin=act.origin, rule=act.rule, reason=act.reason, bound=act.bound, terms=act.terms
-        )
-        outcome = self._reporter.begun(cause, TARGET, id_=act.id)
-        self._actuator.perform(act, outcome, dated=lambda report: self._reporter.dated(report, taken), dry_run=dry_run)
+        self._tuner.carry_out(settings, taken, origin, reason)

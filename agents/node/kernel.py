@@ -1,4 +1,4 @@
-"""The kernel interface of an agent: read figures; limit, kill and freeze best-effort pods."""
+"""Interfaces of an agent: a kernel, which reads figures and changes best-effort pods, and a spool of outcomes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.knob_table import Knob
+from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
 
 UNLIMITED_US = -1
@@ -133,3 +134,22 @@ class Kernel(Protocol):
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
         """Return the value that ``held`` returns after ``put``, since kernels round."""
+
+
+class Spool(Protocol):
+    """Intents and outcomes of one node. Never raises and never blocks an act."""
+
+    def intend(self, outcome: NodeOutcome) -> None:
+        """Record an act before it happens, with its intended outcome."""
+
+    def conclude(self, outcome: NodeOutcome) -> None:
+        """Keep an outcome until it is acknowledged. It closes the intent with the same id, rule and target."""
+
+    def interrupted(self) -> list[NodeOutcome]:
+        """Return the intents without an outcome: acts that the last run began and did not finish."""
+
+    def pending(self, limit: int) -> list[tuple[int, NodeOutcome]]:
+        """Return the oldest unacknowledged outcomes in order, each with its position."""
+
+    def acknowledge(self, position: int) -> None:
+        """Kafka has all outcomes up to and including this position."""

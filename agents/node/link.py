@@ -9,23 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Protocol
 
-from slacktide.agents.metrics import AgentMetrics
-from slacktide.agents.node.envelopes import of_audit, of_dead_letter, of_outcome, of_refused, of_sample
-from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender
-from slacktide.agents.node.spool import Spool
-from slacktide.agents.outbox import Letters
+from slacktide.agents.node.kernel import Spool
+from slacktide.agents.node.metrics import AgentMetrics
+from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender, of_outcome, of_sample
+from slacktide.agents.publisher import Letters
 from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.codec import M, decode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import LogError, RecordRefusedError, SlacktideError
+from slacktide.schemas.errors import BadMessageError, LogError, RecordRefusedError, SlacktideError, failure
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import AUDIT, BACKFILL, DEAD_LETTER, OUTCOME
+from slacktide.schemas.topics import AUDIT, BACKFILL, DEAD_LETTER, OUTCOME, Topic
 from slacktide.streams.decisions.evict.node_evict import audited
-from slacktide.streams.kafka import NodeReader, Placed, Refused, Sender
-from slacktide.streams.records import Out, Record
+from slacktide.streams.kafka import NodeReader, Placed, Refused, Sender, read_topic
+from slacktide.streams.records import Out, Record, dead_letter, dead_letter_of_refused
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,39 @@ class Line:
         await asyncio.sleep(self._backoff.next_s())
 
 
+class Channel:
+    """Sends a node's rare records of one topic, on a connection of their own. Kafka's refusals become dead letters."""
+
+    def __init__(self, name: str, topic: Topic, link: Link, sender: Sender) -> None:
+        self._line = Line(name)
+        self._topic, self._link, self._sender = topic, link, sender
+
+    async def send(self, out: Out) -> None:
+        """Connect if necessary, and send a record with its proof. Raises LogError if that fails: see ``broke``."""
+        if not self._sender.connected:
+            await self._sender.connect([self._topic.name])
+            self._link.metrics.connected(self._line.name)
+        results = await self._sender.send_each([self._link.sign(out)])
+        self._line.works()
+        self._link.refused(results)
+
+    async def newest(self, *, since_ms: int) -> Record | None:
+        """Return the node's newest record of the topic since this time (UTC epoch). Raises LogError if that fails."""
+        found, (bootstrap, node) = None, self._link.place
+        async with aclosing(read_topic(bootstrap, self._topic.name, since_ms=since_ms, key=node)) as records:
+            async for record in records:
+                found = record
+        return found
+
+    async def broke(self, why: LogError) -> None:
+        """Record a failure, and wait until the next try is due."""
+        await self._line.broke(why)
+
+    async def close(self) -> None:
+        """Disconnect. The next record connects again."""
+        await self._sender.close()
+
+
 class Link:
     """Keeps the connections of one node."""
 
@@ -103,13 +137,14 @@ class Link:
         turned: Callable[[], None],
     ) -> None:
         self._turned = turned
-        self._node = node
-        self._sign = sign
+        self._source = f"agent/{node}"
+        self.sign = sign
         self._spool = spool
         self._listener = listener
-        self._metrics = metrics
+        self.metrics = metrics
         self._now_ms = now_ms
-        client_id = f"slacktide-agent-{node}"
+        self.place = bootstrap, node
+        self._client_id = client_id = f"slacktide-agent-{node}"
         self._samples = SampleSender(bootstrap, client_id=client_id, sign=sign)
         self._outcomes = Sender(bootstrap, client_id=client_id, acks=OUTCOME.acks, timeout_s=OUTCOME_TIMEOUT_S)
         self._reader = NodeReader(bootstrap, node, client_id=client_id, fetch_wait_ms=fetch_wait_ms)
@@ -134,6 +169,10 @@ class Link:
         """Why the last pod list could not be sent; "": it was sent."""
         return self._samples.too_large
 
+    def channel(self, name: str, topic: Topic) -> Channel:
+        """Return another connection, for records of this topic."""
+        return Channel(name, topic, self, Sender(self.place[0], client_id=self._client_id, acks=topic.acks))
+
     def offer(self, sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod]) -> None:
         """Send this sample and the facts and pods it refers to. If a newer one is offered first, backfill it."""
         self._keep(self._newest.put(Offered(sample, facts, pods)))
@@ -143,10 +182,20 @@ class Link:
         self._idle.clear()
         self._stirred.set()
 
+    def each(self, records: list[Record], kind: type[M], use: Callable[[M], None]) -> None:
+        """Process each record except tombstones. Unreadable or unusable records become dead letters."""
+        for record in records:
+            if record.value is None:
+                continue
+            try:
+                use(decode(record.value, kind))
+            except (BadMessageError, ArithmeticError, ValueError, TypeError, LookupError) as exc:
+                self.to_dead_letter(record, failure("apply", exc))
+
     def to_dead_letter(self, record: Record, reason: str) -> None:
         """Count an unusable record and publish a dead letter."""
-        self._metrics.refused(record.topic)
-        self._letters.add(of_dead_letter(record, node=self._node, reason=reason, now_ms=self._now_ms()))
+        self.metrics.refused(record.topic)
+        self._letters.add(dead_letter(record, reader=self._source, reason=reason, now_ms=self._now_ms()))
         self.wake()
 
     async def run(self) -> None:
@@ -183,7 +232,7 @@ class Link:
             try:
                 if not self._samples.connected:
                     await self._samples.connect()
-                    self._metrics.connected("samples")
+                    self.metrics.connected("samples")
                     self._newest.owe_keyframe()
                 await self._send_newest()
             except LogError as exc:
@@ -199,14 +248,14 @@ class Link:
         try:
             placed = await self._samples.send(offered.sample, offered.pods)
         except RecordRefusedError as exc:
-            self._metrics.dropped.inc()
-            self.refuse(of_sample(offered.sample, offered.pods), str(exc))
+            self.metrics.dropped.inc()
+            self._refuse(of_sample(offered.sample, offered.pods), str(exc))
             return
         except LogError:
             self._keep(self._newest.put_back(offered))
             raise
         self._live_s = loop.time() - began_s
-        self._metrics.sent.inc()
+        self.metrics.sent.inc()
         # An offset that did not grow means a recreated topic: read commands and policy again.
         last, self._placed = self._placed, placed
         reset = placed.partition == last.partition and placed.offset <= last.offset
@@ -217,8 +266,8 @@ class Link:
 
     def _keep(self, offered: Offered | None) -> None:
         if offered is not None:
-            self._metrics.dropped.inc(self._backlog.add(offered.sample))
-            self._metrics.waiting.set(len(self._backlog))
+            self.metrics.dropped.inc(self._backlog.add(offered.sample))
+            self.metrics.waiting.set(len(self._backlog))
 
     async def _send_history(self) -> None:
         while True:
@@ -229,19 +278,19 @@ class Link:
             try:
                 if not self._history.connected:
                     await self._history.connect([BACKFILL.name])
-                    self._metrics.connected("history")
+                    self.metrics.connected("history")
                 batch = self._backlog.some(HISTORY_BATCH)
                 # Sign when sending: the key at sampling time may have expired.
-                results = await self._history.send_each([self._sign(out) for out in batch])
+                results = await self._history.send_each([self.sign(out) for out in batch])
             except LogError as exc:
                 await self._late.broke(exc)
                 continue
             self._late.works()
             self._backlog.sent(batch)
-            refused = self._refused(results)
-            self._metrics.backfilled.inc(len(batch) - refused)
-            self._metrics.dropped.inc(refused)
-            self._metrics.waiting.set(len(self._backlog))
+            refused = self.refused(results)
+            self.metrics.backfilled.inc(len(batch) - refused)
+            self.metrics.dropped.inc(refused)
+            self.metrics.waiting.set(len(self._backlog))
             if not len(self._backlog):
                 await self._history.close()  # outages are rare, and an idle connection costs the broker memory
 
@@ -249,59 +298,54 @@ class Link:
         while True:
             batch, letters = self._spool.pending(BATCH), self._letters.some()
             if not batch and not letters:
-                await self._rest()
+                self._idle.set()
+                self._stirred.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._stirred.wait()
                 continue
             try:
                 if not self._outcomes.connected:
                     await self._outcomes.connect([OUTCOME.name, AUDIT.name, DEAD_LETTER.name])
-                    self._metrics.connected("outcomes")
+                    self.metrics.connected("outcomes")
                 reports = [of_outcome(outcome) for _, outcome in batch]
-                reports += [of_audit(outcome) for _, outcome in batch if audited(outcome)]
-                results = await self._outcomes.send_each([*map(self._sign, reports), *letters])
+                reports += [of_outcome(outcome, AUDIT) for _, outcome in batch if audited(outcome)]
+                results = await self._outcomes.send_each([*map(self.sign, reports), *letters])
             except LogError as exc:
                 await self._report.broke(exc)
                 continue
             self._report.works()
             self._letters.sent(letters)
-            self._refused(results)
+            self.refused(results)
             if batch:
                 self._spool.acknowledge(batch[-1][0])
             if len(batch) == BATCH:
                 await asyncio.sleep(BATCH_PAUSE_S)
 
-    def _refused(self, results: Sequence[Placed | Refused]) -> int:
+    def refused(self, results: Sequence[Placed | Refused]) -> int:
+        """Count the records that Kafka refused, and publish dead letters. Return how many."""
         refused = [one for one in results if isinstance(one, Refused)]
         for one in refused:
-            self.refuse(one.out, one.why)
+            self._refuse(one.out, one.why)
         return len(refused)
 
-    def refuse(self, out: Out, why: str) -> None:
-        """Count a record that Kafka refused, and publish a dead letter."""
-        self._metrics.refused_by_kafka(out.topic)
+    def _refuse(self, out: Out, why: str) -> None:
+        self.metrics.refused_by_kafka(out.topic)
         log.error("Kafka rejected a record; it is dropped", extra={"topic": out.topic, "why": why})
         if out.topic != DEAD_LETTER.name:
-            self._letters.add(of_refused(out, node=self._node, reason=why, now_ms=self._now_ms()))
+            self._letters.add(dead_letter_of_refused(out, writer=self._source, reason=why, now_ms=self._now_ms()))
             self.wake()
-
-    async def _rest(self) -> None:
-        self._idle.set()
-        self._stirred.clear()
-        try:
-            async with asyncio.timeout(LOOK_S):
-                await self._stirred.wait()
-        except TimeoutError:
-            return
 
     async def _listen(self) -> None:
         while True:
             self._read_anew = False
             try:
                 await self._reader.connect()
-                self._metrics.connected("answers")
+                self.metrics.connected("answers")
                 self._in.works()
                 while not self._read_anew:
                     read = await self._reader.read()
-                    self._metrics.foreign.inc(read.foreign)
+                    self.metrics.foreign.inc(read.foreign)
                     self._hand_over(read.policies, self._listener.policies)
                     self._hand_over(read.inventories, self._listener.inventories)
                     self._hand_over(read.credits, partial(self._listener.credits, age_s=read.credit_age_s))
@@ -318,10 +362,7 @@ class Link:
         except Exception:
             log.exception("cannot process records together; each is processed alone", extra={"topic": records[0].topic})
             for record in records:
-                self._try_alone(record, take)
-
-    def _try_alone(self, record: Record, take: Callable[[list[Record]], None]) -> None:
-        try:
-            take([record])
-        except Exception as exc:  # noqa: BLE001 - the record becomes a dead letter
-            self.to_dead_letter(record, f"processing failed: {exc!r}")
+                try:
+                    take([record])
+                except Exception as exc:  # noqa: BLE001 - the record becomes a dead letter
+                    self.to_dead_letter(record, f"processing failed: {exc!r}")

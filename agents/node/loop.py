@@ -4,47 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from slacktide.agents.clock import Clock, SystemClock
-from slacktide.agents.files import Watched
-from slacktide.agents.http import Access
-from slacktide.agents.metrics import AgentMetrics, Cause, memory_of
-from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
-from slacktide.agents.node.cgroup.exclusive import ExclusiveCpus
-from slacktide.agents.node.evict.eviction_client import EvictionClient
-from slacktide.agents.node.forecast.publisher import ForecastPublisher
-from slacktide.agents.node.forecast.trainer import Trainer
-from slacktide.agents.node.identity import Identity
+from slacktide.agents.node.agent import NodeAgent
+from slacktide.agents.node.ahead import Ahead
+from slacktide.agents.node.forecast import ForecastPublisher, Trainer
+from slacktide.agents.node.inventory import Description, PodFindings, Policies, PublishedNode, node_description
 from slacktide.agents.node.kernel import Kernel
-from slacktide.agents.node.knobs.tuned import Tuned
+from slacktide.agents.node.knobs import Tuned
 from slacktide.agents.node.link import Link
-from slacktide.agents.node.pods.description import Description, Joined, Lister, PodFindings, PublishedNode
-from slacktide.agents.node.policies import Policies
+from slacktide.agents.node.metrics import AgentMetrics, Cause, memory_of
 from slacktide.agents.node.proof import Enrolment, Prover
 from slacktide.agents.node.reporter import ends_or_stops, reason_of
-from slacktide.agents.node.restoring import Removal
+from slacktide.agents.node.settings import LoopSettings
 from slacktide.agents.node.spool import DiskSpool
-from slacktide.agents.node.state import State, forget
-from slacktide.agents.node.suspend import NodeWatch, Suspended, Switch
+from slacktide.agents.node.state import Identity, State, Switch, forget
 from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesPublisher, ZonesRecords
-from slacktide.schemas.codec import M, decode
 from slacktide.schemas.command import NodeCommand
-from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit
-from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import LastWriter, NodeInventory, unended
-from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
+from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.proof import PROVEN
+from slacktide.schemas.topics import FORECAST, ZONES
 from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
@@ -56,40 +43,6 @@ SWITCH_S = 0.5
 DRAIN_S = 2.0
 OVERDUE_S_MIN = 0.0005
 """A timer may fire early. It is then set again, at least this far ahead, to avoid a busy loop."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopSettings:
-    """Connections and intervals of one node agent."""
-
-    node: str
-    bootstrap: Cluster
-    inventory: Path
-    state_folder: Path
-    """This agent's own folder: start counter, spool, last inventory and policy."""
-    machine: Callable[[], Mapping[str, Any]] | None = None
-    """Describes the Node if the inventory holds only pods; None: the inventory must hold a Node."""
-    from_kafka: bool = False
-    """Use the facts that the bridge publishes, once Kafka has them, instead of the file."""
-    lister: Lister | None = None
-    """Lists the pods; None: the inventory does."""
-    enrol: Access | None = None
-    """Where the agent enrols for the key that signs its records; None: records are unsigned."""
-    eviction_client: EvictionClient | None = None
-    """Client of the Eviction API; None: no API server, pods are ended through their cgroups."""
-    removal: Removal | None = None
-    """Checks at exit whether the agent is uninstalled; None: never, and limits stay in force."""
-    node_watch: NodeWatch | None = None
-    """Watches this Node's annotations; None: the inventory's annotations are used."""
-    exclusive: ExclusiveCpus | None = None
-    """Finds exclusive CPUs of pods; None: not looked for."""
-    zones: ZonesFolders | None = None
-    """Where NUMA zones are read; None: zones are not published."""
-    sample_interval_ms: int = 1_000
-    fetch_wait_ms: int = 500
-    """``fetch.max.wait.ms``. The embedded broker always waits that long, which delays a command by half of it."""
-    agent: AgentSettings = field(default_factory=AgentSettings)
-    ahead: AheadSettings = field(default_factory=AheadSettings)
 
 
 async def run(
@@ -104,7 +57,15 @@ async def run(
     identity = Identity(settings.state_folder, start_ms=clock.wall_ms())
     try:
         # In a thread: listing the pods may be slow.
-        description = await asyncio.to_thread(_described, settings)
+        description = await asyncio.to_thread(
+            node_description,
+            settings.inventory,
+            settings.node,
+            State(settings.state_folder).inventory(),
+            machine=settings.machine,
+            lister=settings.lister,
+            from_kafka=settings.from_kafka,
+        )
         loop = AgentLoop(kernel, settings, identity.boot_id, health, clock, description)
         await loop.run(stop)
         if loop.removed:
@@ -125,23 +86,19 @@ class AgentLoop:
         clock: Clock,
         description: Description,
     ) -> None:
-        self._settings = settings
-        self._health = health
-        self._clock = clock
-        self._metrics = AgentMetrics(settings.node)
+        self._settings, self._health, self._clock, self._inventory = settings, health, clock, description
+        node, bootstrap = settings.node, settings.bootstrap
+        self._metrics = AgentMetrics(node)
         self._state = State(settings.state_folder)
         self._spool = DiskSpool(settings.state_folder / "spool")
-        self._inventory = description
         self._writer = LastWriter()
-        self._refused = ""
-        self._noted: set[str] = set()
-        self._pod_findings = PodFindings(settings.node, settings.eviction_client, clock.wall_ms)
+        self._pod_findings = PodFindings(node, settings.eviction_client, clock.wall_ms)
         self._policies = Policies(self._state, self._metrics)
-        prover = Prover(settings.node, settings.state_folder if settings.enrol else None, clock.wall_ms)
+        prover = Prover(node, settings.state_folder if settings.enrol else None, clock.wall_ms)
         self._enrolment = Enrolment(settings.enrol, prover, self._metrics) if settings.enrol else None
         self._link = Link(
-            bootstrap=settings.bootstrap,
-            node=settings.node,
+            bootstrap=bootstrap,
+            node=node,
             fetch_wait_ms=settings.fetch_wait_ms,
             spool=self._spool,
             listener=self,
@@ -151,63 +108,55 @@ class AgentLoop:
             sign=prover.sign,
         )
         self._agent = NodeAgent(
-            node=settings.node,
+            node=node,
             boot_id=boot_id,
             kernel=kernel,
             spool=self._spool,
             clock=clock,
             policy=self._policies.policy,
-            facts=self._inventory.value.facts,
-            pods=self._inventory.value.pods,
+            facts=description.value.facts,
+            pods=description.value.pods,
             settings=settings.agent,
             tuned=Tuned(settings.state_folder),
             eviction_client=settings.eviction_client,
             concluded=self._concluded,
             exclusive=self._exclusive_cpus(),
         )
-        self._trainer = Trainer(settings.node, boot_id, settings.agent.train_every_ms)
-        self._forecasts = self._forecaster(prover)
-        self._zones = None if settings.zones is None else self._publisher(settings.zones, boot_id, prover)
-        self._ahead = Ahead(
-            settings.ahead,
-            take=self._take,
-            capacity_milli=lambda: self._inventory.value.facts.capacity.cpu_milli,
-            clock=clock,
-            metrics=self._metrics,
-            by_pressure=self._by_pressure,
-            kept=self._state.gate(),
-        )
+        self._trainer = Trainer(node, boot_id, settings.agent.train_every_ms)
+        self._forecasts = self._forecast_publisher()
+        self._zones = None if settings.zones is None else self._zones_publisher(settings.zones, boot_id)
+        self._ahead = self._ahead_of_ticks()
         self._switch = Switch(settings.state_folder, watched=settings.node_watch is not None)
-        self._suspended: Suspended | None = None
         self.removed = False
         self._deadline: asyncio.TimerHandle | None = None
-        self._answered = False
-        self._closing = False
-        log.info("starting", extra={"node": settings.node, "boot_id": boot_id, "policy": self._policies.policy.version})
+        self._answered = self._closing = False
+        log.info("starting", extra={"node": node, "boot_id": boot_id, "policy": self._policies.policy.version})
 
-    def _publisher(self, folders: ZonesFolders, boot_id: str, prover: Prover) -> ZonesPublisher:
-        node = self._settings.node
-        return ZonesPublisher(
-            ZonesRecords(folders, node=node, boot_id=boot_id, clock=self._clock),
-            node=node,
-            pods=lambda: self._agent.pods,
-            bootstrap=self._settings.bootstrap,
-            sign=prover.sign,
-            refuse=self._link.refuse,
-            metrics=self._metrics,
-        )
+    def _forecast_publisher(self) -> ForecastPublisher:
+        def colocation() -> Colocation:
+            return colocation_on(self._policies.policy, self._inventory.value.facts)
 
-    def _forecaster(self, prover: Prover) -> ForecastPublisher:
-        return ForecastPublisher(
-            self._trainer,
-            node=self._settings.node,
-            state=self._state,
-            colocation=lambda: colocation_on(self._policies.policy, self._inventory.value.facts),
-            bootstrap=self._settings.bootstrap,
-            sign=prover.sign,
-            refuse=self._link.refuse,
-            metrics=self._metrics,
+        channel = self._link.channel("forecasts", FORECAST)
+        return ForecastPublisher(self._trainer, channel, self._state, self._clock, colocation)
+
+    def _zones_publisher(self, folders: ZonesFolders, boot_id: str) -> ZonesPublisher:
+        records = ZonesRecords(folders, node=self._settings.node, boot_id=boot_id, clock=self._clock)
+        channel = self._link.channel("zones", ZONES)
+        return ZonesPublisher(records, channel, pods=lambda: self._agent.pods, metrics=self._metrics)
+
+    def _ahead_of_ticks(self) -> Ahead:
+        def by_pressure() -> bool:
+            threshold = resource_threshold_on(self._policies.policy, self._inventory.value.facts)
+            return threshold.enable and threshold.cpu_suppress_signal != "usage"
+
+        return Ahead(
+            self._settings.ahead,
+            take=self._take,
+            capacity_milli=lambda: self._inventory.value.facts.capacity.cpu_milli,
             clock=self._clock,
+            metrics=self._metrics,
+            by_pressure=by_pressure,
+            kept=self._state.gate(),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -215,13 +164,12 @@ class AgentLoop:
         self._look_at_switch()  # before the start, which may continue evictions
         self._agent.start()
         self._keep_inventory()
-        self._watch_node()
-        self._follow_replies()
+        self._follow_api_server()
         self._ahead.start()
         works = [self._link.run, self._forecasts.run, self._keep_watching, self._keep_looking_at_switch]
         works += [one.run for one in (self._enrolment, self._settings.removal, self._zones) if one is not None]
         beside = [asyncio.create_task(work()) for work in works]
-        ticking = asyncio.create_task(self._tick(stop))
+        ticking = asyncio.create_task(self._ahead.tick(stop, self._settings.sample_interval_ms))
         try:
             done, _ = await asyncio.wait({ticking, *beside}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -247,37 +195,23 @@ class AgentLoop:
         """Apply commands. Send a keyframe at once if the stream lacks pods or facts."""
 
         def answered(command: NodeCommand) -> None:
-            if self._counts(command):
-                self._agent.answered(command)
-                self._answered = True
+            if self._enrolment is not None:
+                if command.boot_id == self._agent.boot_id:
+                    self._enrolment.answered(command.proof)
+                if command.proof not in PROVEN:  # a sample whose proof was refused may come from elsewhere
+                    return
+            self._agent.answered(command)
+            self._answered = True
 
-        self._each([] if self._closing else records, NodeCommand, answered)
+        self._link.each([] if self._closing else records, NodeCommand, answered)
         if self._agent.keyframe_wanted and not self._closing:
             self._take("keyframe")
         self._arm()
 
-    def _counts(self, command: NodeCommand) -> bool:
-        """Return whether it answers a sample of this node: a sample whose proof was refused may come from elsewhere."""
-        if self._enrolment is None:
-            return True
-        if command.boot_id == self._agent.boot_id:
-            self._enrolment.answered(command.proof)
-        return command.proof in PROVEN
-
-    def _each(self, records: list[Record], kind: type[M], use: Callable[[M], None]) -> None:
-        """Process each record except tombstones. Unreadable or unusable records become dead letters."""
-        for record in records:
-            if record.value is None:
-                continue
-            try:
-                use(decode(record.value, kind))
-            except (BadMessageError, ArithmeticError, ValueError, TypeError, LookupError) as exc:
-                self._link.to_dead_letter(record, failure("apply", exc))
-
     def credits(self, records: list[Record], age_s: float) -> None:
         """Receive eviction credit. Tombstones are ignored: leases expire by themselves soon."""
         since_ns = self._clock.mono_ns() - round(age_s * 1e9)
-        self._each(records, EvictionCredit, lambda credit: self._agent.credit(credit, since_ns))
+        self._link.each(records, EvictionCredit, lambda credit: self._agent.credit(credit, since_ns))
 
     def policies(self, records: list[Record]) -> None:
         """Use the policy of the newest valid record."""
@@ -297,26 +231,10 @@ class AgentLoop:
             if inventory.facts.name == self._settings.node and self._writer.take(inventory):
                 news = description.take(inventory.facts) or news
 
-        self._each(records, NodeInventory, described_anew)
+        self._link.each(records, NodeInventory, described_anew)
         if news and not self._closing:
             self._keep_inventory()
             self._agent.inventory(description.value.facts, description.value.pods)
-
-    async def _tick(self, stop: asyncio.Event) -> None:
-        """Sample at each multiple of the interval, unless one was just taken. Count missed ticks; do not catch up."""
-        interval_ns = self._settings.sample_interval_ms * 1_000_000
-        due_ns = self._clock.mono_ns()
-        while not stop.is_set():
-            if not self._ahead.covers_tick():
-                self._take("tick")
-            due_ns += interval_ns
-            missed = max(0, (self._clock.mono_ns() - due_ns) // interval_ns)
-            self._metrics.skipped.inc(missed)
-            due_ns += missed * interval_ns
-            wait_s = (due_ns - self._clock.mono_ns()) / 1e9
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0, wait_s)):
-                    await stop.wait()
 
     def _take(self, cause: Cause) -> None:
         began_ns = self._clock.mono_ns()
@@ -334,11 +252,8 @@ class AgentLoop:
         self._arm()
         self._report_health()
 
-    def _by_pressure(self) -> bool:
-        threshold = resource_threshold_on(self._policies.policy, self._inventory.value.facts)
-        return threshold.enable and threshold.cpu_suppress_signal != "usage"
-
     def _arm(self) -> None:
+        """Set the timer for the deadline of the newest answer."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -358,31 +273,32 @@ class AgentLoop:
         self._ahead.concluded(outcome)
         self._link.wake()
         if ends_or_stops(outcome) and outcome.result in {"applied", "failed"}:
-            _log_act(outcome)
+            # For readers who search the node's log for a pod. Details are in the outcome.
+            pod, names = outcome.pod, ("rule", "bound", "result", "command_id")
+            assert pod is not None
+            extra = {name: getattr(outcome, name) for name in names}
+            log.warning("pod %s/%s: %s", pod.namespace, pod.name, reason_of(outcome), extra=extra)
 
-    def _follow_replies(self) -> None:
-        """Process replies of the Eviction API as soon as they arrive. Each tick reads them, too."""
-        loop, eviction_client = asyncio.get_running_loop(), self._settings.eviction_client
-        if eviction_client is not None:
-            eviction_client.wake = partial(loop.call_soon_threadsafe, self._replied)
-
-    def _replied(self) -> None:
-        if not self._closing:
-            self._agent.replied()
-
-    def _watch_node(self) -> None:
+    def _follow_api_server(self) -> None:
+        """Process replies of the Eviction API, which each tick reads, too, and annotations of the Node as they come."""
         loop, watch = asyncio.get_running_loop(), self._settings.node_watch
+
+        def replied() -> None:
+            if not self._closing:
+                self._agent.replied()
+
+        def annotated(annotations: Mapping[str, str]) -> None:
+            self._switch.shown(annotations)
+            self._look_at_switch()
 
         def show(annotations: Mapping[str, str]) -> None:
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._annotated, annotations)
+                loop.call_soon_threadsafe(annotated, annotations)
 
         if watch is not None:
             watch.start(show)
-
-    def _annotated(self, annotations: Mapping[str, str]) -> None:
-        self._switch.shown(annotations)
-        self._look_at_switch()
+        if self._settings.eviction_client is not None:
+            self._settings.eviction_client.wake = partial(loop.call_soon_threadsafe, replied)
 
     async def _keep_looking_at_switch(self) -> None:
         while True:
@@ -393,14 +309,9 @@ class AgentLoop:
         """Suspend or resume the node as annotation, file and policy require."""
         now = self._switch.suspended(self._inventory.value.facts.annotations, self._policies.policy)
         self._metrics.suspended(None if now is None else now.by)
-        if now == self._suspended or self._closing:
+        if self._closing or not self._switch.changed_to(now):
             return
-        before, self._suspended = self._suspended, now
         reason = "" if now is None else now.reason
-        if now is None:
-            log.warning("the node is no longer suspended", extra={"before": "" if before is None else before.reason})
-        else:
-            log.warning("the node is suspended: limits are lifted, no pod is evicted", extra={"by": reason})
         self._agent.suspend(reason)
         if self._settings.eviction_client is not None:
             uid = "" if self._settings.node_watch is None else self._settings.node_watch.uid
@@ -408,37 +319,38 @@ class AgentLoop:
 
     def _report_health(self) -> None:
         guard = self._agent.in_charge == "guard"
-        spool = self._spool
+        spool, link, inventory, policies = self._spool, self._link, self._inventory, self._policies
         self._metrics.stands(guard=guard, spool=(spool.bytes_used, spool.waiting, spool.failures, spool.torn))
         self._metrics.lacks(self._agent.knobs_lacking)
         self._metrics.evicting(self._agent.evicting)
-        self._health.not_ready = self._unready()
-        if self._inventory.refused:
-            self._health.not_fresh = f"the inventory was rejected: {self._inventory.refused}"
-        elif self._policies.refused:
-            self._health.not_fresh = f"a policy was rejected: {self._policies.refused}"
+        if link.away:
+            self._health.not_ready = f"Kafka is unreachable: {link.away}"
+        elif inventory.unlisted:
+            self._health.not_ready = f"the list of pods is outdated: {inventory.unlisted}"
+        else:  # a policy that every agent refuses does not count
+            self._health.not_ready = link.too_large or policies.diverges
+        if inventory.refused:
+            self._health.not_fresh = f"the inventory was rejected: {inventory.refused}"
+        elif policies.refused:
+            self._health.not_fresh = f"a policy was rejected: {policies.refused}"
+        elif self._enrolment and policies.policy.node_proof == "required" and self._enrolment.trouble:
+            self._health.not_fresh = self._enrolment.trouble
+        elif guard:
+            self._health.not_fresh = "the guard decides: no answers in time"
         else:
-            unanswered = "the guard decides: no answers in time" if guard else self._unanswered()
-            self._health.not_fresh = self._unproven() or unanswered
-
-    def _unready(self) -> str:
-        """Return why this agent is not ready; "": it is. A policy that every agent refuses does not count."""
-        if self._link.away:
-            return f"Kafka is unreachable: {self._link.away}"
-        if self._inventory.unlisted:
-            return f"the list of pods is outdated: {self._inventory.unlisted}"
-        return self._link.too_large or self._policies.diverges
-
-    def _unproven(self) -> str:
-        return self._enrolment.trouble if self._enrolment and self._policies.policy.node_proof == "required" else ""
-
-    def _unanswered(self) -> str:
-        return "" if self._answered else "no answer yet"
+            self._health.not_fresh = "" if self._answered else "no answer yet"
 
     async def _keep_watching(self) -> None:
         """Each second: follow new and removed cgroups, save the pressure gate, reload a changed inventory."""
+        exclusive_cpus = self._settings.exclusive
         while True:
-            await self._pause()
+            if exclusive_cpus is None or not exclusive_cpus.watched:
+                await asyncio.sleep(WATCH_S)
+            else:
+                for _ in range(round(WATCH_S / STAMP_S)):
+                    await asyncio.sleep(STAMP_S)
+                    if exclusive_cpus.changed():
+                        break
             self._ahead.renew()
             if (gate := self._ahead.gate()) is not None:
                 self._state.keep_gate(gate, self._clock.mono_ns())
@@ -449,33 +361,14 @@ class AgentLoop:
             if changed or exclusive != self._agent.exclusive:
                 self._agent.inventory(self._inventory.value.facts, self._inventory.value.pods, exclusive)
 
-    async def _pause(self) -> None:
-        exclusive = self._settings.exclusive
-        if exclusive is None or not exclusive.watched:
-            await asyncio.sleep(WATCH_S)
-            return
-        for _ in range(round(WATCH_S / STAMP_S)):
-            await asyncio.sleep(STAMP_S)
-            if exclusive.changed():
-                return
-
     def _exclusive_cpus(self) -> Mapping[str, str]:
         found = self._settings.exclusive
         return {} if found is None else found.look(self._inventory.value.pods)
 
     def _keep_inventory(self) -> None:
         """Log new findings about the inventory, and save it for the next start."""
-        refused, known = self._inventory.refused, self._inventory.value
-        if refused and refused != self._refused:
-            log.error("%s", refused)
-        self._refused = refused
-        for note in known.notes:
-            if note not in self._noted:
-                log.warning("%s", note)
-        self._noted = set(known.notes)
-        self._pod_findings.look(known.pods)
-        if not refused:
-            log.info("inventory in force", extra={"node": known.facts.name, "pods": len(known.pods)})
+        self._pod_findings.report(self._inventory)
+        known = self._inventory.value
         from_kafka = isinstance(self._inventory, PublishedNode) and self._inventory.facts is not None
         self._state.keep_inventory(known.facts, unended(known.pods), from_kafka=from_kafka)
 
@@ -495,27 +388,3 @@ class AgentLoop:
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await self._link.drain()
-
-
-def _described(settings: LoopSettings) -> Description:
-    """Return the node and its pods; if they cannot be read, as an earlier run saved them."""
-    kept = State(settings.state_folder).inventory()
-    last = None if kept is None else Described(facts=kept.facts, pods=kept.pods, notes=())
-    node = settings.node
-    machine = settings.machine
-    file = Watched(
-        settings.inventory, lambda document, name: described(document, name, node, machine=machine), last=last
-    )
-    pods = None if kept is None else kept.pods
-    description = file if settings.lister is None else Joined(file, settings.lister, last=pods)
-    if not settings.from_kafka:
-        return description
-    return PublishedNode(description, last=kept.facts if kept is not None and kept.from_kafka else None)
-
-
-def _log_act(outcome: NodeOutcome) -> None:
-    """Log an eviction or freeze, for readers who search the node's log for a pod. Details are in the outcome."""
-    pod = outcome.pod
-    assert pod is not None
-    extra = {"rule": outcome.rule, "bound": outcome.bound, "result": outcome.result, "command_id": outcome.command_id}
-    log.warning("pod %s/%s: %s", pod.namespace, pod.name, reason_of(outcome), extra=extra)

@@ -1,25 +1,69 @@
-"""Samples waiting to be sent, in bounded memory, and the sender, which compresses or reduces large ones."""
+"""Records that a node agent publishes, and samples that wait in bounded memory; large ones are sent reduced."""
 
 from __future__ import annotations
 
 import asyncio
 from bisect import insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
-from slacktide.agents.node.envelopes import of_history, of_sample
+from slacktide.agents.publisher import size_of
 from slacktide.schemas.bounds import PODS_MAX
+from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import RecordRefusedError
+from slacktide.schemas.forecast import NodeForecast
+from slacktide.schemas.headers import headers
 from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Missing, NodeSample
-from slacktide.schemas.topics import SAMPLE
+from slacktide.schemas.sample_columns_codec import encoded
+from slacktide.schemas.topics import BACKFILL, FORECAST, OUTCOME, SAMPLE, ZONES, Topic
+from slacktide.schemas.zones import NodeZones
 from slacktide.streams.kafka import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Sender
 from slacktide.streams.records import Out
+
+
+def of_sample(sample: NodeSample, pods: Sequence[Pod], topic: Topic = SAMPLE) -> Out:
+    """Return a sample for the stream workers; ``pods``: the list that it refers to."""
+    return _numbered(topic, sample, encoded(sample, pods))
+
+
+def of_history(sample: NodeSample) -> Out:
+    """Return a backfilled sample, which only fills windows. It names its pods, since workers may not know its list."""
+    return of_sample(sample, (), BACKFILL)
+
+
+def of_zones(zones: NodeZones) -> Out:
+    """Return the node's NUMA zones, for the scheduler."""
+    return _numbered(ZONES, zones, encode(zones))
+
+
+def of_forecast(forecast: NodeForecast) -> Out:
+    """Return the node's models, for the stream workers and the node's next agent."""
+    return _numbered(FORECAST, forecast, encode(forecast))
+
+
+def of_outcome(outcome: NodeOutcome, topic: Topic = OUTCOME) -> Out:
+    """Return an outcome, in the trace of the sample that led to it."""
+    which = f"{outcome.boot_id}/{outcome.seq}"
+    event_id = f"{which}/{outcome.command_id}/{outcome.result}/{outcome.acted_ms}"
+    return _out(topic, outcome.node, encode(outcome), event_id, outcome.acted_ms, f"{outcome.node}/{which}")
+
+
+def _numbered(topic: Topic, message: NodeSample | NodeZones | NodeForecast, body: bytes) -> Out:
+    which = f"{message.boot_id}/{message.seq}"
+    return _out(topic, message.node, body, which, message.observed_ms, f"{message.node}/{which}")
+
+
+def _out(topic: Topic, node: str, body: bytes, event_id: str, event_ms: int, trace: str) -> Out:
+    source = f"agent/{node}"
+    head = headers(kind=topic.name, source=source, subject=node, event_id=event_id, event_ms=event_ms, trace=trace)
+    return Out(topic=topic.name, key=node.encode(), value=body, headers=head)
+
 
 BACKLOG_SAMPLES_MAX = 600
 BACKLOG_BYTES_MAX = 4 * 1024 * 1024
@@ -37,10 +81,6 @@ class Offered(NamedTuple):
     def carries(self) -> bool:
         """Whether it carries facts or pods."""
         return self.sample.facts is not None or self.sample.pods is not None
-
-    def keyframe(self) -> Offered:
-        """Return the same sample as a keyframe."""
-        return self._replace(sample=replace(self.sample, facts=self.facts, pods=list(self.pods)))
 
 
 class Newest:
@@ -80,7 +120,9 @@ class Newest:
         assert sample is not None, "nothing was put"
         owed, self._owed = self._owed, False
         self._there.clear()
-        return sample.keyframe() if owed else sample
+        if not owed:
+            return sample
+        return sample._replace(sample=replace(sample.sample, facts=sample.facts, pods=list(sample.pods)))
 
 
 class Backlog:
@@ -98,10 +140,10 @@ class Backlog:
         """Add a sample. Return how many older ones are dropped."""
         out = of_history(sample)
         insort(self._waiting, (sample.seq, out), key=itemgetter(0))  # a failed sample is added after its successors
-        self._bytes += _size(out)
+        self._bytes += size_of(out)
         given_up = 0
         while len(self._waiting) > BACKLOG_SAMPLES_MAX or self._bytes > BACKLOG_BYTES_MAX:
-            self._bytes -= _size(self._waiting.pop(0)[1])
+            self._bytes -= size_of(self._waiting.pop(0)[1])
             given_up += 1
         self._there.set()
         return given_up
@@ -118,13 +160,9 @@ class Backlog:
         """Remove sent records. Some may have been dropped meanwhile."""
         for out in outs:
             if self._waiting and self._waiting[0][1] is out:
-                self._bytes -= _size(self._waiting.pop(0)[1])
+                self._bytes -= size_of(self._waiting.pop(0)[1])
         if not self._waiting:
             self._there.clear()
-
-
-def _size(out: Out) -> int:
-    return len(out.value or b"")
 
 
 ROOM_BYTES = 1_024
@@ -158,9 +196,14 @@ class SampleSender:
             LogError: it was not acknowledged in time.
         """
         why = ""
-        for form, listed in _forms(sample, pods):
+        forms: list[tuple[NodeSample, Sequence[Pod]]] = [(sample, pods)]
+        if sample.pods is not None or sample.facts is not None or _count(sample, pods) > PODS_MAX:
+            # A worker answers `skipped` to a sample without pods and facts, so that the node decides.
+            forms.append((replace(sample, pods=None, facts=None, pod_use=sample.pod_use[:PODS_MAX]), ()))
+        for form, listed in forms:
+            named = replace(form, missing=[*form.missing, Missing(what="pods", why=why)]) if why else form
             try:
-                placed = await self._in_some_coding(_named(form, why) if why else form, listed)
+                placed = await self._in_some_coding(named, listed)
             except RecordRefusedError as exc:
                 why = str(exc)
             else:
@@ -179,7 +222,7 @@ class SampleSender:
         if (count := _count(sample, pods)) > PODS_MAX:
             raise RecordRefusedError(f"sample of {count:,} pods exceeds {PODS_MAX:,}")
         out = self._sign(of_sample(sample, pods))
-        size, refused = len(out.value or b""), ""
+        size, refused = size_of(out), ""
         for sender, limit in ((self._plain, PLAIN_BYTES_MAX), (self._compressed, COMPRESSED_BYTES_MAX)):
             if size + ROOM_BYTES > limit:
                 refused = f"sample of {size:,} bytes exceeds {limit:,}"
@@ -195,16 +238,5 @@ class SampleSender:
         raise RecordRefusedError(refused)
 
 
-def _forms(sample: NodeSample, pods: Sequence[Pod]) -> Iterator[tuple[NodeSample, Sequence[Pod]]]:
-    """The sample, then one without pods and facts, which a worker answers ``skipped`` so that the node decides."""
-    yield sample, pods
-    if sample.pods is not None or sample.facts is not None or _count(sample, pods) > PODS_MAX:
-        yield msgspec.structs.replace(sample, pods=None, facts=None, pod_use=sample.pod_use[:PODS_MAX]), ()
-
-
 def _count(sample: NodeSample, pods: Sequence[Pod]) -> int:
     return max(len(sample.pod_use), len(pods))
-
-
-def _named(sample: NodeSample, why: str) -> NodeSample:
-    return msgspec.structs.replace(sample, missing=[*sample.missing, Missing(what="pods", why=why)])

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from slacktide.agents.http import Access, HttpError, Https
-from slacktide.agents.metrics import AgentMetrics
+from slacktide.agents.node.metrics import AgentMetrics
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import BadMessageError, SlacktideError
@@ -59,7 +59,16 @@ class Prover:
     def use(self, enrolled: Enrolled) -> None:
         """Sign with this key from now on, and save it. Raises BadMessageError if it is invalid or another node's."""
         self._key = self._read(enrolled)
-        self._keep(enrolled)
+        if self._file is None:
+            return
+        fresh = self._file.with_name(f"{FILE}.new")
+        try:
+            fresh.unlink(missing_ok=True)
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(encode(enrolled))
+            fresh.replace(self._file)
+        except OSError as exc:
+            log.warning("the node's key could not be stored for the next start", extra={"why": str(exc)})
 
     def _read(self, enrolled: Enrolled) -> NodeKey:
         if enrolled.node != self._node:
@@ -78,18 +87,6 @@ class Prover:
         except (OSError, BadMessageError) as exc:
             log.warning("the node's key is lost; requesting a new one", extra={"why": str(exc)})
             return None
-
-    def _keep(self, enrolled: Enrolled) -> None:
-        if self._file is None:
-            return
-        fresh = self._file.with_name(f"{FILE}.new")
-        try:
-            fresh.unlink(missing_ok=True)
-            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(encode(enrolled))
-            fresh.replace(self._file)
-        except OSError as exc:
-            log.warning("the node's key could not be stored for the next start", extra={"why": str(exc)})
 
 
 PORT = 9447
@@ -151,16 +148,16 @@ class Enrolment:
         try:
             while True:
                 now_s = asyncio.get_running_loop().time()
-                if now_s >= self._next_s and self._due:
+                if now_s >= self._next_s and (self._prover.left_s <= RENEW_S or self._refused in RENEWS):
                     await self._renew()
-                self._report(now_s)
+                left_s = self._prover.left_s
+                self._metrics.proof_expires_s(left_s)
+                if left_s <= WARN_S and self._why and now_s - self._warned_s >= WARN_EACH_S:
+                    self._warned_s = now_s
+                    log.warning("%s, and the bridge issues no new key", self._prover.trouble, extra={"why": self._why})
                 await asyncio.sleep(LOOK_S)
         finally:
             await asyncio.to_thread(self._https.close)
-
-    @property
-    def _due(self) -> bool:
-        return self._prover.left_s <= RENEW_S or self._refused in RENEWS
 
     async def _renew(self) -> None:
         loop = asyncio.get_running_loop()
@@ -187,10 +184,3 @@ class Enrolment:
             self._https.close()  # another replica may accept it, and the token is read again
             raise EnrolmentError(f"the bridge answered {answer.status}: {answer.words}")
         return decode(answer.body, Enrolled)
-
-    def _report(self, now_s: float) -> None:
-        left_s = self._prover.left_s
-        self._metrics.proof_expires_s(left_s)
-        if left_s <= WARN_S and self._why and now_s - self._warned_s >= WARN_EACH_S:
-            self._warned_s = now_s
-            log.warning("%s, and the bridge issues no new key", self._prover.trouble, extra={"why": self._why})

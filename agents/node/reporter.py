@@ -1,33 +1,23 @@
-"""Creates the outcomes of one boot: common fields, keys of acts, and one counted outcome for repeated refusals."""
+"""Creates outcomes, and sets the best-effort limit: intent to the spool, then the kernel, read-back, outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
 import msgspec
 
 from slacktide.agents.clock import Clock, EventTime
+from slacktide.agents.node.kernel import BestEffortPods, Kernel, Spool
 from slacktide.agents.node.protocol import Taken
 from slacktide.schemas.command import NodeCommand, command_id
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.knob import pod_group, uid_of
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome, Origin, PodName
+from slacktide.schemas.sample import Limits
 from slacktide.streams.decisions.evict.node_evict import Eviction, observed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """The cause of an act."""
-
-    taken: Taken
-    origin: Origin
-    rule: str
-    reason: str = ""
-    """Why the guard decided; "": it did not."""
-    bound: str = ""
-    terms: Terms = field(default_factory=dict)
+from slacktide.streams.decisions.suppress.cpu_suppress import capped, looser
 
 
 class Reporter:
@@ -44,25 +34,47 @@ class Reporter:
         """Return the id of a decision: the same for stream and guard."""
         return command_id(self._node, self._boot_id, taken.sample.seq, rule, target, self.policy_version)
 
-    def begun(self, cause: Cause, target: str, *, id_: str = "") -> NodeOutcome:
-        """Return an outcome as known before the act: ``unchanged``, without time. ``id_``: "": the decision's id."""
+    def begun(
+        self,
+        taken: Taken,
+        rule: str,
+        target: str,
+        origin: Origin,
+        *,
+        reason: str = "",
+        bound: str = "",
+        terms: Terms | None = None,
+        id_: str = "",
+    ) -> NodeOutcome:
+        """Return an outcome as known before the act: ``unchanged``, without time.
+
+        ``reason``: why the guard decided; "": it did not. ``id_``: "": the decision's id.
+        """
         return NodeOutcome(
             node=self._node,
             boot_id=self._boot_id,
-            seq=cause.taken.sample.seq,
-            command_id=id_ or self.id_of(cause.taken, cause.rule, target),
-            rule=cause.rule,
+            seq=taken.sample.seq,
+            command_id=id_ or self.id_of(taken, rule, target),
+            rule=rule,
             target=target,
-            origin=cause.origin,
+            origin=origin,
             result="unchanged",
-            reason=cause.reason,
+            reason=reason,
             policy_version=self.policy_version,
-            observed_ms=cause.taken.sample.observed_ms,
+            observed_ms=taken.sample.observed_ms,
             acted_ms=0,
             age_ms=0,
-            bound=cause.bound,
-            terms=cause.terms,
+            bound=bound,
+            terms={} if terms is None else terms,
         )
+
+    def begun_on(self, victim: Eviction, taken: Taken, origin: Origin, reason: str, *, bound: str = "") -> NodeOutcome:
+        """Return the outcome of an act on a victim, as known before it; ``bound``: "" for the decision's own."""
+        pod, bound = victim.pod, bound or victim.bound
+        begun = self.begun(
+            taken, victim.rule, pod_group(pod.uid), origin, reason=reason, bound=bound, terms=victim.terms
+        )
+        return msgspec.structs.replace(begun, pod=PodName(namespace=pod.namespace, name=pod.name))
 
     def dated(self, outcome: NodeOutcome, taken: Taken | None) -> NodeOutcome:
         """Return the outcome with the time now and the sample's age. ``taken`` None: a sample of an earlier run."""
@@ -132,19 +144,6 @@ def key_of(outcome: NodeOutcome) -> Key:
     return outcome.command_id, outcome.rule, outcome.target
 
 
-def cause_of(victim: Eviction, taken: Taken, origin: Origin, reason: str, *, bound: str = "") -> Cause:
-    """Return the cause of an act on a victim; ``bound``: "" for the decision's own."""
-    return Cause(
-        taken=taken, origin=origin, rule=victim.rule, reason=reason, bound=bound or victim.bound, terms=victim.terms
-    )
-
-
-def begun_on(pod: Pod, cause: Cause, reporter: Reporter) -> NodeOutcome:
-    """Return the outcome of an act on a pod, as known before the act."""
-    name = PodName(namespace=pod.namespace, name=pod.name)
-    return msgspec.structs.replace(reporter.begun(cause, pod_group(pod.uid)), pod=name)
-
-
 def pod_of(outcome: NodeOutcome) -> str:
     """Return the uid of the pod of an act."""
     return uid_of(outcome.target)
@@ -166,3 +165,137 @@ def sub_act(outcome: NodeOutcome, what: str) -> NodeOutcome:
         outcome.node, outcome.boot_id, outcome.seq, outcome.rule, f"{outcome.target}/{what}", outcome.policy_version
     )
     return msgspec.structs.replace(outcome, command_id=id_)
+
+
+THROTTLED = "throttled"
+
+
+class Actuator:
+    """Changes a node's best-effort limit, and reports outcomes of all acts."""
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel,
+        spool: Spool,
+        mono_ns: Callable[[], int],
+        dry_run: bool,
+        concluded: Callable[[NodeOutcome], None],
+    ) -> None:
+        self.limits: Limits | None = None
+        self.decided: Limits | None = None
+        self.cap_us: int | None = None
+        """Upper limit of the quota; None: the decided quota is set."""
+        self._kernel = kernel
+        self._spool = spool
+        self._mono_ns = mono_ns
+        self._dry_run = dry_run
+        self._concluded = concluded
+        self._raised_ns: int | None = None
+
+    def since_raise_ms(self, now_ns: int) -> int | None:
+        """Return the time since this agent last raised the limit; None: never."""
+        return None if self._raised_ns is None else (now_ns - self._raised_ns) // 1_000_000
+
+    def exceeds(self, limits: Limits | None) -> bool:
+        """Return whether the kernel's limits are tighter than these limits and the cap."""
+        wanted = None if limits is None else self._capped(limits)
+        return wanted is not None and self.limits is not None and looser(wanted, self.limits)
+
+    def settle_interrupted(self) -> None:
+        """Report the result of acts that the last run began and did not finish, as read from the kernel."""
+        for intent in self._spool.interrupted():
+            if not intent.about_limit:  # an act of the tuner or the evictor
+                continue
+            after = self._read_back()
+            done = after is not None and intent.after is not None and not _differ(after, intent.after)
+            reason = "the agent stopped before the result was known; the limit was read at its next start"
+            self.conclude(
+                msgspec.structs.replace(intent, result="applied" if done else "failed", reason=reason, after=after)
+            )
+
+    def perform(
+        self,
+        limits: Limits | None,
+        outcome: NodeOutcome,
+        *,
+        dated: Callable[[NodeOutcome], NodeOutcome],
+        dry_run: bool = False,
+    ) -> None:
+        """Set limits if they differ from those in force; None: none can be computed, so nothing is changed.
+
+        ``dated`` adds the time to the outcome, again after read-back.
+        """
+        before, wanted = self.limits, limits if dry_run else self._capped(limits)
+        bound = outcome.bound if wanted == limits else THROTTLED
+        outcome = dated(msgspec.structs.replace(outcome, before=before, after=before, bound=bound))
+        if wanted is None or before is None or not _differ(wanted, before):
+            self.conclude(outcome)
+        elif self._dry_run or dry_run:
+            self.conclude(msgspec.structs.replace(outcome, result="dry-run"))
+        else:
+            self.intend(msgspec.structs.replace(outcome, result="applied", after=wanted))
+            failure = self._write(wanted)
+            after = self.limits = self._read_back()
+            if not failure and (after is None or _differ(after, wanted)):
+                failure = "the kernel reports another value than was written"
+            if after is None or looser(after, before):
+                self._raised_ns = self._mono_ns()
+            result = "failed" if failure else "applied"
+            reason = failure or outcome.reason
+            self.conclude(dated(msgspec.structs.replace(outcome, result=result, reason=reason, after=after)))
+
+    def intend(self, outcome: NodeOutcome) -> None:
+        """Record an act before it happens, with its intended outcome."""
+        self._spool.intend(outcome)
+
+    def interrupted(self) -> list[NodeOutcome]:
+        """Return the acts that the last run began and did not finish."""
+        return self._spool.interrupted()
+
+    def conclude(self, outcome: NodeOutcome) -> None:
+        """Write an outcome to the spool and count it."""
+        self._spool.conclude(outcome)
+        self._concluded(outcome)
+
+    def _capped(self, limits: Limits | None) -> Limits | None:
+        if limits is None:
+            return None
+        self.decided = limits
+        return limits if self.cap_us is None else capped(limits, self.cap_us)
+
+    def _write(self, limits: Limits) -> str:
+        try:
+            self._kernel.hold(limits)
+        except CgroupError as exc:
+            return str(exc)
+        return ""
+
+    def _read_back(self) -> Limits | None:
+        try:
+            return self._kernel.limits()
+        except CgroupError:
+            return None
+
+
+def _differ(one: Limits, other: Limits) -> bool:
+    return looser(one, other) or looser(other, one)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """What an agent's parts act on and report to."""
+
+    best_effort: BestEffortPods
+    actuator: Actuator
+    reporter: Reporter
+    refusals: Refusals
+    mono_ns: Callable[[], int]
+
+    def report(self, outcome: NodeOutcome, taken: Taken | None) -> None:
+        """Conclude an act with the time now; ``taken`` None: an act of an earlier run."""
+        self.actuator.conclude(self.reporter.dated(outcome, taken))
+
+    def limit(self, limits: Limits | None, outcome: NodeOutcome, taken: Taken, *, dry_run: bool = False) -> None:
+        """Set the best-effort limit: see ``Actuator.perform``."""
+        self.actuator.perform(limits, outcome, dated=lambda report: self.reporter.dated(report, taken), dry_run=dry_run)

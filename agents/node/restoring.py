@@ -1,9 +1,7 @@
-"""Lifts limits that a former agent left, and finds out whether an agent that ends is being uninstalled."""
+"""Lifts limits that a former agent left."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +11,11 @@ import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import Watched
-from slacktide.agents.http import Access, HttpError
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.agents.node.apiserver import ApiServer
-from slacktide.agents.node.identity import Identity
 from slacktide.agents.node.kernel import Kernel
-from slacktide.agents.node.knobs.tuned import Tuned
+from slacktide.agents.node.knobs import Tuned
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.agents.node.state import State, forget
-from slacktide.agents.workload import Standing, is_removed, namespace_of, path_of, standing
-from slacktide.schemas.backoff import Backoff
+from slacktide.agents.node.state import Identity, State, forget
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
@@ -59,7 +52,14 @@ def restored(
     identity = Identity(folder, start_ms=clock.wall_ms())
     try:
         state = State(folder)
-        known = _known(state, node, inventory, machine)
+        kept = state.inventory()
+        if inventory is not None:
+            known = Watched(inventory, lambda document, name: described(document, name, node, machine=machine)).value
+        elif kept is not None:
+            known = Described(facts=kept.facts, pods=kept.pods, notes=())
+        else:
+            document = {"apiVersion": "v1", "kind": "List", "items": [machine()]}
+            known = described(document, "this machine", node)
         tuned = Tuned(folder)
         outcomes: list[NodeOutcome] = []
         agent = NodeAgent(
@@ -88,16 +88,6 @@ def restored(
         identity.release()
 
 
-def _known(state: State, node: str, inventory: Path | None, machine: Callable[[], Mapping[str, Any]]) -> Described:
-    if inventory is not None:
-        return Watched(inventory, lambda document, name: described(document, name, node, machine=machine)).value
-    kept = state.inventory()
-    if kept is not None:
-        return Described(facts=kept.facts, pods=kept.pods, notes=())
-    document = {"apiVersion": "v1", "kind": "List", "items": [machine()]}
-    return described(document, "this machine", node)
-
-
 def _as_rules_set_them(kernel: Kernel, known: Described, policy: Policy) -> list[KnobKey]:
     """Knobs with values that the rules set: an agent has set them, even if the state folder does not list them."""
     colocation = msgspec.structs.replace(policy.colocation, enable=True)
@@ -111,66 +101,3 @@ def _as_rules_set_them(kernel: Kernel, known: Described, policy: Policy) -> list
         return cut or value == set_value
 
     return [key for key, value in held.items() if is_set(key, value)]
-
-
-log = logging.getLogger(__name__)
-
-ANSWER_S = 2.0
-"""How long an ending agent waits for the API server. Without an answer it leaves limits in force."""
-RETRY_S, RETRY_MAX_S = 1.0, 60.0
-
-
-class Removal:
-    """Reads the agent's DaemonSet (NAMESPACE/NAME) and namespace from the API server at start and at exit."""
-
-    def __init__(self, access: Access, daemon_set: str) -> None:
-        self._access = access
-        self._daemon_set = daemon_set
-        self._was_there = False
-
-    async def run(self) -> None:
-        """Retry until the API server has answered, then wait until cancelled."""
-        backoff = Backoff(RETRY_S, RETRY_MAX_S)
-        while (now := await self._ask()) == "unknown":  # noqa: ASYNC110 - nothing signals that the server is back
-            await asyncio.sleep(backoff.next_s())
-        self._was_there = now == "there"
-        if not self._was_there:
-            log.warning(
-                "the DaemonSet cannot be read: if it is deleted, limits may stay in force",
-                extra={"daemon_set": self._daemon_set, "standing": now, "remedy": "slacktide agent restore"},
-            )
-        await asyncio.Event().wait()
-
-    async def removed(self) -> bool:
-        """Return whether the DaemonSet is deleted; False if the API server does not answer within 2 s."""
-        now: Standing = "unknown"
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                now = await self._ask()
-        except TimeoutError:
-            pass
-        removed = is_removed(now, was_there=self._was_there)
-        log.info(
-            "the agent is being removed: it removes all limits" if removed else "the agent stops: limits stay in force",
-            extra={"daemon_set": self._daemon_set, "standing": now},
-        )
-        return removed
-
-    async def _ask(self) -> Standing:
-        return await asyncio.to_thread(self._asked)
-
-    def _asked(self) -> Standing:
-        """Use a new connection, since an earlier request may still be open on another thread."""
-        server = ApiServer(self._access)
-        try:
-            answer = server.get(path_of("daemonsets", self._daemon_set))
-            now = standing(answer.status, answer.body)
-            if now == "there":
-                around = server.get(namespace_of(self._daemon_set))
-                now = "deleted" if standing(around.status, around.body) == "deleted" else now
-        except HttpError as exc:
-            log.info("no answer about the DaemonSet", extra={"daemon_set": self._daemon_set, "why": str(exc)})
-            return "unknown"
-        finally:
-            server.close()
-        return now

@@ -1,25 +1,83 @@
-"""Saves policy, facts and pods for a start without Kafka."""
+"""An agent's state folder: its lock, the boot id, and what is saved for a start without Kafka."""
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from slacktide.agents.files import write_whole
-from slacktide.agents.node.suspend import KEPT
 from slacktide.schemas.codec import decode, encode
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.schemas.forecast import NodeForecast
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import PressureGate
+
+_COUNTER = re.compile(r"[0-9]{1,12}\n?")
+
+
+class Identity:
+    """A boot id, and the folder's lock for the life of the process."""
+
+    def __init__(self, folder: Path, *, start_ms: int) -> None:
+        """Lock the folder, which is created if absent, and count this start.
+
+        If the counter is lost, the start time in seconds replaces it. That is above any count, so later ids are higher.
+
+        Raises:
+            SlacktideError: another agent uses the folder, or it is unusable.
+        """
+        self._lock: int | None = _locked(folder)
+        file, last = folder / "starts", None
+        with suppress(OSError):
+            text = file.read_bytes()[:32].decode("ascii", errors="replace")
+            last = int(text) if _COUNTER.fullmatch(text) else None
+        count = start_ms // 1000 if last is None else last + 1
+        try:
+            write_whole(file, f"{count}\n".encode())
+        except OSError as exc:
+            self.release()
+            raise SlacktideError(
+                f"{file}: cannot write the start counter: {exc.strerror}; give the agent a writable folder with "
+                "--state-folder"
+            ) from exc
+        self.boot_id = f"{count:012d}-{os.urandom(4).hex()}"
+
+    def release(self) -> None:
+        """Unlock the folder."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def _locked(folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise SlacktideError(
+            f"{folder}: not usable as state folder: {exc.strerror}; give another with --state-folder"
+        ) from exc
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as exc:
+        os.close(lock)
+        raise SlacktideError(
+            f"{folder}: another agent uses this state folder; stop it, or give this agent its own with --state-folder"
+        ) from exc
+    return lock
+
 
 log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Message)
@@ -128,3 +186,73 @@ def forget(folder: Path) -> None:
     with suppress(OSError):
         (folder / "lock").unlink()
         folder.rmdir()
+
+
+ANNOTATION = "slacktide.io/suspend"
+FILE = "suspend"
+"""File in the agent's state folder. Creating it suspends the node."""
+KEPT = "suspend-annotation"
+"""File in the agent's state folder: the last value of the annotation from the API server."""
+OFF = "false"
+"""The only value of the annotation that does not suspend: a mistyped ``yes`` must not leave limits in force."""
+By = Literal["annotation", "file", "policy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspended:
+    """What suspends a node."""
+
+    by: By
+    reason: str
+
+
+class Switch:
+    """One node's switch. Never raises. If ``watched``, only annotations from the API server count."""
+
+    def __init__(self, folder: Path, *, watched: bool) -> None:
+        self._file, self._kept = folder / FILE, folder / KEPT
+        self._watched = watched
+        self._value = self._read() if watched else None
+        self._last: Suspended | None = None
+
+    def shown(self, annotations: Mapping[str, str]) -> None:
+        """Record the node's annotations from the API server."""
+        value = annotations.get(ANNOTATION)
+        if value == self._value:
+            return
+        self._value = value
+        try:
+            if value is None:
+                self._kept.unlink(missing_ok=True)
+            else:
+                write_whole(self._kept, value.encode())
+        except OSError as exc:
+            log.warning("could not be stored for the next start", extra={"file": str(self._kept), "why": str(exc)})
+
+    def suspended(self, annotations: Mapping[str, str], policy: Policy) -> Suspended | None:
+        """Return what suspends the node, or None. ``annotations`` count only if none come from the API server."""
+        value = self._value if self._watched else annotations.get(ANNOTATION)
+        if value is not None and value != OFF:
+            return Suspended(by="annotation", reason=f"the node's annotation {ANNOTATION}: {value[:40]!r}")
+        with suppress(OSError):
+            if self._file.exists():
+                return Suspended(by="file", reason=f"the file {self._file}")
+        if policy.agent.suspend:
+            return Suspended(by="policy", reason='"suspend": true in agent-config of the policy')
+        return None
+
+    def changed_to(self, now: Suspended | None) -> bool:
+        """Return and log whether this is not what it was."""
+        before, self._last = self._last, now
+        if now == before:
+            return False
+        if now is None:
+            log.warning("the node is no longer suspended", extra={"before": "" if before is None else before.reason})
+        else:
+            log.warning("the node is suspended: limits are lifted, no pod is evicted", extra={"by": now.reason})
+        return True
+
+    def _read(self) -> str | None:
+        with suppress(OSError, UnicodeDecodeError):
+            return self._kept.read_text()
+        return None

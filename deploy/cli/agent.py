@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slacktide.agents.http import Access
-from slacktide.agents.node.ahead.pressure import Stall
+from slacktide.agents.node.pressure import Stall
 from slacktide.deploy.cli import agent_options, machine
 from slacktide.deploy.cli.agent_options import (
     API_CA,
@@ -45,11 +45,10 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 
 if TYPE_CHECKING:  # not needed for --help
-    from slacktide.agents.node.ahead.ahead import AheadSettings
+    from slacktide.agents.node.ahead import AheadSettings
+    from slacktide.agents.node.apiserver import NodeWatch, Removal
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.evict.eviction_client import EvictionClient
-    from slacktide.agents.node.restoring import Removal
-    from slacktide.agents.node.suspend import NodeWatch
 
 
 log = logging.getLogger(__name__)
@@ -194,9 +193,10 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     # Import Kafka late, not for --help.
     from slacktide.agents.node import loop  # noqa: PLC0415
     from slacktide.agents.node.agent import AgentSettings  # noqa: PLC0415
-    from slacktide.agents.node.cgroup.exclusive import ExclusiveCpus  # noqa: PLC0415
     from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415
+    from slacktide.agents.node.settings import LoopSettings  # noqa: PLC0415
     from slacktide.agents.node.zones.publisher import ZonesFolders  # noqa: PLC0415
+    from slacktide.agents.node.zones.reading import ExclusiveCpus  # noqa: PLC0415
 
     inventory = settings.inventory
     if inventory is None:
@@ -216,7 +216,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         enrol = Access(url=settings.enrol_url, token=settings.enrol_token, ca=settings.enrol_ca)
     if settings.kubelet_folder is not None:
         zones = ZonesFolders(sys_folder=settings.zones_folder, kubelet_folder=settings.kubelet_folder)
-    wanted = loop.LoopSettings(
+    wanted = LoopSettings(
         node=settings.node_name,
         bootstrap=settings.bootstrap,
         inventory=inventory,
@@ -257,10 +257,12 @@ def _by_api_server(settings: AgentCommandSettings) -> tuple[EvictionClient | Non
         click.UsageError: there is no API server, which --daemon-set needs.
         SlacktideError: its address is invalid.
     """
-    from slacktide.agents.node.apiserver import ApiServer  # noqa: PLC0415
+    from slacktide.agents.node.apiserver import (  # noqa: PLC0415
+        ApiServer,
+        NodeWatch,
+        Removal,
+    )
     from slacktide.agents.node.evict.eviction_client import EvictionClient  # noqa: PLC0415
-    from slacktide.agents.node.restoring import Removal  # noqa: PLC0415
-    from slacktide.agents.node.suspend import NodeWatch  # noqa: PLC0415
 
     if settings.host_workloads is not None:
         return None, None, None
@@ -281,9 +283,8 @@ def _by_api_server(settings: AgentCommandSettings) -> tuple[EvictionClient | Non
 
 def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:
     """Return the settings of triggers for a sample before its tick."""
-    from slacktide.agents.node.ahead.ahead import AheadSettings, Looked  # noqa: PLC0415
-    from slacktide.agents.node.ahead.pressure import Waited, pressure_files  # noqa: PLC0415
-    from slacktide.agents.node.cgroup.stall import LatencySensitiveUse, StallReader  # noqa: PLC0415
+    from slacktide.agents.node.ahead import AheadSettings, Looked  # noqa: PLC0415
+    from slacktide.agents.node.pressure import LatencySensitiveUse, StallReader, Waited, pressure_files  # noqa: PLC0415
 
     stall, look_ms = Stall.parse(settings.pressure_trigger), round(settings.look_interval * 1000)
     pressure = use = None

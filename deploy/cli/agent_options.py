@@ -18,8 +18,8 @@ if TYPE_CHECKING:  # not needed for --help
     from slacktide.agents.http import Access
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.cgroup.kernel import CgroupKernel
-    from slacktide.agents.node.pods.host_pods import HostPods
-    from slacktide.agents.node.pods.kubelet import Kubelet
+    from slacktide.agents.node.host_pods import HostPods
+    from slacktide.agents.node.inventory import Kubelet
 
 KUBEPODS = (
     "Control group of all pods, relative to the mount point, such as kubepods. Without it, the agent searches for it."
@@ -107,9 +107,8 @@ def groups_of(
     cgroup_mount: Path, proc_mount: Path, kubepods: str | None, host_workloads: Path | None
 ) -> tuple[Hierarchy, HostPods | None]:
     """Find the cgroups; on a host without Kubernetes also the list of its pods. Raises SlacktideError."""
-    from slacktide.agents.node.cgroup.hierarchy import find  # noqa: PLC0415
-    from slacktide.agents.node.cgroup.layout import PlainHost  # noqa: PLC0415
-    from slacktide.agents.node.pods.host_pods import HostPods, watch  # noqa: PLC0415
+    from slacktide.agents.node.cgroup.hierarchy import PlainHost, find  # noqa: PLC0415
+    from slacktide.agents.node.host_pods import HostPods, watch  # noqa: PLC0415
 
     if host_workloads is None:
         return find(cgroup_mount, kubepods), None
@@ -122,7 +121,7 @@ def groups_of(
 def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | None:
     """Return the client of the kubelet, if it lists the pods. Raises SlacktideError if its address is invalid."""
     from slacktide.agents.http import Access  # noqa: PLC0415
-    from slacktide.agents.node.pods.kubelet import Kubelet  # noqa: PLC0415
+    from slacktide.agents.node.inventory import Kubelet  # noqa: PLC0415
 
     if settings.kubelet is None:
         return None

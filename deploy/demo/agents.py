@@ -13,6 +13,7 @@ from pathlib import Path
 
 from slacktide.agents.node import loop
 from slacktide.agents.node.cgroup.kernel import CgroupKernel
+from slacktide.agents.node.settings import LoopSettings
 from slacktide.deploy.demo.virtual import place_of
 from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.broker import FETCH_WAIT_MS
@@ -31,7 +32,7 @@ async def run(bootstrap: Cluster, inventory: Path, folders: list[Path], stop: as
 async def _agent(bootstrap: Cluster, inventory: Path, folder: Path, stop: asyncio.Event) -> None:
     place = place_of(folder)
     place.state_folder.mkdir(parents=True, exist_ok=True)
-    settings = loop.LoopSettings(
+    settings = LoopSettings(
         node=folder.name,
         bootstrap=bootstrap,
         inventory=inventory,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slacktide.agents.node.cgroup.knob_files import FILES
+from slacktide.agents.node.cgroup.group_knobs import FILES
 from slacktide.schemas.errors import SlacktideError
 
 OWN = "slacktide-demo"

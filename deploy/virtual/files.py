@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from slacktide.agents.node.cgroup.knob_files import FILES, KnobFile, as_reads_back, weight_of
+from slacktide.agents.node.cgroup.group_knobs import FILES, KnobFile, as_reads_back, weight_of
 from slacktide.deploy.virtual.machine import Group, Machine
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.knob_table import CONTROLS, Knob

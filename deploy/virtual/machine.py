@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import exp
 
-from slacktide.agents.node.cgroup.knob_files import weight_of
+from slacktide.agents.node.cgroup.group_knobs import weight_of
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Processor
 from slacktide.schemas.knob_table import KNOBS, QUOTA_US_MIN, SHARES_MAX, SHARES_MIN, Knob

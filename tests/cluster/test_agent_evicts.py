@@ -15,7 +15,8 @@ import pytest
 from slacktide.agents.http import Access
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_client import EvictionClient
-from slacktide.agents.node.loop import LoopSettings, run
+from slacktide.agents.node.loop import run
+from slacktide.agents.node.settings import LoopSettings
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster

@@ -19,7 +19,7 @@ from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSet
 from slacktide.agents.cluster.enrolment.issuer import Ring
 from slacktide.agents.http import Access, Answer, CredentialsError, Https
 from slacktide.agents.kubernetes.api_server import ApiServer as Door
-from slacktide.agents.metrics import AgentMetrics
+from slacktide.agents.node.metrics import AgentMetrics
 from slacktide.agents.node.proof import Enrolment as AgentEnrolment
 from slacktide.agents.node.proof import Prover
 from slacktide.deploy.cli.proof_keys import KeyFolder

@@ -10,8 +10,9 @@ import pytest
 from cluster.test_agent_evicts import inventory
 
 from slacktide.agents.http import Access
-from slacktide.agents.node.loop import LoopSettings, run
-from slacktide.agents.node.restoring import Removal
+from slacktide.agents.node.apiserver import Removal
+from slacktide.agents.node.loop import run
+from slacktide.agents.node.settings import LoopSettings
 from slacktide.agents.node.state import State
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.connection import Cluster

@@ -14,10 +14,11 @@ from cluster.test_removal import SUPPRESS
 
 from slacktide.agents.http import Access
 from slacktide.agents.node.apiserver import ApiServer as Door
+from slacktide.agents.node.apiserver import NodeWatch
 from slacktide.agents.node.evict.eviction_client import EvictionClient
-from slacktide.agents.node.loop import LoopSettings, run
-from slacktide.agents.node.state import State
-from slacktide.agents.node.suspend import ANNOTATION, FILE, NodeWatch
+from slacktide.agents.node.loop import run
+from slacktide.agents.node.settings import LoopSettings
+from slacktide.agents.node.state import ANNOTATION, FILE, State
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health

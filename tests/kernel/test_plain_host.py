@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.cgroup.hierarchy import find
-from slacktide.agents.node.cgroup.layout import PlainHost
-from slacktide.agents.node.pods.host_pods import HostPods, watch
+from slacktide.agents.node.cgroup.hierarchy import PlainHost, find
+from slacktide.agents.node.host_pods import HostPods, watch
 from slacktide.schemas.sample import Limits, PodUse
 from testbed.one_machine import eventually
 

@@ -14,20 +14,21 @@ from pathlib import Path
 import pytest
 
 from kernel.groups import BUSY, V1, V2_WHOLE, Groups, on
-from slacktide.agents.node.ahead.ahead import LookedGate
-from slacktide.agents.node.ahead.pressure import (
+from slacktide.agents.node.ahead import LookedGate
+from slacktide.agents.node.cgroup.hierarchy import find
+from slacktide.agents.node.cgroup.kernel import CgroupKernel
+from slacktide.agents.node.pressure import (
     NO_GROUPS,
     UNPRIVILEGED,
+    LatencySensitiveUse,
     PressureFile,
     PressureWatch,
     Stall,
+    StallReader,
     Trigger,
     Waited,
     pressure_files,
 )
-from slacktide.agents.node.cgroup.hierarchy import find
-from slacktide.agents.node.cgroup.kernel import CgroupKernel
-from slacktide.agents.node.cgroup.stall import LatencySensitiveUse, StallReader
 from slacktide.schemas.sample import Limits
 from slacktide.streams.decisions.suppress.cpu_pressure import fold
 from slacktide.streams.decisions.suppress.cpu_suppress import UNLIMITED

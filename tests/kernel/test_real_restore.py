@@ -12,10 +12,9 @@ from click.testing import CliRunner, Result
 from kernel.groups import CONTAINER, Groups
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.identity import Identity
-from slacktide.agents.node.knobs.tuned import Tuned
+from slacktide.agents.node.knobs import Tuned
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.agents.node.state import State
+from slacktide.agents.node.state import Identity, State
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.policy import Policy

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slacktide.agents.metrics import POLICY_REFUSED
+from slacktide.agents.node.metrics import POLICY_REFUSED
 from slacktide.agents.node.state import State
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode, encode

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
-from slacktide.agents.node.ahead.ahead import AheadSettings, Looked
-from slacktide.agents.node.ahead.pressure import PressureFile, Stall, Waited
+from slacktide.agents.node.ahead import AheadSettings, Looked
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.loop import LoopSettings, run
+from slacktide.agents.node.loop import run
+from slacktide.agents.node.pressure import PressureFile, Stall, Waited
+from slacktide.agents.node.settings import LoopSettings
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from testbed.brokers import EmbeddedBroker

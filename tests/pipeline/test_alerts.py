@@ -10,9 +10,9 @@ import pytest
 import yaml
 from prometheus_client import Counter
 
-from slacktide.agents import metrics as of_agents
 from slacktide.agents.cluster.bridge import metrics as of_bridges
 from slacktide.agents.cluster.scheduler import metrics as of_schedulers
+from slacktide.agents.node import metrics as of_agents
 from slacktide.schemas.topics import TOPICS
 from slacktide.streams.explain.facts import alert_severity
 from testbed.prometheus import promtool, served

@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from slacktide.agents.node.ahead.ahead import AheadSettings, Looked
+from slacktide.agents.node.ahead import AheadSettings, Looked
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.loop import LoopSettings, run
+from slacktide.agents.node.loop import run
+from slacktide.agents.node.settings import LoopSettings
 from slacktide.agents.node.state import State
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy import policy_of

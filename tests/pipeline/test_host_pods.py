@@ -7,9 +7,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.cgroup.layout import PlainHost
-from slacktide.agents.node.pods.docker import Docker, DockerError
-from slacktide.agents.node.pods.host_pods import HostPods, watch
+from slacktide.agents.node.cgroup.hierarchy import PlainHost
+from slacktide.agents.node.host_pods import Docker, DockerError, HostPods, watch
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import KnobKey, pod_group

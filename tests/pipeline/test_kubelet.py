@@ -15,9 +15,9 @@ from slacktide.agents import http
 from slacktide.agents.files import Watched
 from slacktide.agents.http import Access
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.loop import WATCH_S, LoopSettings, run
-from slacktide.agents.node.pods.description import Joined
-from slacktide.agents.node.pods.kubelet import Kubelet, KubeletError
+from slacktide.agents.node.inventory import Joined, Kubelet, KubeletError
+from slacktide.agents.node.loop import WATCH_S, run
+from slacktide.agents.node.settings import LoopSettings
 from slacktide.agents.node.state import State
 from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import Container, Pod, Resources

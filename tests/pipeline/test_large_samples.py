@@ -23,8 +23,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from slacktide.agents.http import Access
 from slacktide.agents.node import outbox
 from slacktide.agents.node.agent import NodeAgent
+from slacktide.agents.node.inventory import Kubelet
 from slacktide.agents.node.link import Link, LinkError
-from slacktide.agents.node.pods.kubelet import Kubelet
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State
 from slacktide.schemas.codec import decode, encode

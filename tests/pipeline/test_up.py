@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.node.identity import Identity
+from slacktide.agents.node.state import Identity
 from slacktide.deploy.runtime.endpoints import Endpoints
 from slacktide.schemas.health import Health
 from testbed.one_machine import (

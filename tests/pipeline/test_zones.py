@@ -13,7 +13,7 @@ import pytest
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import View
-from slacktide.agents.metrics import ZONES_UNREAD
+from slacktide.agents.node.metrics import ZONES_UNREAD
 from slacktide.agents.node.zones.publisher import ZonesFolders
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slacktide.agents.metrics import CPU, LIMITS, OUTSIDE, AgentMetrics, cpu_of, memory_of
+from slacktide.agents.node.metrics import CPU, LIMITS, OUTSIDE, AgentMetrics, cpu_of, memory_of
 from slacktide.schemas import topics
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from slacktide.agents.metrics import AgentMetrics, Cause
-from slacktide.agents.node.ahead.ahead import APART_NS, Ahead, AheadSettings, Looked
+from slacktide.agents.node.ahead import APART_NS, Ahead, AheadSettings, Looked
+from slacktide.agents.node.metrics import AgentMetrics, Cause
 from slacktide.schemas.sample import PressureGate, PressureLook
 from testbed.stories import SteppedClock
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from slacktide.agents.node.knobs.bursts import Bursts
+from slacktide.agents.node.knobs import Bursts
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.knob import KnobKey, pod_group

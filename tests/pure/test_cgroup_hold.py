@@ -6,8 +6,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from slacktide.agents.node.cgroup import CgroupKernel
+from slacktide.agents.node.cgroup.apply import FILE, Originals
 from slacktide.agents.node.cgroup.kernel import processors
-from slacktide.agents.node.cgroup.originals import FILE, Originals
 from slacktide.agents.node.cgroup.plan import Bandwidth, Clipped, Write
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Processor

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from slacktide.agents.files import load_yaml
-from slacktide.agents.node.cgroup.layout import BEST_EFFORT, BURSTABLE, Kubepods
+from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, Kubepods
 from slacktide.schemas import policy as policies
 from slacktide.schemas.kubernetes import described
 from testbed.stack.compose import FOLDER, ROOT, documented

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from slacktide.agents.node.cgroup.knob_files import weight_of
+from slacktide.agents.node.cgroup.group_knobs import weight_of
 from slacktide.deploy.demo.busy import least, room_mib
 from slacktide.deploy.demo.groups import Groups, PodGroup, plan, shares_of
 from slacktide.deploy.demo.pods import Form, batch_pods, batch_uids, inventory_yaml, policy_yaml, service_pod

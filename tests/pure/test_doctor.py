@@ -13,8 +13,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from slacktide.agents.node.ahead.pressure import NO_GROUPS, UNPRIVILEGED
-from slacktide.agents.node.pods.host_pods import Remark
+from slacktide.agents.node.host_pods import Remark
+from slacktide.agents.node.pressure import NO_GROUPS, UNPRIVILEGED
 from slacktide.deploy.cli.doctor import machine_facts
 from slacktide.deploy.cli.doctor.agent_checks import EMBEDDED, agent_findings, kafka_findings, node_findings
 from slacktide.deploy.cli.doctor.cluster_checks import drain_finding

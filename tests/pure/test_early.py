@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from slacktide.agents.node.ahead.ahead import APART_NS, PAUSE_NS_MAX, Early, took_back
+from slacktide.agents.node.ahead import APART_NS, PAUSE_NS_MAX, Early, took_back
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.sample import Limits
 from testbed.stories import each_story, story

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.verdict import accepted
+from slacktide.agents.node.protocol import Taken, accepted
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import Evict, NodeCommand, command_id
 from slacktide.schemas.inventory import Pod, revision_of

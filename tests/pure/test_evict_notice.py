@@ -6,7 +6,7 @@ import msgspec
 from pure.test_evictor import Bench, of, policy
 
 from slacktide.agents.node.evict.eviction_api import NOTICED, event_of
-from slacktide.agents.node.evict.restraint import LAPSES_NS, Notices
+from slacktide.agents.node.evict.evictor import LAPSES_NS, Notices
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import OUTCOME
 from slacktide.streams.decisions.evict.node_evict import NOTICE, audited

@@ -10,15 +10,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from slacktide.agents.event import NOTE_MAX, event_path
 from slacktide.agents.http import Answer
-from slacktide.agents.node.evict.eviction_api import (
-    EvictionRequest,
-    Reply,
-    body_of,
-    event_of,
-    path_of,
-    reply_of,
-)
-from slacktide.agents.node.evict.restraint import Patience
+from slacktide.agents.node.evict.eviction_api import EvictionRequest, Reply, body_of, event_of, path_of, reply_of
+from slacktide.agents.node.evict.eviction_client import Patience
 from slacktide.schemas.outcome import NodeOutcome, PodName
 from testbed.stories import each_story, story
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pure import test_agent
 
-from slacktide.agents.node.cgroup.exclusive import ExclusiveCpus
 from slacktide.agents.node.cgroup.hierarchy import find
-from slacktide.agents.node.sampler import inventory_of
+from slacktide.agents.node.protocol import inventory_of
+from slacktide.agents.node.zones.reading import ExclusiveCpus
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Processor, Resources
 from slacktide.schemas.policy import DEFAULT, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold

@@ -10,7 +10,7 @@ import pytest
 from replay.traces import in_order, replayed
 from syrupy.assertion import SnapshotAssertion
 
-from slacktide.agents.node.forecast.trainer import Trainer
+from slacktide.agents.node.forecast import Trainer
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.dead_letter import DeadLetter

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.cgroup.knob_files import shares_of, weight_of
+from slacktide.agents.node.cgroup.group_knobs import shares_of, weight_of
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Container, Pod, Resources
 from slacktide.schemas.knob import KnobKey

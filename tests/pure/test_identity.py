@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.node.identity import Identity
-from slacktide.agents.node.state import State
+from slacktide.agents.node.state import Identity, State
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy import DEFAULT
@@ -61,7 +60,7 @@ def test_second_agent_is_refused_until_the_first_is_gone(tmp_path: Path) -> None
     """The lock is held for the process' life, and goes with it."""
     folder = tmp_path / "state"
     code = (
-        "import sys, pathlib; from slacktide.agents.node.identity import Identity;"
+        "import sys, pathlib; from slacktide.agents.node.state import Identity;"
         "held = Identity(pathlib.Path(sys.argv[1]), start_ms=0); print(held.boot_id, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -7,9 +7,8 @@ from typing import get_args
 
 import pytest
 
+from slacktide.agents.node.cgroup.group_knobs import FILES, Place, as_reads_back, refusal
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE
-from slacktide.agents.node.cgroup.knob_files import FILES, as_reads_back
-from slacktide.agents.node.cgroup.permitted import Place, refusal
 from slacktide.deploy.virtual.files import CONTROL, v1_texts, v2_texts, write
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import Pod

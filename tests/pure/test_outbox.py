@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slacktide.agents.outbox import WAITING_MAX, Outbox
+from slacktide.agents.publisher import WAITING_MAX, Outbox
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import MISSED_POD
 from slacktide.streams.records import Out

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from replay.traces import in_order, replayed
 
-from slacktide.agents.node.ahead.ahead import LookedGate
+from slacktide.agents.node.ahead import LookedGate
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.policy import policy_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.node.evict.restraint import CALM_NS, FREEZE_AFTER_NS, FREEZE_APART_NS, Move, Restraint
+from slacktide.agents.node.evict.holdback import CALM_NS, FREEZE_AFTER_NS, FREEZE_APART_NS, Move, Restraint
 
 UIDS = ["a", "b", "c", "d"]
 MOMENT = st.tuples(

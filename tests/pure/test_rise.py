@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from slacktide.agents.node.ahead.ahead import Rise
+from slacktide.agents.node.ahead import Rise
 from testbed.stories import each_story, story
 
 MS = 1_000_000

@@ -7,8 +7,7 @@ from pathlib import PurePosixPath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.node.cgroup.plan import Bandwidth
-from slacktide.agents.node.cgroup.shares import shares_of, total
+from slacktide.agents.node.cgroup.plan import Bandwidth, shares_of, total
 from slacktide.schemas.inventory import Pod
 from slacktide.streams.decisions.known_pods import is_spared
 

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.node import spool as spools
-from slacktide.agents.node import spool_database
-from slacktide.agents.node.spool import DiskSpool, MemorySpool, Spool
+from slacktide.agents.node.kernel import Spool
+from slacktide.agents.node.spool import DiskSpool, MemorySpool
 from slacktide.schemas.codec import encode
 from slacktide.schemas.outcome import NodeOutcome, PodName
 
@@ -328,7 +328,7 @@ def test_a_record_that_nobody_can_read_is_skipped_and_counted(tmp_path: Path) ->
     for number in range(1, 2_000):
         spool.conclude(outcome(number))
     spool.close()
-    with closing(spool_database.connect(tmp_path / "spool.db")) as db:
+    with closing(spools.connect(tmp_path / "spool.db")) as db:
         db.execute("UPDATE outcome SET body = ? WHERE position BETWEEN 2 AND 1500", (b"{",))
         for position, body in enumerate((b'{"node":"\xff"}', b"[" * 9_999, 7, 0.5, "text"), 2):
             db.execute("UPDATE outcome SET body = ? WHERE position = ?", (body, position))

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from slacktide.agents.node.ahead.pressure import Stall
+from slacktide.agents.node.pressure import Stall
 from slacktide.deploy.cli.main import cli
 
 

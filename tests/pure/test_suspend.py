@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pure import test_agent, test_evictor
 
-from slacktide.agents.node.state import forget
-from slacktide.agents.node.suspend import ANNOTATION, FILE, Switch, event_of
+from slacktide.agents.node.evict.eviction_api import node_event
+from slacktide.agents.node.state import ANNOTATION, FILE, Switch, forget
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.policy.effective import effective
 from slacktide.schemas.policy.idle import lacking
@@ -93,7 +93,7 @@ def test_the_policys_key_is_a_feature_that_is_off_by_default() -> None:
 
 
 def test_an_event_on_the_node_says_who_suspends_it_and_another_one_that_it_is_over() -> None:
-    begun, over = event_of("n" * 300, "u", "x" * 2_000, at_ms=1), event_of("node-1", "", "", at_ms=2)
+    begun, over = node_event("n" * 300, "u", "x" * 2_000, at_ms=1), node_event("node-1", "", "", at_ms=2)
 
     assert (begun["type"], begun["reason"], len(begun["message"])) == ("Warning", "SlacktideSuspended", 1_024)
     assert len(begun["metadata"]["name"]) <= 253

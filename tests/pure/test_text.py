@@ -26,8 +26,8 @@ from slacktide.agents.cluster.webhook.mutation import namespace_of
 from slacktide.agents.kubernetes import objects
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import read_line, refused
-from slacktide.agents.node.zones.devices import held_devices
 from slacktide.agents.node.zones.kubelet import cpu_state, memory_state
+from slacktide.agents.node.zones.record import held_devices
 from slacktide.agents.workload import standing
 from slacktide.schemas import text
 from slacktide.schemas.codec import decode, encode
@@ -208,10 +208,10 @@ EXCEPTED = {
     "schemas/text.py": "the one parser",
     "schemas/codec.py": "records: every failure is a BadMessageError",
     "schemas/sample_columns_codec.py": "records: every failure is a BadMessageError",
-    "agents/node/cgroup/originals.py": "a file of the agent",
-    "agents/node/knobs/tuned.py": "a file of the agent",
-    "agents/node/spool_database.py": "a file of the agent",
-    "agents/node/suspend.py": "a file of the agent",
+    "agents/node/cgroup/apply.py": "a file of the agent",
+    "agents/node/knobs.py": "a file of the agent",
+    "agents/node/spool.py": "a file of the agent",
+    "agents/node/apiserver.py": "a file of the agent",
 }
 NUMBERS = EXCEPTED | {
     "schemas/headers.py": "a sequence number",
@@ -222,12 +222,12 @@ NUMBERS = EXCEPTED | {
     "agents/cluster/descheduler/passes.py": "percents of the policy",
     "agents/cluster/scheduler/answers.py": "terms of its own reasons",
     "agents/cluster/scheduler/waiting.py": "a constant",
-    "agents/node/ahead/pressure.py": "an option, after a pattern of five digits",
+    "agents/node/pressure.py": "an option, after a pattern of five digits",
     "agents/node/cgroup/kernel.py": "the kernel's text",
-    "agents/node/cgroup/knob_files.py": "the kernel's text",
+    "agents/node/cgroup/group_knobs.py": "the kernel's text",
     "agents/node/cgroup/parse.py": "the kernel's text, after its length",
     "agents/node/evict/victims.py": "terms of the worker's reasons",
-    "agents/node/identity.py": "a file of the agent, after a pattern",
+    "agents/node/state.py": "a file of the agent, after a pattern",
     "agents/node/zones/reading.py": "the kernel's text, after its length",
 }
 ARITHMETIC = ("to_integral_value", "timestamp", "sum", "min", "max", "get")

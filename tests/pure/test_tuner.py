@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from slacktide.agents.node.knobs.standoff import Standoff
-from slacktide.agents.node.knobs.tuned import Tuned
+from slacktide.agents.node.knobs import Standoff, Tuned
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources

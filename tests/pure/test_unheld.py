@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from slacktide.agents.ignored import IGNORED
-from slacktide.agents.node.pods.description import PodFindings
-from slacktide.agents.node.sampler import inventory_of
+from slacktide.agents.node.inventory import PodFindings
+from slacktide.agents.node.protocol import inventory_of
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy import policy_of

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.node.zones.devices import DEVICE_STATE, held_devices, zoned_devices
-from slacktide.agents.node.zones.podresources import METHOD, SOCKET, allocatable_resources
-from slacktide.agents.node.zones.reading import ZonesReader
+from slacktide.agents.node.zones.reading import METHOD, SOCKET, ZonesReader, allocatable_resources
+from slacktide.agents.node.zones.record import DEVICE_STATE, held_devices, zoned_devices
 from slacktide.schemas.errors import ZonesError
 from slacktide.schemas.zones import BoundPod
 from testbed.podresources import (

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from syrupy.assertion import SnapshotAssertion
 
-from slacktide.agents.node.zones.devices import DeviceState
 from slacktide.agents.node.zones.kubelet import CpuState, MemoryState
 from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesRecords, counted
-from slacktide.agents.node.zones.record import Read
+from slacktide.agents.node.zones.record import DeviceState, Read
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.zones import NodeZones
 from testbed.stories import SteppedClock, each_story, story

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from slacktide.agents.node.envelopes import of_zones
+from slacktide.agents.node.outbox import of_zones
 from slacktide.agents.node.zones.kubelet import MemoryBlock, MemoryState, cpu_state, memory_state
 from slacktide.agents.node.zones.reading import ZonesReader
 from slacktide.schemas.codec import decode

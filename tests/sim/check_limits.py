@@ -10,8 +10,8 @@ import msgspec
 
 from sim.trace import Checks
 from slacktide.agents.clock import WALL_DRIFT_MS_MAX
-from slacktide.agents.node.actuator import THROTTLED
-from slacktide.agents.node.sampler import RATE_NS_MIN
+from slacktide.agents.node.protocol import RATE_NS_MIN
+from slacktide.agents.node.reporter import THROTTLED
 from slacktide.deploy.virtual.machine import BEST_EFFORT
 from slacktide.schemas.inventory import revision_of
 from slacktide.schemas.outcome import NodeOutcome

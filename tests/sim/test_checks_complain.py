@@ -10,13 +10,11 @@ import pytest
 from sim import check_evictions
 from sim.world import Parts
 from slacktide.agents.credit_account import CreditAccount
-from slacktide.agents.node import verdict
-from slacktide.agents.node.actuator import Actuator
+from slacktide.agents.node import protocol
 from slacktide.agents.node.agent import NodeAgent
-from slacktide.agents.node.evict.restraint import Dying
-from slacktide.agents.node.evict.victims import Victims
+from slacktide.agents.node.evict.victims import Dying, Victims
 from slacktide.agents.node.protocol import Protocol
-from slacktide.agents.node.reporter import Refusals
+from slacktide.agents.node.reporter import Actuator, Refusals
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
@@ -83,7 +81,7 @@ PATCHED = {
         SOMETHING_ELSE,
     ),
     "an agent that applies looser answers": (
-        {(verdict, "looser"): lambda one, other: False},
+        {(protocol, "looser"): lambda one, other: False},
         "gives more than its own decision", OVER,
     ),
     "an agent that decides a sample twice": (
@@ -119,7 +117,7 @@ PATCHED = {
     ),
     # Whoever reads on from later would never learn them.
     "an agent that says its pods but once": (
-        {f"{NODE}.sampler.Sampler._keyframe_due": lambda self, now_ns: self._seq == 1}, "a keyframe is overdue",
+        {f"{NODE}.protocol.Sampler._keyframe_due": lambda self, now_ns: self._seq == 1}, "a keyframe is overdue",
     ),
     "a rule that knows no cool-down": ({(node_evict, "MEMORY_COOL_MS"): 0}, "evicts again too soon"),
     "an agent that evicts on credit that it has not": (

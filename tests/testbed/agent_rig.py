@@ -10,9 +10,10 @@ from pathlib import Path
 from slacktide.agents.http import Access
 from slacktide.agents.node.agent import AgentSettings
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.forecast.trainer import TRAIN_EVERY_MS
-from slacktide.agents.node.loop import LoopSettings, run
-from slacktide.agents.node.pods.description import Lister
+from slacktide.agents.node.forecast import TRAIN_EVERY_MS
+from slacktide.agents.node.inventory import Lister
+from slacktide.agents.node.loop import run
+from slacktide.agents.node.settings import LoopSettings
 from slacktide.agents.node.zones.publisher import ZonesFolders
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slacktide.agents.node.forecast.trainer import Trainer
+from slacktide.agents.node.forecast import Trainer
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
 from testbed.samples import BOOT, GIB, PODS, START_MS, sample

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from slacktide.agents import metrics as of_agents
 from slacktide.agents.cluster import watching as of_api_watches
 from slacktide.agents.cluster.bridge import metrics as of_bridges
 from slacktide.agents.cluster.descheduler import metrics as of_descheduling
 from slacktide.agents.cluster.queue import metrics as of_queued_jobs
 from slacktide.agents.cluster.scheduler import metrics as of_schedulers
 from slacktide.agents.cluster.webhook import metrics as of_webhooks
+from slacktide.agents.node import metrics as of_agents
 from slacktide.deploy.console import metrics as of_consoles
 from slacktide.streams.engine import metrics as of_workers
 from slacktide.streams.engine import queue_metrics as of_queues

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.agents.node.kernel import Kernel
-from slacktide.agents.node.spool import MemorySpool, Spool
+from slacktide.agents.node.kernel import Kernel, Spool
+from slacktide.agents.node.spool import MemorySpool
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.outcome import NodeOutcome
 

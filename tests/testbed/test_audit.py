@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from slacktide.agents.node.envelopes import of_history, of_outcome, of_sample
+from slacktide.agents.node.outbox import of_history, of_outcome, of_sample
 from slacktide.schemas.outcome import NodeOutcome, PodName
 from slacktide.schemas.sample import Limits
 from slacktide.streams.kafka import Sender

@@ -21,7 +21,7 @@ from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.agents.kubernetes.objects import Pod
-from slacktide.agents.outbox import Outbox
+from slacktide.agents.publisher import Outbox
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, TextError

@@ -25,7 +25,7 @@ from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, IgnoreStatus, Resource
 from slacktide.agents.listening import ANY
-from slacktide.agents.outbox import Outbox
+from slacktide.agents.publisher import Outbox
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+import msgspec
 
 from slacktide.agents.node.cgroup import parse
+from slacktide.agents.node.cgroup.files import Knobs, is_gone, why_of
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy
-from slacktide.agents.node.cgroup.knobs import Knobs, is_gone
-from slacktide.agents.node.cgroup.originals import Originals
 from slacktide.agents.node.cgroup.plan import (
     BEST_EFFORT_ITSELF,
     CPU_MAX_FILE,
@@ -27,13 +30,74 @@ from slacktide.agents.node.cgroup.plan import (
     plan_cpuset_v1,
     plan_cpuset_v2,
     plan_own_v1,
+    plan_shares_v2,
     plan_v1,
     plan_v2,
+    shares_of,
+    total,
 )
-from slacktide.agents.node.cgroup.read import why_of
-from slacktide.agents.node.cgroup.shares import plan_shares_v2, shares_of, total
 from slacktide.schemas.errors import CgroupError
 from slacktide.streams.decisions.cpu_list import cpu_ranges
+
+T = TypeVar("T")
+FILE = "cgroup-originals.json"
+
+
+class Originals:
+    """Original quotas for ``plan.plan_v1``, in memory and on disk.
+
+    An unreadable file is renamed to ``.bad`` and reported in ``trouble``. Its cgroups keep their current quota.
+    """
+
+    def __init__(self, state_folder: Path) -> None:
+        self.path = state_folder / FILE
+        self.trouble = ""
+        """Why the file was unusable; the reader clears it."""
+        self.clipped: dict[PurePosixPath, Clipped] = self._load()
+
+    def keep(self, clipped: Mapping[PurePosixPath, Clipped]) -> None:
+        """Replace the stored quotas. They are on disk when this returns.
+
+        Raises:
+            CgroupError: the file could not be written. Then no quota may be cut, since it could not be restored.
+        """
+        if clipped == self.clipped:
+            return
+        text = msgspec.json.format(msgspec.json.encode({str(path): known for path, known in clipped.items()}))
+        part = self.path.with_suffix(".part")
+        try:
+            with part.open("wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self.path)
+        except OSError as error:
+            raise CgroupError(str(self.path), f"cannot store the limits to restore: {error.strerror}") from error
+        self.clipped = dict(clipped)
+
+    def _load(self) -> dict[PurePosixPath, Clipped]:
+        try:
+            entries = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Clipped])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            self.trouble = f"malformed, renamed to {self.path.name}.bad; cgroups with reduced limits keep them: {error}"
+            try:
+                self.path.replace(self.path.with_name(f"{self.path.name}.bad"))
+            except OSError as exc:
+                self.trouble += f" ({exc.strerror})"
+            return {}
+        return {PurePosixPath(path): known for path, known in entries.items()}
+
+
+def _existing(groups: Iterable[PurePosixPath], read: Callable[[PurePosixPath], T]) -> Iterator[tuple[PurePosixPath, T]]:
+    """Read cgroups. Those removed meanwhile are left out."""
+    for group in groups:
+        try:
+            yield group, read(group)
+        except CgroupError as error:
+            if group == BEST_EFFORT_ITSELF or not is_gone(error):
+                raise
 
 
 class Holder:
@@ -59,7 +123,8 @@ class Holder:
         if tier.quota_us is not None:
             # A quota that also limits spared pods counts as none, so that the limit is decided again.
             return tier if pods is None else Bandwidth(None, tier.period_us)
-        held = dict(self._held_by(self._sharers() if pods is None else pods))
+        shared = [path for path, known in self._originals.clipped.items() if known.share]
+        held = dict(self._held_by(shared if pods is None else pods))
         if pods is not None and self._allowance is not None and held == self._shares:
             return self._allowance
         if any(known.share and held.get(path) in known.ours for path, known in self._originals.clipped.items()):
@@ -72,7 +137,11 @@ class Holder:
         if pods is not None:
             self._divide(wanted, pods)
         elif self._version == 2:
-            self._hold_v2(wanted)
+            # Set the common quota first. Then restore the quotas of pods that had shares.
+            self._knobs.carry_out(plan_v2(self._read(BEST_EFFORT_ITSELF), wanted))
+            if self._originals.clipped:
+                held = dict(self._held_by([BEST_EFFORT_ITSELF, *self._originals.clipped]))
+                self._settle(plan_shares_v2(held, wanted, NO_SHARES, self._originals.clipped))
         else:
             self._hold_v1(wanted)
         if pods is None:
@@ -90,11 +159,14 @@ class Holder:
 
     def hold_own(self, group: PurePosixPath, wanted: Bandwidth) -> None:
         """Set the own bandwidth of a cgroup below. It gets at most what the best-effort cgroup has now."""
-        if self._version == 2:
-            self._hold_own_v2(group, wanted)
-            return
-        held = dict(self._held_by([*group.parents, *self._knobs.groups(group)]))
-        self._settle(plan_own_v1(held, group, wanted, self._originals.clipped, self._shares))
+        known = self._originals.clipped.get(group)
+        if self._version == 1:
+            held = dict(self._held_by([*group.parents, *self._knobs.groups(group)]))
+            self._settle(plan_own_v1(held, group, wanted, self._originals.clipped, self._shares))
+        elif known is None:
+            self._knobs.write(Write(group, CPU_MAX_FILE, cpu_max_text(wanted)))
+        else:  # keep a pod's share: its own quota is saved, and counts at the next ``hold``
+            self._originals.keep(self._originals.clipped | {group: Clipped(wanted, known.ours, known.share)})
 
     def _divided(self) -> list[PurePosixPath] | None:
         """Pods that are limited each by its own quota; None: the best-effort cgroup's quota limits all."""
@@ -107,9 +179,6 @@ class Holder:
         if not self.spared & found.keys():
             return None
         return [PurePosixPath(group.rpartition("/")[2]) for uid, group in found.items() if uid not in self.spared]
-
-    def _sharers(self) -> list[PurePosixPath]:
-        return [path for path, known in self._originals.clipped.items() if known.share]
 
     def _divide(self, wanted: Bandwidth, pods: list[PurePosixPath]) -> None:
         clipped = self._originals.clipped
@@ -125,21 +194,6 @@ class Holder:
             self._settle(plan_v1(held, tier, clipped, shares))
         self._shares = shares or own
         self._allowance = wanted
-
-    def _hold_v2(self, wanted: Bandwidth) -> None:
-        """Set the common quota first. Then restore the quotas of pods that had shares."""
-        self._knobs.carry_out(plan_v2(self._read(BEST_EFFORT_ITSELF), wanted))
-        if self._originals.clipped:
-            held = dict(self._held_by([BEST_EFFORT_ITSELF, *self._originals.clipped]))
-            self._settle(plan_shares_v2(held, wanted, NO_SHARES, self._originals.clipped))
-
-    def _hold_own_v2(self, group: PurePosixPath, wanted: Bandwidth) -> None:
-        """Keep a pod's share. Its own quota is saved, and counts at the next ``hold``."""
-        known = self._originals.clipped.get(group)
-        if known is None:
-            self._knobs.write(Write(group, CPU_MAX_FILE, cpu_max_text(wanted)))
-        else:
-            self._originals.keep(self._originals.clipped | {group: Clipped(wanted, known.ours, known.share)})
 
     def _hold_v1(self, wanted: Bandwidth) -> None:
         """Try with the cgroups known to be cut, which saves hundreds of file reads. If the kernel refuses, read all."""
@@ -161,12 +215,7 @@ class Holder:
         self._originals.keep(plan.after)
 
     def _held_by(self, groups: Iterable[PurePosixPath]) -> Iterator[tuple[PurePosixPath, Bandwidth]]:
-        for group in groups:
-            try:
-                yield group, self._read(group)
-            except CgroupError as error:
-                if group == BEST_EFFORT_ITSELF or not is_gone(error):
-                    raise
+        return _existing(groups, self._read)
 
     def _read(self, group: PurePosixPath) -> Bandwidth:
         if self._version == 2:
@@ -231,18 +280,11 @@ class CpusetHolder:
         """Read again if the kernel refuses because of a cgroup below, since one may have been created meanwhile."""
         for attempt in range(_ATTEMPTS):
             try:
-                self._knobs.carry_out(plan_cpuset_v1(dict(self._held_by_all()), wanted))
+                held = _existing(self._knobs.groups(), lambda group: self._knobs.read(group, CPUSET_FILE, parse.cpus))
+                self._knobs.carry_out(plan_cpuset_v1(dict(held), wanted))
             except CgroupError as refusal:
                 busy = isinstance(refusal.__cause__, OSError) and refusal.__cause__.errno == errno.EBUSY
                 if not busy or attempt == _ATTEMPTS - 1:
                     raise
             else:
                 return
-
-    def _held_by_all(self) -> Iterator[tuple[PurePosixPath, Cpus]]:
-        for group in self._knobs.groups():
-            try:
-                yield group, self._knobs.read(group, CPUSET_FILE, parse.cpus)
-            except CgroupError as error:
-                if group == BEST_EFFORT_ITSELF or not is_gone(error):
-                    raise

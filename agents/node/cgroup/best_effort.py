@@ -18,10 +18,9 @@ from pathlib import Path, PurePosixPath
 
 from slacktide.agents.clock import wait_ms
 from slacktide.agents.node.cgroup import parse
+from slacktide.agents.node.cgroup.files import Knobs, is_gone, why_of
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, TIERS, Hierarchy
-from slacktide.agents.node.cgroup.knobs import Knobs, is_gone
 from slacktide.agents.node.cgroup.plan import Write
-from slacktide.agents.node.cgroup.read import why_of
 from slacktide.schemas.errors import CgroupError
 
 KILL_FILE = "cgroup.kill"
@@ -72,17 +71,14 @@ class Processes:
         if (self._root / group / KILL_FILE).exists():
             self._knobs.write(Write(group, KILL_FILE, "1"))
             return
-        self._kill_stopped(group)
-        for _ in range(_ROUNDS):
-            if not _signal(self._root / group, signal.SIGKILL, wait_ms=_ROUND_MS):
-                return
-
-    def _kill_stopped(self, group: PurePosixPath) -> None:
-        """Freeze first, if possible, a cgroup that starts processes faster than they are killed."""
+        # Freeze first, if possible, a cgroup that starts processes faster than they are killed.
         with suppress(CgroupError):
             self._freezer.freeze(group)
             _signal(self._root / group, signal.SIGKILL)
         self._freezer.thaw_below(group)
+        for _ in range(_ROUNDS):
+            if not _signal(self._root / group, signal.SIGKILL, wait_ms=_ROUND_MS):
+                return
 
 
 def _listed(folder: Path) -> set[int]:
@@ -109,7 +105,11 @@ def _signal(folder: Path, number: signal.Signals, *, wait_ms: int = 0) -> int:
             still = _listed(folder)
             reached = [fd for pid, fd in held.items() if pid in still and _reached(folder, fd, number)]
             signalled += len(reached)
-            _wait(reached, wait_ms)
+            for fd in reached:  # until all have ended, or one has not ended in time
+                poll = select.poll()
+                poll.register(fd, select.POLLIN)
+                if not poll.poll(wait_ms):
+                    break
     return signalled
 
 
@@ -119,21 +119,16 @@ def _held(pids: Iterable[int]) -> Iterator[dict[int, int]]:
     with ExitStack() as stack:
         held: dict[int, int] = {}
         for pid in pids:
-            fd = _opened(pid)
-            if fd is not None:
-                held[pid] = fd
-                stack.callback(os.close, fd)
+            try:
+                fd = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            except OSError as error:
+                hint = ": signals require kernel 5.3 or newer" if error.errno == errno.ENOSYS else ""
+                raise CgroupError(f"process {pid}", f"{why_of(error)}{hint}") from error
+            held[pid] = fd
+            stack.callback(os.close, fd)
         yield held
-
-
-def _opened(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
-    except OSError as error:
-        hint = ": signals require kernel 5.3 or newer" if error.errno == errno.ENOSYS else ""
-        raise CgroupError(f"process {pid}", f"{why_of(error)}{hint}") from error
 
 
 def _reached(folder: Path, fd: int, number: signal.Signals) -> bool:
@@ -144,15 +139,6 @@ def _reached(folder: Path, fd: int, number: signal.Signals) -> bool:
     except OSError as error:
         raise CgroupError(str(folder), f"sending {number.name}: {why_of(error)}: run the agent as root") from error
     return True
-
-
-def _wait(fds: Iterable[int], wait_ms: int) -> None:
-    """Wait until all have ended, or until one has not ended in time."""
-    for fd in fds:
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        if not poll.poll(wait_ms):
-            return
 
 
 FILES = {1: "freezer.state", 2: "cgroup.freeze"}
@@ -201,8 +187,13 @@ class Freezer:
     def freeze(self, group: PurePosixPath) -> bool:
         """Freeze a cgroup. False: some processes freeze later, when a system call returns."""
         self._write(group, frozen=True)
+        assert self._knobs is not None
         for look in range(_LOOKS):
-            if self._all_stopped(group):
+            if self._version == 1:
+                stopped = self._knobs.read(group, FILES[1], bytes.strip) == b"FROZEN"
+            else:
+                stopped = self._knobs.read(group, "cgroup.events", parse.field(b"frozen")) == 1
+            if stopped:
                 return True
             if look < _LOOKS - 1:
                 wait_ms(_APART_MS)
@@ -230,57 +221,9 @@ class Freezer:
             raise CgroupError(str(self._mount), self.trouble)
         self._knobs.write(Write(group, FILES[self._version], _TEXTS[self._version][frozen]))
 
-    def _all_stopped(self, group: PurePosixPath) -> bool:
-        assert self._knobs is not None
-        if self._version == 1:
-            return self._knobs.read(group, FILES[1], bytes.strip) == b"FROZEN"
-        return self._knobs.read(group, "cgroup.events", parse.field(b"frozen")) == 1
-
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _KERNELS = ("cgroup", "cgroup2")
-
-
-class BestEffortGroups:
-    """Pods with cgroups in the best-effort cgroup now. A uid is only compared, never used in a path.
-
-    Methods raise CgroupError if the best-effort cgroup cannot be read, or a pod is not best-effort.
-    """
-
-    def __init__(self, hierarchy: Hierarchy) -> None:
-        self._hierarchy = hierarchy
-
-    def groups(self) -> dict[str, PurePosixPath]:
-        """Return the cgroups by uid, relative to the best-effort cgroup."""
-        try:
-            return {
-                uid: PurePosixPath(group.rpartition("/")[2]) for uid, group in self._hierarchy.pod_groups(BEST_EFFORT)
-            }
-        except OSError as error:
-            raise CgroupError(str(self._hierarchy.best_effort), why_of(error)) from error
-
-    def group(self, uid: str) -> PurePosixPath | None:
-        """Return the cgroup of a pod, relative to the best-effort cgroup; None: the pod is gone."""
-        group = self.groups().get(uid)
-        root = self._hierarchy.best_effort
-        if group is None:
-            self._must_be_nowhere(uid)
-        elif Path(os.path.realpath(root / group)).parent != Path(os.path.realpath(root)):
-            raise CgroupError(str(root / group), "not below the best-effort cgroup: never changed")
-        return group
-
-    def _must_be_nowhere(self, uid: str) -> None:
-        for tier in TIERS:
-            try:
-                found = dict(self._hierarchy.pod_groups(tier)).get(uid)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise CgroupError(str(self._hierarchy.cpu / self._hierarchy.tier(tier)), why_of(error)) from error
-            if found is not None:
-                raise CgroupError(
-                    str(self._hierarchy.cpu / found), "not the cgroup of a best-effort pod: never changed"
-                )
 
 
 def is_kernels(folder: Path) -> bool:
@@ -295,10 +238,10 @@ def is_kernels(folder: Path) -> bool:
 
 
 class CgroupBestEffort:
-    """Each call looks up the pod's cgroup and checks it again."""
+    """Each call looks up the pod's cgroup and checks it again. A uid is only compared, never used in a path."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
-        self._groups = BestEffortGroups(hierarchy)
+        self._hierarchy = hierarchy
         self._freezer = Freezer(hierarchy)
         self._processes = Processes(hierarchy, self._freezer)
 
@@ -339,10 +282,35 @@ class CgroupBestEffort:
 
     def frozen(self) -> frozenset[str]:
         """Implement ``BestEffortPods.frozen``."""
-        return frozenset(uid for uid, group in self._groups.groups().items() if self._freezer.is_frozen(group))
+        return frozenset(uid for uid, group in self._groups().items() if self._freezer.is_frozen(group))
+
+    def _groups(self) -> dict[str, PurePosixPath]:
+        """Return the cgroups of best-effort pods now, by uid, relative to the best-effort cgroup."""
+        try:
+            found = dict(self._hierarchy.pod_groups(BEST_EFFORT))
+        except OSError as error:
+            raise CgroupError(str(self._hierarchy.best_effort), why_of(error)) from error
+        return {uid: PurePosixPath(group.rpartition("/")[2]) for uid, group in found.items()}
 
     def _checked(self, uid: str) -> PurePosixPath | None:
-        group = self._groups.group(uid)
-        if group is not None:
-            self._processes.check(group)
+        """Return a pod's cgroup relative to the best-effort cgroup, which may be changed; None: the pod is gone."""
+        group, root = self._groups().get(uid), self._hierarchy.best_effort
+        if group is None:
+            self._must_be_nowhere(uid)
+            return None
+        if Path(os.path.realpath(root / group)).parent != Path(os.path.realpath(root)):
+            raise CgroupError(str(root / group), "not below the best-effort cgroup: never changed")
+        self._processes.check(group)
         return group
+
+    def _must_be_nowhere(self, uid: str) -> None:
+        for tier in TIERS:
+            try:
+                found = dict(self._hierarchy.pod_groups(tier)).get(uid)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise CgroupError(str(self._hierarchy.cpu / self._hierarchy.tier(tier)), why_of(error)) from error
+            if found is not None:
+                where = str(self._hierarchy.cpu / found)
+                raise CgroupError(where, "not the cgroup of a best-effort pod: never changed")

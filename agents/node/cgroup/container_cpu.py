@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -131,14 +131,12 @@ class _Pod:
             for key in self._containers.keys() - self._limits_us:
                 self._containers.pop(key).close()
         lacking = [key for key in self._limits_us if key not in self._containers]
-        if lacking:
-            self._find(pod, lacking)
-
-    def _find(self, pod: Pod, keys: Sequence[_Key]) -> None:
-        names = {key.name for key in keys}
+        if not lacking:
+            return
+        names = {key.name for key in lacking}
         wanted = msgspec.structs.replace(pod, containers=[one for one in pod.containers if one.name in names])
         groups = container_groups(self._hierarchy, self._hierarchy.cpu, self._group, wanted)
-        for key in keys:
+        for key in lacking:
             if key.name in groups:
                 self._containers[key] = _Container(self._hierarchy, groups[key.name], self._room)
                 self._calm = 0
@@ -162,7 +160,13 @@ class _Pod:
         pod_quota_us = self._quota.read_us(notes) if figures else None
         now = Counters(mono_ns=mono_ns, cpu_ns=None, pods={"/".join(key): one for key, (_, one) in figures.items()})
         rate, before, self._before = rates(self._before, now), self._before, now
-        self._calm = self._calm + 1 if before is not None and self._was_calm(figures, before, now) else 0
+        was_calm = before is not None and all(
+            quota_us <= self._limits_us[key]
+            and (name := "/".join(key)) in before.pods
+            and before.pods[name].throttled_periods == counters.throttled_periods
+            for key, (quota_us, counters) in figures.items()
+        )
+        self._calm = self._calm + 1 if was_calm else 0
         return [
             ContainerCpu(
                 pod=uid,
@@ -181,14 +185,6 @@ class _Pod:
         self._quota.close()
         for one in self._containers.values():
             one.close()
-
-    def _was_calm(self, figures: Mapping[_Key, tuple[int, PodCounters]], before: Counters, now: Counters) -> bool:
-        return all(
-            quota_us <= self._limits_us[key]
-            and (name := "/".join(key)) in before.pods
-            and before.pods[name].throttled_periods == now.pods[name].throttled_periods
-            for key, (quota_us, _) in figures.items()
-        )
 
 
 class ContainersReader:
@@ -219,9 +215,12 @@ class ContainersReader:
         containers: list[ContainerCpu] = []
         calm: list[str] = []
         for pod in pods:
-            one = self._pod(pod.uid)
+            one = self._pods.get(pod.uid)
             if one is None:
-                continue
+                group = self._pod_group(pod.uid)
+                if group is None:
+                    continue
+                one = self._pods[pod.uid] = _Pod(self._hierarchy, group, self._room)
             one.keep(pod)
             if pod.uid in spare and one.may_be_spared(still=self._still(pod.uid)):
                 calm.append(pod.uid)
@@ -233,9 +232,3 @@ class ContainersReader:
         """Close all files."""
         for uid in list(self._pods):
             self._pods.pop(uid).close()
-
-    def _pod(self, uid: str) -> _Pod | None:
-        one = self._pods.get(uid)
-        if one is None and (group := self._pod_group(uid)) is not None:
-            one = self._pods[uid] = _Pod(self._hierarchy, group, self._room)
-        return one

@@ -1,19 +1,18 @@
-"""Reads and sets knobs of pods, containers and tiers. Each write is confined to the cgroup that it is meant for."""
+"""Reads and sets knobs of pods, containers and tiers. Each write is checked and confined to its cgroup."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.apply import Holder
 from slacktide.agents.node.cgroup.container_cpu import container_groups
-from slacktide.agents.node.cgroup.files import read_once
+from slacktide.agents.node.cgroup.files import Knobs, read_once, why_of
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED, Hierarchy
-from slacktide.agents.node.cgroup.knob_files import FILES, KnobFile, as_reads_back
-from slacktide.agents.node.cgroup.knobs import Knobs
-from slacktide.agents.node.cgroup.permitted import Place, refusal
 from slacktide.agents.node.cgroup.plan import (
     BEST_EFFORT_ITSELF,
     CPU_MAX_FILE,
@@ -23,13 +22,150 @@ from slacktide.agents.node.cgroup.plan import (
     Write,
     cpu_max_text,
 )
-from slacktide.agents.node.cgroup.read import why_of
 from slacktide.agents.node.kernel import Held
 from slacktide.schemas.errors import CgroupError
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import Container, Pod
 from slacktide.schemas.knob import TIERS, KnobKey, container_of, uid_of
-from slacktide.schemas.knob_table import KNOBS, QUOTA_US_MIN, SHARES_MIN, Knob
+from slacktide.schemas.knob_table import KNOBS, PAGE_BYTES, QUOTA_US_MIN, SHARES_MAX, SHARES_MIN, GroupKind, Knob
+from slacktide.streams.decisions.burst.node_burst import container_quota_us, may_burst, pod_quota_us
+from slacktide.streams.decisions.knobs import runs_last
 from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US
+
+_NO_LIMIT_BYTES = 1 << 62
+"""Without a limit, cgroup v1 shows a number slightly below 2**63."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobFile:
+    """One control file with one value."""
+
+    controller: str
+    name: str
+    read: Callable[[bytes], int | None]
+    """Raises ValueError for malformed text."""
+    text: Callable[[int | None], str]
+
+
+def weight_of(shares: int) -> int:
+    """Return the v2 weight of v1 shares, by the kubelet's formula."""
+    return 1 + (min(max(shares, SHARES_MIN), SHARES_MAX) - SHARES_MIN) * 9_999 // 262_142
+
+
+def shares_of(weight: int) -> int:
+    """Return the v1 shares of a v2 weight, by the kubelet's formula. An idle cgroup's weight is 0."""
+    return SHARES_MIN + max(0, weight - 1) * 262_142 // 9_999
+
+
+def as_reads_back(knob: Knob, value: int | None, version: int) -> int | None:
+    """Return the value that reads back after a write: weights are coarser on v2, memory is rounded to pages."""
+    unit = KNOBS[knob].unit
+    if value is None:
+        return None
+    if unit == "shares":
+        return min(max(value, SHARES_MIN), SHARES_MAX) if version == 1 else shares_of(weight_of(value))
+    return value // PAGE_BYTES * PAGE_BYTES if unit == "bytes" else value
+
+
+def _limit_v1(text: bytes) -> int | None:
+    word = text.strip()
+    if word == b"-1":  # a plain file of a simulated node keeps what was written
+        return None
+    if not word.isdigit() or len(word) > len(str(_NO_LIMIT_BYTES)):
+        raise ValueError(f"malformed: {word[:40]!r} is not a number of bytes")
+    return None if int(word) >= _NO_LIMIT_BYTES else int(word)
+
+
+def _file(knob: Knob, version: int) -> KnobFile:
+    row = KNOBS[knob]
+    read: Callable[[bytes], int | None] = parse.number
+    text: Callable[[int | None], str] = str
+    if row.unit == "bytes":
+        limit_v2 = lambda word: None if word.strip() == b"max" else parse.number(word)  # noqa: E731
+        read, unlimited = (_limit_v1, "-1") if version == 1 else (limit_v2, "max")
+        text = lambda value: unlimited if value is None else str(value)  # noqa: E731 - the other texts are functions, too
+    elif row.unit == "shares" and version == 2:
+        read, text = lambda word: shares_of(parse.number(word)), lambda value: str(weight_of(value or 0))
+    (name,) = row.files(version)
+    return KnobFile(controller=row.controller, name=name, read=read, text=text)
+
+
+FILES: Mapping[int, Mapping[Knob, KnobFile]] = {
+    version: {
+        knob: _file(knob, version) for knob, row in KNOBS.items() if row.files(version) and row.unit != "bandwidth"
+    }
+    for version in (1, 2)
+}
+"""By cgroup version. A version lacks the knobs not listed, except ``cfs_quota_us``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The location and owner of a cgroup."""
+
+    tier: str
+    """As in ``hierarchy.TIERS``, by the cgroup's actual location."""
+    base: PurePosixPath
+    """The tier's or pod's cgroup, relative to each root."""
+    inside: PurePosixPath
+    """The container's cgroup relative to the pod's; ``.``: the pod or tier itself."""
+    pod: Pod | None = None
+    """None: a tier."""
+    container: Container | None = None
+    """None: a whole pod, or a tier."""
+
+    @cached_property
+    def path(self) -> PurePosixPath:
+        """The cgroup, relative to each root."""
+        return self.base / self.inside
+
+    @cached_property
+    def text(self) -> str:
+        """The path as text."""
+        return str(self.path)
+
+
+def refusal(place: Place, knob: Knob, value: int | None) -> str:
+    """Return why this value may not be written there; "": it may."""
+    row, best_effort = KNOBS[knob], place.tier == BEST_EFFORT
+    kind: GroupKind = "best-effort pod" if best_effort else "other pod"
+    if place.pod is None:
+        kind = "best-effort tier" if best_effort else "other tier"
+    if kind not in row.groups:
+        return f"{knob} of {_named(place)} is never written"
+    if knob == "cpu_idle" and value and place.pod is not None and not runs_last(place.pod):
+        return f"{knob} of a pod that runs among best-effort pods, but is not best-effort, is never written"
+    if value is None:
+        if row.default is None and (best_effort or knob != "cfs_quota_us"):
+            return ""
+        return f"{knob} of {_named(place)} is never removed"
+    if not row.low <= value <= row.high:
+        return f"{knob} {value}: accepted: {row.low} to {row.high}"
+    return "" if best_effort or place.pod is None else _cut(place, place.pod, knob, value)
+
+
+def _named(place: Place) -> str:
+    if place.pod is None:
+        return f"the tier {place.tier or 'guaranteed'}"
+    return "a best-effort pod" if place.tier == BEST_EFFORT else "a pod that is not best-effort"
+
+
+def _cut(place: Place, pod: Pod, knob: Knob, value: int) -> str:
+    """Return why this is refused, or "". A latency-sensitive pod never gets less than its spec."""
+    if knob in {"cfs_quota_us", "cfs_burst_us"} and value and not may_burst(pod):
+        return f"{knob} of a pod that is not latency-sensitive is never raised"
+    if knob == "cfs_quota_us":
+        container = place.container
+        own_us = pod_quota_us(pod) if container is None else container_quota_us(container.limits.cpu_milli)
+        if own_us is None:
+            return "cfs_quota_us of a cgroup without CPU limit is never written, because it would become a limit"
+        return f"cfs_quota_us {value} is below its own limit, {own_us}" if value < own_us else ""
+    if knob == "mem_high_bytes":
+        requests = pod.requests if place.container is None else place.container.requests
+        asked_bytes = requests.mem_bytes or 0
+        least_bytes = asked_bytes // PAGE_BYTES * PAGE_BYTES
+        return f"mem_high_bytes {value} is below its request, {asked_bytes}" if value < least_bytes else ""
+    return ""
+
 
 _TIER_OF = {TIERS["Guaranteed"]: GUARANTEED, TIERS["Burstable"]: BURSTABLE, TIERS["BestEffort"]: BEST_EFFORT}
 _ITSELF = BEST_EFFORT_ITSELF
@@ -102,7 +238,9 @@ class GroupKnobs:
         """Find the cgroup of a tier or of a known pod; None: it does not exist."""
         if group in _TIER_OF:
             tier = _TIER_OF[group]
-            return Place(tier=tier, base=self._hierarchy.tier(tier), inside=_ITSELF) if self._by_kubelet() else None
+            # Without a kubelet the best-effort cgroup's knobs belong to systemd.
+            by_kubelet = (self._hierarchy.cpu / self._hierarchy.tier(BURSTABLE)).is_dir()
+            return Place(tier=tier, base=self._hierarchy.tier(tier), inside=_ITSELF) if by_kubelet else None
         pod = self._known.get(uid_of(group))
         base = None if pod is None else self._pod_group(pod.uid)
         if pod is None or base is None:
@@ -119,10 +257,6 @@ class GroupKnobs:
         if inside is None:
             return None
         return Place(tier=tier, base=base, inside=inside.relative_to(base), pod=pod, container=container)
-
-    def _by_kubelet(self) -> bool:
-        """Return whether a kubelet made the tiers. Otherwise the best-effort cgroup's knobs belong to systemd."""
-        return (self._hierarchy.cpu / self._hierarchy.tier(BURSTABLE)).is_dir()
 
     def _read(self, place: Place, knob: Knob) -> int | None:
         if knob == "cfs_quota_us":

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.apply import CpusetHolder, Holder
+from slacktide.agents.node.cgroup.apply import CpusetHolder, Holder, Originals
 from slacktide.agents.node.cgroup.best_effort import CgroupBestEffort
 from slacktide.agents.node.cgroup.container_cpu import ContainersReader
 from slacktide.agents.node.cgroup.files import Room
 from slacktide.agents.node.cgroup.group_knobs import GroupKnobs
-from slacktide.agents.node.cgroup.hierarchy import Hierarchy, find
-from slacktide.agents.node.cgroup.layout import Layout
-from slacktide.agents.node.cgroup.originals import Originals
-from slacktide.agents.node.cgroup.parse import Counters, PodRates, rates
-from slacktide.agents.node.cgroup.plan import Bandwidth, Cpus
-from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodReading, PodsReader
-from slacktide.agents.node.kernel import ContainersLook, Held, Reading
+from slacktide.agents.node.cgroup.hierarchy import Hierarchy, Layout, find
+from slacktide.agents.node.cgroup.parse import Counters, rates
+from slacktide.agents.node.cgroup.plan import Bandwidth
+from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodsReader
+from slacktide.agents.node.kernel import ContainersLook, Reading
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
-from slacktide.schemas.knob import KnobKey
-from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
 from slacktide.streams.decisions.known_pods import is_unsuppressed
 
@@ -58,6 +55,7 @@ class CgroupKernel:
         self._holder = Holder(self.hierarchy, self._originals)
         self._cpuset = None if self.hierarchy.cpuset is None else CpusetHolder(self.hierarchy, self.hierarchy.cpuset)
         self._groups = GroupKnobs(self.hierarchy, self._holder, self._settable)
+        self.held, self.put, self.as_reads_back = self._groups.held, self._groups.put, self._groups.as_reads_back
         # /sys is beside /proc, also if both are mounted below another folder.
         self._sys_cpu = proc_mount.parent / "sys/devices/system/cpu"
         self._before: Counters | None = None
@@ -73,11 +71,28 @@ class CgroupKernel:
         use = NodeUse(
             cpu_milli=rate.cpu_milli, mem_bytes=self._node.mem_bytes(notes), pressure=self._node.pressure(notes)
         )
-        limits = self._limits_or_note(notes)
+        if self._originals.trouble:
+            notes.add(str(self._originals.path), self._originals.trouble)
+            self._originals.trouble = ""
+        limits = None
+        try:
+            limits = self.limits()
+        except CgroupError as error:
+            notes.add(os.path.relpath(error.path, self.hierarchy.mount), error.why)
         return Reading(
             interval_ms=rate.interval_ms,
             use=use,
-            pod_use=[_pod_use(uid, pod, rate.pods[uid]) for uid, pod in pods.items()],
+            pod_use=[
+                PodUse(
+                    uid=uid,
+                    cpu_milli=rate.pods[uid].cpu_milli,
+                    mem_bytes=pod.mem_bytes,
+                    periods=rate.pods[uid].periods,
+                    throttled_periods=rate.pods[uid].throttled_periods,
+                    best_effort_group=pod.best_effort,
+                )
+                for uid, pod in pods.items()
+            ],
             limits=limits,
             missing=bounded(notes.missing + rate.missing),
         )
@@ -104,7 +119,11 @@ class CgroupKernel:
         if wanted != held and wanted.within(held):
             self._holder.hold(wanted)
         if limits.be_cpuset is not None:
-            self._bind(frozenset(limits.be_cpuset))
+            cpus = frozenset(limits.be_cpuset)
+            if self._cpuset is None:
+                raise CgroupError("cpuset", f"the controller is not mounted under {self.hierarchy.mount}")
+            if cpus != self._cpuset.held():
+                self._cpuset.hold(cpus)
         if not wanted.within(held):
             self._holder.hold(wanted)
 
@@ -112,18 +131,6 @@ class CgroupKernel:
         """Set the known pods. Knobs of other pods are neither read nor set."""
         self._groups.know(pods)
         self._holder.spared = frozenset(pod.uid for pod in pods if is_unsuppressed(pod))
-
-    def held(self, keys: Iterable[KnobKey]) -> Held:
-        """Read knobs; those of one cgroup must be adjacent."""
-        return self._groups.held(keys)
-
-    def put(self, key: KnobKey, value: int | None) -> None:
-        """Implement ``Kernel.put``."""
-        self._groups.put(key, value)
-
-    def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """Return the value that ``held`` returns after ``put``."""
-        return self._groups.as_reads_back(knob, value)
 
     def pod_group(self, uid: str) -> PurePosixPath | None:
         """Return a pod's cgroup at the last reading, relative to each root; None: it had none."""
@@ -139,36 +146,9 @@ class CgroupKernel:
         self._pods.close()
         self._containers.close()
 
-    def _bind(self, cpus: Cpus) -> None:
-        if self._cpuset is None:
-            raise CgroupError("cpuset", f"the controller is not mounted under {self.hierarchy.mount}")
-        if cpus != self._cpuset.held():
-            self._cpuset.hold(cpus)
-
     def _settable(self, uid: str) -> PurePosixPath | None:
         group = self._pods.group(uid)
         return group if group is not None and self.hierarchy.layout.may_set(group) else None
-
-    def _limits_or_note(self, notes: Notes) -> Limits | None:
-        if self._originals.trouble:
-            notes.add(str(self._originals.path), self._originals.trouble)
-            self._originals.trouble = ""
-        try:
-            return self.limits()
-        except CgroupError as error:
-            notes.add(os.path.relpath(error.path, self.hierarchy.mount), error.why)
-            return None
-
-
-def _pod_use(uid: str, pod: PodReading, rate: PodRates) -> PodUse:
-    return PodUse(
-        uid=uid,
-        cpu_milli=rate.cpu_milli,
-        mem_bytes=pod.mem_bytes,
-        periods=rate.periods,
-        throttled_periods=rate.throttled_periods,
-        best_effort_group=pod.best_effort,
-    )
 
 
 def bounded(missing: list[Missing]) -> list[Missing]:
@@ -185,17 +165,13 @@ def processors(folder: Path, allowed: Collection[int]) -> list[Processor]:
         online = parse.cpus((folder / "online").read_bytes())
     except (OSError, ValueError):
         return []
-    found = (_processor(folder, cpu) for cpu in sorted(online & set(allowed)))
-    return [one for one in found if one is not None]
-
-
-def _processor(folder: Path, cpu: int) -> Processor | None:
-    """Return a CPU's topology. The core's id is its first CPU, since the kernel's ids repeat on each die."""
-    place = folder / f"cpu{cpu}"
-    try:
-        siblings = parse.cpus((place / "topology/thread_siblings_list").read_bytes())
-        socket = int((place / "topology/physical_package_id").read_bytes())
-        nodes = [int(node.name.removeprefix("node")) for node in place.glob("node[0-9]*")]
-    except (OSError, ValueError):
-        return None
-    return Processor(cpu=cpu, core=min(siblings | {cpu}), socket=max(0, socket), numa_node=min(nodes, default=0))
+    found: list[Processor] = []
+    for cpu in sorted(online & set(allowed)):
+        place = folder / f"cpu{cpu}"
+        with suppress(OSError, ValueError):
+            siblings = parse.cpus((place / "topology/thread_siblings_list").read_bytes())
+            socket = max(0, int((place / "topology/physical_package_id").read_bytes()))
+            node = min((int(node.name.removeprefix("node")) for node in place.glob("node[0-9]*")), default=0)
+            # The core's id is its first CPU, since the kernel's ids repeat on each die.
+            found.append(Processor(cpu=cpu, core=min(siblings | {cpu}), socket=socket, numa_node=node))
+    return found

@@ -88,7 +88,10 @@ def pressure_pct(kind: bytes) -> Callable[[bytes], float]:
             words = line.split()
             if words and words[0] == kind:
                 if len(words) > 1 and words[1].startswith(b"avg10="):
-                    return _percent(words[1][6:])
+                    whole, _, part = words[1][6:].partition(b".")
+                    if not (whole + part).isdigit() or float(words[1][6:]) > 100:
+                        raise ValueError(f"malformed: {_shown(words[1][6:])} is not a number of percent")
+                    return float(words[1][6:])
                 raise ValueError(f"malformed: no avg10 in {_shown(line)}")
         raise ValueError(f"malformed: no line {kind.decode()!r}")
 
@@ -149,13 +152,6 @@ def _positive(word: bytes) -> int:
     if not value:
         raise ValueError("malformed: 0 is not a positive number of microseconds")
     return value
-
-
-def _percent(word: bytes) -> float:
-    whole, _, part = word.partition(b".")
-    if not (whole + part).isdigit() or float(word) > 100:
-        raise ValueError(f"malformed: {_shown(word)} is not a number of percent")
-    return float(word)
 
 
 def _shown(text: bytes) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.files import KeptFile, Room
+from slacktide.agents.node.cgroup.files import KeptFile, Room, why_of
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, TIERS, Hierarchy
 from slacktide.agents.node.cgroup.parse import PodCounters
 from slacktide.schemas.sample import Missing, Pressure
@@ -42,13 +41,6 @@ class Notes:
     def add(self, what: str, why: str) -> None:
         """Note one figure."""
         self.missing.append(Missing(what=what, why=why))
-
-
-def why_of(error: OSError | ValueError) -> str:
-    """Return the reason of an error: errno name, then the message."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return f"{errno.errorcode.get(error.errno, error.errno)} ({os.strerror(error.errno)})"
-    return str(error)
 
 
 class NodeReader:
@@ -190,32 +182,27 @@ class _Pod:
     def read(self, mono_ns: int, notes: Notes) -> PodReading:
         """Read all figures; for a still pod only its CPU time."""
         before, noted = self._whole, len(notes.missing)
-        self.still = before is not None and self._stands(before, mono_ns)
+        self.still = (
+            before is not None
+            and before.counters.cpu_ns is not None
+            and self._whole_ns - self._used_ns >= STILL_NS
+            and mono_ns - self._whole_ns < STANDS_NS_MAX
+            and self._cpu.cpu_ns(Notes()) == before.counters.cpu_ns
+        )
         if before is not None and self.still:
             return before
         if self._mem_bytes is None or mono_ns - self._mem_ns >= MEM_NS_MIN:
-            self._mem_bytes, self._mem_ns = self._working_set(notes), mono_ns
+            self._mem_bytes, self._mem_ns = None, mono_ns
+            if self._memory is not None:
+                usage = notes.figure(self._memory[0], parse.number)
+                inactive = notes.figure(self._memory[1], self._inactive)
+                self._mem_bytes = None if usage is None or inactive is None else max(0, usage - inactive)
         now = PodReading(counters=self._cpu.read(notes), mem_bytes=self._mem_bytes, best_effort=self.best_effort)
         if before is None or before.counters.cpu_ns != now.counters.cpu_ns:
             self._used_ns = mono_ns
         # Unreadable figures are tried and noted each time.
         self._whole, self._whole_ns = None if len(notes.missing) > noted else now, mono_ns
         return now
-
-    def _stands(self, before: PodReading, mono_ns: int) -> bool:
-        return (
-            self._whole_ns - self._used_ns >= STILL_NS
-            and mono_ns - self._whole_ns < STANDS_NS_MAX
-            and before.counters.cpu_ns is not None
-            and self._cpu.cpu_ns(Notes()) == before.counters.cpu_ns
-        )
-
-    def _working_set(self, notes: Notes) -> int | None:
-        if self._memory is None:
-            return None
-        usage = notes.figure(self._memory[0], parse.number)
-        inactive = notes.figure(self._memory[1], self._inactive)
-        return None if usage is None or inactive is None else max(0, usage - inactive)
 
     def close(self) -> None:
         self._cpu.close()

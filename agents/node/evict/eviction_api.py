@@ -6,6 +6,7 @@ Reading: kubernetes v1.34, pkg/registry/core/pod/storage/eviction.go; staging ap
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote
@@ -81,7 +82,8 @@ class _Status(msgspec.Struct):
 
 def path_of(request: EvictionRequest) -> str:
     """Return the path of the eviction subresource."""
-    return f"/api/v1/namespaces/{_quoted(request.namespace)}/pods/{_quoted(request.name)}/eviction"
+    namespace, name = (quote(one, safe="") for one in (request.namespace, request.name))  # a list may contain anything
+    return f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
 
 
 def body_of(request: EvictionRequest) -> dict[str, object]:
@@ -100,9 +102,12 @@ def body_of(request: EvictionRequest) -> dict[str, object]:
 
 def reply_of(request: EvictionRequest, answer: Answer) -> Reply:
     """Return what an answer means."""
-    status = _status_of(answer)
+    status = _Status()
+    with suppress(TextError):
+        status = answer_of(answer.body, _Status, where="the answer")
     causes = [] if status.details is None else status.details.causes or []
-    message = _message_of(answer, status, causes)
+    messages = [status.message, *(cause.message for cause in causes if cause.message not in status.message)]
+    message = " ".join(filter(None, messages)) or answer.words
     return Reply(
         uid=request.uid,
         verdict=_verdict(answer.status, status.message, [cause.reason for cause in causes]),
@@ -127,24 +132,6 @@ def _verdict(status: int, message: str, causes: list[str]) -> Verdict:
     if "more than one PodDisruptionBudget" in message:
         return "kept"
     return "fenced" if denied or "failed calling webhook" in message else "away"
-
-
-def _status_of(answer: Answer) -> _Status:
-    try:
-        status: _Status = answer_of(answer.body, _Status, where="the answer")
-    except TextError:
-        return _Status()
-    return status
-
-
-def _message_of(answer: Answer, status: _Status, causes: list[_Cause]) -> str:
-    messages = [status.message, *(cause.message for cause in causes if cause.message not in status.message)]
-    return " ".join(filter(None, messages)) or answer.words
-
-
-def _quoted(name: str) -> str:
-    """Escape a name, since a pod list may contain anything."""
-    return quote(name, safe="")
 
 
 def event_of(outcome: NodeOutcome) -> dict[str, object]:
@@ -180,4 +167,19 @@ def _event(
         action=action,
         note=note[: NOTE_MAX - len(by)] + by,
         at_ms=at_ms,
+    )
+
+
+def node_event(node: str, uid: str, reason: str, *, at_ms: int) -> dict[str, object]:
+    """Return an Event on a Node. ``uid`` "": unknown; ``reason`` "": resumed; ``at_ms`` since the epoch."""
+    note = f"limits are lifted and no pod is evicted: {reason}" if reason else "limits and evictions are in force again"
+    return event_body(
+        {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid or node},
+        end=f".slacktide-suspend-{at_ms:x}",
+        by=(CONTROLLER, node),
+        reason="SlacktideSuspended" if reason else "SlacktideResumed",
+        action="Suspend" if reason else "Resume",
+        note=note,
+        at_ms=at_ms,
+        warning=bool(reason),
     )

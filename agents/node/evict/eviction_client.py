@@ -14,8 +14,6 @@ import msgspec
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.event import CLUSTER, event_path
 from slacktide.agents.http import CredentialsError, HttpError, UnreachedError
-from slacktide.agents.node import suspend
-from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.apiserver import ApiServer
 from slacktide.agents.node.evict.eviction_api import (
     WORDS,
@@ -24,14 +22,15 @@ from slacktide.agents.node.evict.eviction_api import (
     Verdict,
     body_of,
     event_of,
+    node_event,
     path_of,
     reply_of,
     warning_of,
 )
-from slacktide.agents.node.evict.restraint import ANSWER_NS, Patience
 from slacktide.agents.node.evict.victims import INTERRUPTED
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.reporter import Reporter
+from slacktide.agents.node.reporter import Doors
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.outcome import NodeOutcome, Result, Spent
 
@@ -87,7 +86,7 @@ class EvictionClient:
 
     def note_node(self, node: str, uid: str, reason: str, *, at_ms: int) -> None:
         """Create an Event on the agent's own Node: suspended for this reason, or resumed if it is ""."""
-        self._due(CLUSTER, node, suspend.event_of(node, uid, reason, at_ms=at_ms))
+        self._due(CLUSTER, node, node_event(node, uid, reason, at_ms=at_ms))
 
     def _due(self, namespace: str, name: str, event: dict[str, object]) -> None:
         with self._changed:
@@ -159,6 +158,59 @@ class EvictionClient:
         return True
 
 
+SECOND_NS = 1_000_000_000
+BACKOFF_S, BACKOFF_S_MAX = 1, 30
+"""Upper bounds of the first and of the longest wait."""
+KEPT_S = 10
+"""A PodDisruptionBudget allows it again once another pod is ready, which takes about that long."""
+ANSWER_NS = 1_000_000_000
+"""A pod whose request is unanswered for longer does not count as terminating."""
+
+_TROUBLES = frozenset({"forbidden", "fenced", "overloaded", "away"})
+
+
+class Patience:
+    """Learns from replies which requests must wait, and why."""
+
+    def __init__(self, random: Callable[[], float] | None = None) -> None:
+        self.away = False
+        """Whether the API server did not answer last time, so that no pod can be evicted."""
+        self.why = ""
+        """Why requests fail, apart from single pods; "": they do not."""
+        self._until_ns = 0
+        self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX, random=random)
+        self._kept: dict[str, tuple[int, str]] = {}
+
+    def replied(self, reply: Reply, now_ns: int) -> None:
+        """Process a reply."""
+        why = f"{WORDS.get(reply.verdict, '')}: {reply.message}"
+        self.away = reply.verdict == "away"
+        if reply.verdict not in _TROUBLES:
+            self.why, self._until_ns = "", 0
+            self._backoff.reset()
+        else:
+            self.why = why
+            asked_s = reply.retry_after_s or 0
+            if now_ns >= self._until_ns:  # otherwise it was sent at the same time as the last one
+                self._until_ns = now_ns + round(self._backoff.next_s() * SECOND_NS)
+            self._until_ns = max(self._until_ns, now_ns + asked_s * SECOND_NS)
+        if reply.verdict == "kept":
+            wait_s = max(KEPT_S, reply.retry_after_s or 0)
+            self._kept[reply.uid] = now_ns + wait_s * SECOND_NS, why
+
+    def refuses(self, uid: str, now_ns: int, *, asking: bool) -> str:
+        """Return why not to request a pod now; "": request it. ``asking``: another request is open, one is enough."""
+        if self.why and (asking or now_ns < self._until_ns):
+            return self.why
+        until_ns, why = self._kept.get(uid, (0, ""))
+        return why if now_ns < until_ns else ""
+
+    def kept(self, now_ns: int) -> list[str]:
+        """Return the uids of pods that the API server protects for now."""
+        self._kept = {uid: kept for uid, kept in self._kept.items() if now_ns < kept[0]}
+        return sorted(self._kept)
+
+
 UNANSWERED = "the API server has not answered yet"
 _RESULTS: dict[Verdict, Result] = {
     "gone": "unchanged",
@@ -197,14 +249,10 @@ class Asked:
 class Requests:
     """Unanswered eviction requests, by uid."""
 
-    def __init__(
-        self, eviction_client: EvictionApi, actuator: Actuator, reporter: Reporter, mono_ns: Callable[[], int]
-    ) -> None:
-        self._client = eviction_client
-        self._actuator = actuator
-        self._reporter = reporter
-        self._mono_ns = mono_ns
-        self._patience = Patience()
+    def __init__(self, eviction_client: EvictionApi, doors: Doors) -> None:
+        self.client = eviction_client
+        self._doors, self._mono_ns = doors, doors.mono_ns
+        self.patience = Patience()
         self._asked: dict[str, Asked] = {}
 
     @property
@@ -212,21 +260,6 @@ class Requests:
         """Uids of pods that are about to terminate."""
         now_ns = self._mono_ns()
         return [uid for uid, asked in self._asked.items() if now_ns - asked.asked_ns < ANSWER_NS]
-
-    @property
-    def kept(self) -> list[str]:
-        """Uids of pods that the API server protects for now."""
-        return self._patience.kept(self._mono_ns())
-
-    @property
-    def trouble(self) -> str:
-        """Why requests fail, apart from single pods; "": they do not."""
-        return self._patience.why
-
-    @property
-    def away(self) -> bool:
-        """Whether the API server is unreachable."""
-        return self._patience.away
 
     def asked(self, uid: str) -> bool:
         """Return whether the request for a pod is open."""
@@ -240,38 +273,31 @@ class Requests:
         """Return why not to request a pod now; "": request it."""
         if uid in self._asked:
             return UNANSWERED
-        return self._patience.refuses(uid, self._mono_ns(), asking=bool(self._asked))
+        return self.patience.refuses(uid, self._mono_ns(), asking=bool(self._asked))
 
     def ask(self, request: EvictionRequest, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
         """Send a request. The intent, ``begin``, is written and credit is reserved already."""
         self._asked[request.uid] = Asked(begin=begin, grace_ms=grace_ms, taken=taken, asked_ns=self._mono_ns())
-        self._client.ask(request)
-
-    def report(self, outcome: NodeOutcome) -> None:
-        """Create an Event on the pod of an outcome."""
-        self._client.report(outcome)
+        self.client.ask(request)
 
     def settle(self, credit_account: CreditAccount) -> Sequence[Asked]:
         """Read the replies, and report pods that are not evicted. Return requests whose pods terminate or are gone."""
         going = []
-        for reply in self._client.replies():
-            self._patience.replied(reply, self._mono_ns())
-            asked = _settled(self._asked.pop(reply.uid), reply, credit_account)
+        for reply in self.client.replies():
+            self.patience.replied(reply, self._mono_ns())
+            asked = self._asked.pop(reply.uid)
+            begin, why = asked.begin, f"{WORDS.get(reply.verdict, '')}: {reply.message}"
+            if asked.taken is None:  # sent by an earlier run, and perhaps received
+                why = f"{INTERRUPTED}: {why}"
+            else:  # credit is spent also if the server may have received the request
+                credit_account.settle(goes=reply.verdict == "evicted" or (reply.verdict == "away" and reply.reached))
+                spent = Spent(evictions=credit_account.spent, epoch=credit_account.epoch)
+                begin = msgspec.structs.replace(begin, spent=spent)
+            if reply.verdict != "evicted":
+                begin = msgspec.structs.replace(begin, result=_RESULTS[reply.verdict], reason=why)
+            asked = replace(asked, begin=begin)
             if reply.verdict in {"evicted", "gone"}:
                 going.append(asked)
             else:
-                self._actuator.conclude(self._reporter.dated(asked.begin, asked.taken))
+                self._doors.report(asked.begin, asked.taken)
         return going
-
-
-def _settled(asked: Asked, reply: Reply, credit_account: CreditAccount) -> Asked:
-    """Return the request with its final outcome. Credit is spent also if the server may have received the request."""
-    begin, why = asked.begin, f"{WORDS.get(reply.verdict, '')}: {reply.message}"
-    if asked.taken is None:  # sent by an earlier run, and perhaps received
-        why = f"{INTERRUPTED}: {why}"
-    else:
-        credit_account.settle(goes=reply.verdict == "evicted" or (reply.verdict == "away" and reply.reached))
-        begin = msgspec.structs.replace(begin, spent=Spent(evictions=credit_account.spent, epoch=credit_account.epoch))
-    if reply.verdict != "evicted":
-        begin = msgspec.structs.replace(begin, result=_RESULTS[reply.verdict], reason=why)
-    return replace(asked, begin=begin)

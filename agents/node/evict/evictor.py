@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import msgspec
 
 from slacktide.agents.credit_account import CreditAccount
-from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.eviction_api import EvictionRequest
 from slacktide.agents.node.evict.eviction_client import EvictionApi, Requests
-from slacktide.agents.node.evict.holdback import THAWED, Holdback, Starved, Wanted
-from slacktide.agents.node.evict.restraint import Notices
+from slacktide.agents.node.evict.holdback import THAWED, Holdback, Starved
 from slacktide.agents.node.evict.victims import INTERRUPTED, Standing, Victims
-from slacktide.agents.node.kernel import BestEffortPods, Reading
+from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.reporter import Paced, Refusals, Reporter, begun_on, cause_of, ends_or_stops, pod_of
+from slacktide.agents.node.reporter import Doors, Paced, ends_or_stops, pod_of
 from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
@@ -30,41 +27,44 @@ from slacktide.streams.decisions.evict.node_evict import CPU_RULES, MEMORY_RULES
 BY_POLICY = "dry run, by the policy"
 THROUGH_API = "through the Eviction API"
 SECOND_NS = 1_000_000_000
+LAPSES_NS = 30_000_000_000
+"""A pod not selected by a rule for this long gets a new notice. Rules pause 20 s after another eviction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
-    """What the evictor acts on and reports to."""
+class Notices:
+    """Pods with a notice, by uid."""
 
-    best_effort: BestEffortPods
-    actuator: Actuator
-    reporter: Reporter
-    refusals: Refusals
-    mono_ns: Callable[[], int]
-    eviction_client: EvictionApi | None
+    def __init__(self) -> None:
+        self._given: dict[str, tuple[int, int]] = {}
+        """When the notice began, and when a rule last selected the pod."""
+
+    def left_ns(self, uid: str, notice_ns: int, now_ns: int) -> int:
+        """Return the notice time left for a selected pod; 0: evict it; all of ``notice_ns``: its notice begins now."""
+        self._given = {one: seen for one, seen in self._given.items() if now_ns - seen[1] <= LAPSES_NS}
+        given_ns, _ = self._given.get(uid, (now_ns, now_ns))
+        self._given[uid] = given_ns, now_ns
+        return max(0, given_ns + notice_ns - now_ns)
 
 
 class Evictor:
     """The one place that ends best-effort pods."""
 
-    def __init__(self, doors: Doors, credit_account: CreditAccount, *, grace_ms_max: int, dry_run: bool) -> None:
+    def __init__(
+        self,
+        doors: Doors,
+        eviction_client: EvictionApi | None,
+        credit_account: CreditAccount,
+        *,
+        grace_ms_max: int,
+        dry_run: bool,
+    ) -> None:
         self._doors = doors
         self._credit_account = credit_account
         self._grace_ms_max = grace_ms_max
         self._dry_run = dry_run
-        self._victims = Victims(doors.best_effort, doors.actuator, doors.reporter, doors.mono_ns)
-        self._requests = (
-            None
-            if doors.eviction_client is None
-            else Requests(doors.eviction_client, doors.actuator, doors.reporter, doors.mono_ns)
-        )
-        self._holdback = Holdback(
-            best_effort=doors.best_effort,
-            actuator=doors.actuator,
-            reporter=doors.reporter,
-            refusals=doors.refusals,
-            mono_ns=doors.mono_ns,
-        )
+        self._victims = Victims(doors)
+        self._requests = None if eviction_client is None else Requests(eviction_client, doors)
+        self._holdback = Holdback(doors)
         self._be_cpu = BeCpuHistory()
         self._window: BeCpuWindow | None = None
         self._may_kill = False
@@ -98,7 +98,16 @@ class Evictor:
         for end in ends:
             self._cool(end.rule)
         for begin in begun:
-            self._begin_again(begin)
+            if self._requests is None or self._suspended:
+                failed = msgspec.structs.replace(begin, result="failed", reason=f"{INTERRUPTED}: not started")
+                self._doors.actuator.conclude(failed)
+                continue
+            # Request an eviction again that an earlier run may not have sent.
+            assert begin.pod is not None
+            pod = Pod(uid=pod_of(begin), namespace=begin.pod.namespace, name=begin.pod.name)
+            request, grace_ms = self._request(pod)
+            again = msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}")
+            self._requests.ask(request, again, grace_ms, None)
 
     def state(self, now_ns: int) -> EvictState:
         """Return the state of evictions for a sample at this monotonic time."""
@@ -107,7 +116,7 @@ class Evictor:
             since_cpu_ms=(now_ns - self._cpu_ns) // 1_000_000,
             dying=self._victims.dying + ([] if self._requests is None else self._requests.dying),
             stuck=self._victims.stuck,
-            kept=[] if self._requests is None else self._requests.kept,
+            kept=[] if self._requests is None else self._requests.patience.kept(self._doors.mono_ns()),
             be_cpu=self._window,
         )
 
@@ -127,7 +136,7 @@ class Evictor:
             self._victims.follow(begin, asked.grace_ms, asked.taken)
             if begin.result == "applied":
                 self._cool(begin.rule)
-                self._requests.report(self._doors.reporter.dated(begin, asked.taken))
+                self._requests.client.report(self._doors.reporter.dated(begin, asked.taken))
 
     def saw(self, reading: Reading, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> None:
         """Record the CPU that best-effort pods got, and the thresholds in force."""
@@ -147,25 +156,29 @@ class Evictor:
         dry_run: list[tuple[str, NodeOutcome]] = []
         fed = False
         for victim in victims:
-            outcome = self._begun(victim, taken, origin, reason)
-            if self._on_its_way(victim.pod.uid) or not self._there(outcome, taken):
+            spent = Spent(evictions=self._credit_account.spent, epoch=self._credit_account.epoch)
+            begun = self._doors.reporter.begun_on(victim, taken, origin, reason)
+            outcome = msgspec.structs.replace(begun, spent=spent)
+            uid = victim.pod.uid
+            on_its_way = uid in self._victims or (self._requests is not None and self._requests.open(uid))
+            if on_its_way or not self._there(outcome, taken):
                 continue
             if self._dry_run:
-                self._conclude(msgspec.structs.replace(outcome, result="dry-run"), taken)
+                self._doors.report(msgspec.structs.replace(outcome, result="dry-run"), taken)
             elif victim.rule in self._dry_run_rules:
                 dry_run.append((BY_POLICY, outcome))
             elif left_ns := self._left_ns(victim):
                 self._notify(outcome, left_ns, taken)
             elif why := self._refuses(victim):
-                starved.append(Starved(victim=victim, why=why))
+                starved.append((victim, why))
                 refused.append((why, outcome))
             elif why := self._evict(victim, outcome, taken):
-                starved.append(Starved(victim=victim, why=why))
+                starved.append((victim, why))
             else:
-                fed = fed or victim.pod.uid in self._victims
+                fed = fed or uid in self._victims
         self._report(refused, "refused", taken)
         self._report(dry_run, "dry-run", taken)
-        self._holdback.step(Wanted(starved=starved, fed=fed, taken=taken, origin=origin))
+        self._holdback.step(starved, taken, origin, fed=fed)
 
     def suspend(self, reason: str) -> None:
         """Thaw held pods and begin no eviction until called with ""."""
@@ -176,9 +189,6 @@ class Evictor:
     def close(self) -> None:
         """Thaw held pods. The next start continues with terminating ones."""
         self._holdback.close()
-
-    def _on_its_way(self, uid: str) -> bool:
-        return uid in self._victims or (self._requests is not None and self._requests.open(uid))
 
     def _left_ns(self, victim: Eviction) -> int:
         notice_ns = self._notice_s * SECOND_NS
@@ -196,9 +206,9 @@ class Evictor:
         terms = outcome.terms | {"notice_s": self._notice_s, "left_s": left_s}
         reason = f"{outcome.reason}; {why}" if outcome.reason else why
         notice = msgspec.structs.replace(outcome, bound=NOTICE, reason=reason, terms=terms, spent=None)
-        self._conclude(notice, taken)
+        self._doors.report(notice, taken)
         if begins and self._requests is not None:
-            self._requests.report(self._doors.reporter.dated(notice, taken))
+            self._requests.client.report(self._doors.reporter.dated(notice, taken))
 
     def _refuses(self, victim: Eviction) -> str:
         pod, requests = victim.pod, self._requests
@@ -212,13 +222,7 @@ class Evictor:
             return True
         if not self._may_kill or victim.rule not in MEMORY_RULES:
             return False
-        return self._holdback.exhausted and self._requests.away and not self._requests.asked(victim.pod.uid)
-
-    def _begun(self, victim: Eviction, taken: Taken, origin: Origin, reason: str) -> NodeOutcome:
-        begun = begun_on(victim.pod, cause_of(victim, taken, origin, reason), self._doors.reporter)
-        return msgspec.structs.replace(
-            begun, spent=Spent(evictions=self._credit_account.spent, epoch=self._credit_account.epoch)
-        )
+        return self._holdback.exhausted and self._requests.patience.away and not self._requests.asked(victim.pod.uid)
 
     def _there(self, outcome: NodeOutcome, taken: Taken) -> bool:
         try:
@@ -235,24 +239,20 @@ class Evictor:
         grace_ms = min(victim.pod.grace_s * 1_000, self._grace_ms_max)
         requests = self._requests
         if requests is not None and not self._by_cgroup(victim):
-            trouble = requests.trouble
-            self._ask(requests, victim.pod, outcome, taken)
+            trouble = requests.patience.why
+            request, grace_ms = self._request(victim.pod)
+            begin = self._meant(outcome, f"{THROUGH_API}, {grace_ms} ms to end")
+            self._doors.actuator.intend(self._doors.reporter.dated(begin, taken))
+            self._credit_account.reserve(self._doors.mono_ns())
+            requests.ask(request, begin, grace_ms, taken)  # ``settle`` processes the reply
             return trouble
         begin = self._meant(outcome, f"SIGTERM, and SIGKILL after {grace_ms} ms")
         self._victims.begin(begin, grace_ms, taken, lambda: self._credit_account.spend(self._doors.mono_ns()))
         self._holdback.evicted(victim.pod.uid)
         self._cool(victim.rule)
         if requests is not None:
-            requests.report(self._doors.reporter.dated(begin, taken))
+            requests.client.report(self._doors.reporter.dated(begin, taken))
         return ""
-
-    def _ask(self, requests: Requests, pod: Pod, outcome: NodeOutcome, taken: Taken) -> None:
-        """Request an eviction. ``settle`` processes the reply."""
-        request, grace_ms = self._request(pod)
-        begin = self._meant(outcome, f"{THROUGH_API}, {grace_ms} ms to end")
-        self._doors.actuator.intend(self._doors.reporter.dated(begin, taken))
-        self._credit_account.reserve(self._doors.mono_ns())
-        requests.ask(request, begin, grace_ms, taken)
 
     def _request(self, pod: Pod) -> tuple[EvictionRequest, int]:
         shorter = pod.grace_s * 1_000 > self._grace_ms_max
@@ -261,19 +261,6 @@ class Evictor:
             uid=pod.uid, namespace=pod.namespace, name=pod.name, grace_s=grace_s if shorter else None
         )
         return request, grace_s * 1_000
-
-    def _begin_again(self, begin: NodeOutcome) -> None:
-        """Request an eviction again that an earlier run may not have sent."""
-        if self._requests is None or self._suspended:
-            failed = msgspec.structs.replace(begin, result="failed", reason=f"{INTERRUPTED}: not started")
-            self._doors.actuator.conclude(failed)
-            return
-        name = begin.pod
-        assert name is not None
-        begin = msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}")
-        pod = Pod(uid=pod_of(begin), namespace=name.namespace, name=name.name)
-        request, grace_ms = self._request(pod)
-        self._requests.ask(request, begin, grace_ms, None)
 
     def _meant(self, outcome: NodeOutcome, done: str) -> NodeOutcome:
         return msgspec.structs.replace(
@@ -296,7 +283,4 @@ class Evictor:
             kind = outcome.rule, outcome.pod.namespace, why
             count = self._paced.count(kind, self._doors.mono_ns())
             if count:
-                self._conclude(msgspec.structs.replace(outcome, result=result, reason=why, count=count), taken)
-
-    def _conclude(self, outcome: NodeOutcome, taken: Taken) -> None:
-        self._doors.actuator.conclude(self._doors.reporter.dated(outcome, taken))
+                self._doors.report(msgspec.structs.replace(outcome, result=result, reason=why, count=count), taken)

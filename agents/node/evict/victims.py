@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
-from slacktide.agents.node.actuator import Actuator
-from slacktide.agents.node.evict.restraint import Dying
-from slacktide.agents.node.kernel import BestEffortPods
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.reporter import Reporter, pod_of, sub_act
+from slacktide.agents.node.reporter import Doors, pod_of, sub_act
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome
 
@@ -23,6 +21,49 @@ ENDED = "ended"
 INTERRUPTED = "the agent stopped during the eviction"
 BY_KUBELET = "evicted through the API; the kubelet ends it"
 """Marks an intent for the next start: the kubelet ends this pod."""
+KILL_AGAIN_NS = 5_000_000_000
+STUCK_NS = 10_000_000_000
+"""From the first SIGKILL, or the end of the kubelet's grace period, until remaining processes are reported as stuck."""
+
+Due = Literal["nothing", "kill", "over"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Dying:
+    """One terminating pod."""
+
+    grace_ns: int
+    asked_ns: int
+    kubelets: bool = False
+    """Whether the kubelet ends it."""
+    first_killed_ns: int | None = None
+    last_killed_ns: int | None = None
+
+    def due(self, processes: int | None, now_ns: int) -> Due:
+        """Return what to do now. ``processes``: how many are left; None: unknown."""
+        if processes == 0:
+            return "over"
+        if self.kubelets or now_ns - self.asked_ns < self.grace_ns:
+            return "nothing"
+        if self.last_killed_ns is not None and now_ns - self.last_killed_ns < KILL_AGAIN_NS:
+            return "nothing"
+        return "kill"
+
+    def killed(self, now_ns: int) -> None:
+        """SIGKILL was sent."""
+        self.last_killed_ns = now_ns
+        if self.first_killed_ns is None:
+            self.first_killed_ns = now_ns
+
+    def stuck(self, now_ns: int) -> bool:
+        """Return whether waiting for it no longer makes sense."""
+        if self.kubelets:
+            return now_ns - self.asked_ns >= self.grace_ns + STUCK_NS
+        return self.first_killed_ns is not None and now_ns - self.first_killed_ns >= STUCK_NS
+
+    def since_ms(self, now_ns: int) -> int:
+        """Return the time since its end was requested."""
+        return (now_ns - self.asked_ns) // 1_000_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,13 +79,9 @@ class _Victim:
 class Victims:
     """Terminating pods, by uid."""
 
-    def __init__(
-        self, best_effort: BestEffortPods, actuator: Actuator, reporter: Reporter, mono_ns: Callable[[], int]
-    ) -> None:
-        self._best_effort = best_effort
-        self._actuator = actuator
-        self._reporter = reporter
-        self._mono_ns = mono_ns
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+        self._best_effort, self._actuator, self._mono_ns = doors.best_effort, doors.actuator, doors.mono_ns
         self._victims: dict[str, _Victim] = {}
 
     def __contains__(self, uid: str) -> bool:
@@ -71,25 +108,30 @@ class Victims:
         begun = {pod_of(one): one for one in intents if one.spent is not None}
         ends = [one for one in intents if one.spent is None]
         for end in ends:
-            self._go_on(end, begun.pop(pod_of(end), None))
+            self._enter(end, None)
+            begin = begun.pop(pod_of(end), None)
+            if begin is not None:
+                begin = msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}")
+                # The pod may not have been signalled yet, unless the kubelet ends it.
+                self._doors.report(begin if end.reason == BY_KUBELET else self._asked(begin), None)
         return ends, list(begun.values())
 
     def begin(self, begin: NodeOutcome, grace_ms: int, taken: Taken, spend: Callable[[], None]) -> None:
         """Send SIGTERM to a pod. ``spend`` spends the credit."""
-        begin = self._reporter.dated(begin, taken)
+        begin = self._doors.reporter.dated(begin, taken)
         end = _end_of(begin, grace_ms)
         self._actuator.intend(begin)
         self._actuator.intend(end)
         spend()
         self._enter(end, taken)
-        self._actuator.conclude(self._reporter.dated(self._asked(begin), taken))
+        self._doors.report(self._asked(begin), taken)
 
     def follow(self, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
         """Watch a pod that was evicted through the API, or deleted before. ``taken`` is None: from an earlier run."""
         end = msgspec.structs.replace(_end_of(begin, grace_ms), reason=BY_KUBELET)
         self._actuator.intend(end)
         self._enter(end, taken)
-        self._actuator.conclude(self._reporter.dated(begin, taken))
+        self._doors.report(begin, taken)
 
     def look(self) -> None:
         """Check which pods are gone, and kill those whose grace period is over."""
@@ -97,11 +139,25 @@ class Victims:
             processes = self._left(uid, victim)
             due = victim.dying.due(processes, self._mono_ns())
             if due == "kill":
-                self._kill(uid, victim)
+                victim.dying.killed(self._mono_ns())
+                victim.trouble = ""
+                try:
+                    self._best_effort.kill(uid)
+                except CgroupError as exc:
+                    victim.trouble = str(exc)
                 due = victim.dying.due(self._left(uid, victim), self._mono_ns())
             if due == "over":
                 del self._victims[uid]
-                self._conclude_end(victim)
+                after_ms = victim.dying.since_ms(self._mono_ns())
+                killed = victim.dying.first_killed_ns is not None
+                how = "gone" if victim.dying.kubelets else "killed" if killed else "ended by itself"
+                end = msgspec.structs.replace(
+                    victim.end,
+                    bound="killed" if killed else ENDED,
+                    reason=f"{how} after {after_ms} ms",
+                    terms=victim.end.terms | {"after_ms": after_ms},
+                )
+                self._doors.report(end, victim.taken)
             elif not victim.stuck and victim.dying.stuck(self._mono_ns()):
                 self._report_stuck(victim, processes)
 
@@ -117,41 +173,12 @@ class Victims:
         dying = Dying(grace_ns=grace_ns, asked_ns=self._mono_ns(), kubelets=end.reason == BY_KUBELET)
         self._victims[pod_of(end)] = _Victim(dying=dying, end=end, taken=taken)
 
-    def _go_on(self, end: NodeOutcome, begin: NodeOutcome | None) -> None:
-        self._enter(end, None)
-        if begin is None:
-            return
-        begin = msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}")
-        if end.reason != BY_KUBELET:  # it may not have been signalled yet
-            begin = self._asked(begin)
-        self._actuator.conclude(self._reporter.dated(begin, None))
-
     def _left(self, uid: str, victim: _Victim) -> int | None:
         try:
             return self._best_effort.processes(uid)
         except CgroupError as exc:
             victim.trouble = str(exc)
             return None
-
-    def _kill(self, uid: str, victim: _Victim) -> None:
-        victim.dying.killed(self._mono_ns())
-        victim.trouble = ""
-        try:
-            self._best_effort.kill(uid)
-        except CgroupError as exc:
-            victim.trouble = str(exc)
-
-    def _conclude_end(self, victim: _Victim) -> None:
-        after_ms = victim.dying.since_ms(self._mono_ns())
-        killed = victim.dying.first_killed_ns is not None
-        how = "gone" if victim.dying.kubelets else "killed" if killed else "ended by itself"
-        end = msgspec.structs.replace(
-            victim.end,
-            bound="killed" if killed else ENDED,
-            reason=f"{how} after {after_ms} ms",
-            terms=victim.end.terms | {"after_ms": after_ms},
-        )
-        self._actuator.conclude(self._reporter.dated(end, victim.taken))
 
     def _report_stuck(self, victim: _Victim, processes: int | None) -> None:
         victim.stuck = True
@@ -162,7 +189,7 @@ class Victims:
         stuck = msgspec.structs.replace(
             sub_act(victim.end, "stuck"), result="failed", bound="stuck", reason=f"{left} after {when}: {why}"
         )
-        self._actuator.conclude(self._reporter.dated(stuck, victim.taken))
+        self._doors.report(stuck, victim.taken)
 
 
 def _end_of(begin: NodeOutcome, grace_ms: int) -> NodeOutcome:

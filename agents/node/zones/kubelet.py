@@ -8,10 +8,10 @@ The kubelet releases resources of ended pods when it admits the next pod. It als
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from slacktide.schemas.units import cpu_milli, whole
 from slacktide.schemas.zones import ZONES_MAX, Policy, Scope, ZoneId
 from slacktide.streams.decisions.cpu_list import cpu_list
 
+T = TypeVar("T")
 CPU_STATE = "cpu_manager_state"
 MEMORY_STATE = "memory_manager_state"
 
@@ -69,7 +70,16 @@ class MemoryState:
     def without(self, uids: Collection[str]) -> MemoryState:
         """Return the state after these pods' memory is released."""
         ended = [block for uid, blocks in self.blocks.items() if uid in uids for block in blocks]
-        reserved, free = _freed(ended, self.reserved, self.free)
+        reserved = {zone: dict(kinds) for zone, kinds in self.reserved.items()}
+        free = {zone: dict(kinds) for zone, kinds in self.free.items()}
+        for block in ended:
+            amount = block.size
+            for zone in block.numa_affinity:  # the first of several zones gets back as much as it can
+                back = min(amount, reserved.get(zone, {}).get(block.type, 0))
+                if back:
+                    reserved[zone][block.type] -= back
+                    free[zone][block.type] += back
+                    amount -= back
         kept = {uid: blocks for uid, blocks in self.blocks.items() if uid not in uids}
         return replace(self, reserved=reserved, free=free, blocks=kept)
 
@@ -113,25 +123,31 @@ class _MemoryFile(msgspec.Struct, rename="camel"):
     pod_entries: dict[str, _PodMemory] = {}
 
 
+def parsed(text: bytes, kind: type[T], where: str) -> T:
+    """Decode JSON of the kubelet's file ``where``."""
+    try:
+        found: T = answer_of(text, kind, where="")
+    except TextError as exc:
+        raise ZonesError(where, str(exc)) from exc
+    return found
+
+
 def cpu_state(text: bytes) -> CpuState:
     """Read ``cpu_manager_state``."""
-    try:
-        state: _CpuFile = answer_of(text, _CpuFile, where="")
-    except TextError as exc:
-        raise ZonesError(CPU_STATE, str(exc)) from exc
+    state = parsed(text, _CpuFile, CPU_STATE)
     lists = {uid: list(containers.values()) for uid, containers in state.entries.items()}
     for uid, pod in state.pod_entries.items():
         lists.setdefault(uid, []).append(pod.cpu_set)
-    of_pods = {uid: frozenset().union(*(_cpus(cpus, uid) for cpus in texts)) for uid, texts in lists.items()}
+    of_pods = {
+        uid: frozenset().union(*(cpu_set(cpus, f"{CPU_STATE}: entries.{uid}") for cpus in texts))
+        for uid, texts in lists.items()
+    }
     return CpuState(static=state.policy_name == "static", exclusive=of_pods)
 
 
 def memory_state(text: bytes) -> MemoryState:
     """Read ``memory_manager_state``."""
-    try:
-        state: _MemoryFile = answer_of(text, _MemoryFile, where="")
-    except TextError as exc:
-        raise ZonesError(MEMORY_STATE, str(exc)) from exc
+    state = parsed(text, _MemoryFile, MEMORY_STATE)
     zones = {
         integer_of(zone, where=MEMORY_STATE): one.memory_map or {} for zone, one in (state.machine_state or {}).items()
     }
@@ -151,25 +167,11 @@ def memory_state(text: bytes) -> MemoryState:
     )
 
 
-def _freed(blocks: Iterable[MemoryBlock], reserved: Amounts, free: Amounts) -> tuple[Amounts, Amounts]:
-    """Reserved and free amounts after blocks are released. The first of several zones gets back as much as it can."""
-    held = {zone: dict(kinds) for zone, kinds in reserved.items()}
-    left = {zone: dict(kinds) for zone, kinds in free.items()}
-    for block in blocks:
-        amount = block.size
-        for zone in block.numa_affinity:
-            back = min(amount, held.get(zone, {}).get(block.type, 0))
-            if back:
-                held[zone][block.type] -= back
-                left[zone][block.type] += back
-                amount -= back
-    return held, left
-
-
-def _cpus(text: str, uid: str) -> frozenset[int]:
+def cpu_set(text: str, where: str) -> frozenset[int]:
+    """Parse a CPU list such as ``0-3,6`` of a field ``where``."""
     found = cpu_list(text)
     if found is None:
-        raise ZonesError(f"{CPU_STATE}: entries.{uid}", f"{text[:40]!r}: accepted: a list of CPUs such as 0-3,6")
+        raise ZonesError(where, f"{text[:40]!r}: accepted: a list of CPUs such as 0-3,6")
     return frozenset(found)
 
 
@@ -235,7 +237,7 @@ def kubelet_config(content: object) -> KubeletConfig:
         prefer_closest=options.get(PREFER_CLOSEST, "").lower() == "true",
         cpu_static=file.cpu_manager_policy == "static",
         memory_static=file.memory_manager_policy == "Static",
-        reserved_cpus=_reserved_cpus(file.reserved_system_cpus),
+        reserved_cpus=cpu_set(file.reserved_system_cpus, "reservedSystemCPUs"),
         reserved_cpu_count=_reserved_cpu_count(file),
         reserved_bytes=_reserved_bytes(file),
     )
@@ -251,13 +253,6 @@ def _max_zones(text: str | None) -> int:
         raise ZonesError(field, f"{shown(text)}: accepted: {DEFAULT_MAX_ZONES} to {ZONES_MAX}") from exc
 
 
-def _reserved_cpus(text: str) -> frozenset[int]:
-    found = cpu_list(text)
-    if found is None:
-        raise ZonesError("reservedSystemCPUs", f"{text[:40]!r}: accepted: a list of CPUs such as 0-3,6")
-    return frozenset(found)
-
-
 def _reserved_cpu_count(file: _File) -> int:
     parts = [(part or {}).get("cpu", 0) for part in (file.system_reserved, file.kube_reserved)]
     try:
@@ -267,19 +262,16 @@ def _reserved_cpu_count(file: _File) -> int:
 
 
 def _reserved_bytes(file: _File) -> dict[int, dict[str, int]]:
-    return {
-        one.numa_node: {
-            kind: _bytes(amount, f"reservedMemory: zone {one.numa_node}") for kind, amount in one.limits.items()
-        }
-        for one in file.reserved_memory or ()
-    }
-
-
-def _bytes(amount: str | int, field: str) -> int:
-    try:
-        found = whole(amount)
-    except QuantityError as exc:
-        raise ZonesError(field, str(exc)) from exc
-    if not 0 <= found <= AMOUNT_MAX:
-        raise ZonesError(field, f"{amount}: accepted: 0 to {AMOUNT_MAX} bytes")
+    found: dict[int, dict[str, int]] = {}
+    for one in file.reserved_memory or ():
+        of_zone = found[one.numa_node] = {}
+        for kind, amount in one.limits.items():
+            field = f"reservedMemory: zone {one.numa_node}"
+            try:
+                size_bytes = whole(amount)
+            except QuantityError as exc:
+                raise ZonesError(field, str(exc)) from exc
+            if not 0 <= size_bytes <= AMOUNT_MAX:
+                raise ZonesError(field, f"{amount}: accepted: 0 to {AMOUNT_MAX} bytes")
+            of_zone[kind] = size_bytes
     return found

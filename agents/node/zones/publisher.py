@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +10,14 @@ from pathlib import Path
 import msgspec
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.metrics import AgentMetrics
-from slacktide.agents.node.envelopes import of_zones
-from slacktide.agents.node.link import Line
-from slacktide.agents.node.zones.reading import ZonesReader
+from slacktide.agents.node.link import Channel
+from slacktide.agents.node.metrics import AgentMetrics
+from slacktide.agents.node.outbox import of_zones
+from slacktide.agents.node.zones.reading import ZONE_SOURCES, ZonesReader
 from slacktide.agents.node.zones.record import Read, node_zones
-from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.inventory import ENDED_PHASES, Pod
-from slacktide.schemas.topics import ZONES
 from slacktide.schemas.zones import NodeZones
-from slacktide.streams.kafka import Refused, Sender
-from slacktide.streams.records import Out
-
-log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 PUBLISH_S = 5.0
@@ -131,26 +124,14 @@ def _content(record: NodeZones) -> NodeZones:
 
 
 class ZonesPublisher:
-    """Publishes each record that is due, and reconnects after errors. ``refuse`` gets records that Kafka refused."""
+    """Publishes each record that is due, and reconnects after errors."""
 
     def __init__(
-        self,
-        records: ZonesRecords,
-        *,
-        node: str,
-        pods: Callable[[], Sequence[Pod]],
-        bootstrap: Cluster,
-        sign: Callable[[Out], Out],
-        refuse: Callable[[Out, str], None],
-        metrics: AgentMetrics,
+        self, records: ZonesRecords, channel: Channel, *, pods: Callable[[], Sequence[Pod]], metrics: AgentMetrics
     ) -> None:
-        self._records = records
+        self._records, self._channel = records, channel
         self._pods = pods
-        self._sign = sign
-        self._refuse = refuse
         self._metrics = metrics
-        self._sender = Sender(bootstrap, client_id=f"slacktide-agent-{node}", acks=ZONES.acks)
-        self._line = Line("zones")
 
     async def run(self) -> None:
         """Check for changes until cancelled."""
@@ -164,23 +145,16 @@ class ZonesPublisher:
 
     async def close(self) -> None:
         """Disconnect."""
-        await self._sender.close()
+        await self._channel.close()
 
     async def _publish(self, record: NodeZones | None) -> None:
         """Publish a record. After a failure a newer one is sent instead."""
         if record is None:
             return
-        self._metrics.zones_unread([one.what for one in record.missing])
+        unread = {one.what for one in record.missing}
+        self._metrics.zones_unread({what: what in unread for what in ZONE_SOURCES})
         try:
-            if not self._sender.connected:
-                await self._sender.connect([ZONES.name])
-                self._metrics.connected("zones")
-            results = await self._sender.send_each([self._sign(of_zones(record))])
+            await self._channel.send(of_zones(record))
         except LogError as exc:
             self._records.owe()
-            await self._line.broke(exc)
-            return
-        self._line.works()
-        for one in results:
-            if isinstance(one, Refused):
-                self._refuse(one.out, one.why)
+            await self._channel.broke(exc)

@@ -12,7 +12,7 @@ from typing import Literal
 import click
 
 from slacktide.agents.files import load_yaml
-from slacktide.agents.node.cgroup.layout import PlainHost
+from slacktide.agents.node.cgroup.hierarchy import PlainHost
 from slacktide.deploy.cli.agent import METRICS_PORT
 from slacktide.deploy.cli.agent_options import (
     API_CA,

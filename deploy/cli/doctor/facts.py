@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
 
-from slacktide.agents.node.ahead.pressure import Kind
-from slacktide.agents.node.pods.host_pods import Remark
+from slacktide.agents.node.host_pods import Remark
+from slacktide.agents.node.pressure import Kind
 from slacktide.deploy.cli.topic_plan import Change
 from slacktide.schemas.connection import Cluster, Security
 from slacktide.schemas.policy import RefusedFile

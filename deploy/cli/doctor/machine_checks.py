@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slacktide.agents.node.ahead.pressure import NO_GROUPS, UNPRIVILEGED
+from slacktide.agents.node.pressure import NO_GROUPS, UNPRIVILEGED
 from slacktide.agents.node.spool import BYTES_MAX
 from slacktide.deploy.cli.doctor.facts import CONTROLLERS, CgroupFacts, Controller, HostFacts, KnobFacts, MachineFacts
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned

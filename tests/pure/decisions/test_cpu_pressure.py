@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.node.ahead.ahead import LookedGate
+from slacktide.agents.node.ahead import LookedGate
 from slacktide.schemas.sample import LOOKS_MAX, PAUSE_MS_MAX, PAUSE_MS_MIN, LsPressure, PressureGate, PressureLook
 from slacktide.streams.decisions.suppress.cpu_pressure import LINE_PERMILLE_MIN, PROOF_LOOKS, Step, fold, step
 

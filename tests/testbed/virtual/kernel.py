@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from slacktide.agents.node.cgroup.knob_files import as_reads_back
+from slacktide.agents.node.cgroup.group_knobs import as_reads_back
 from slacktide.agents.node.cgroup.plan import (
     PERIOD_FILE,
     Bandwidth,

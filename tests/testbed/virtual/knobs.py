@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from slacktide.agents.node.cgroup.group_knobs import FILES, Place, refusal, shares_of
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED
-from slacktide.agents.node.cgroup.knob_files import FILES, shares_of
-from slacktide.agents.node.cgroup.permitted import Place, refusal
 from slacktide.deploy.virtual.machine import PARENT_OF_QOS, Machine
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from slacktide.agents.node.evict.victims import Standing
-from slacktide.agents.node.suspend import By
-from slacktide.agents.node.zones.reading import ZONE_SOURCES
+from slacktide.agents.node.state import By
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome
@@ -203,10 +202,10 @@ class AgentMetrics:
         """Set the remaining life of the node's key."""
         PROOF_EXPIRES.labels(self.node).set(left_s)
 
-    def zones_unread(self, unread: Collection[str]) -> None:
-        """Set the unreadable sources of NUMA zones."""
-        for what in ZONE_SOURCES:
-            ZONES_UNREAD.labels(self.node, what).set(what in unread)
+    def zones_unread(self, sources: Mapping[str, bool]) -> None:
+        """Set for each source of NUMA zones whether it is unreadable."""
+        for what, unread in sources.items():
+            ZONES_UNREAD.labels(self.node, what).set(unread)
 
     def suspended(self, by: By | None) -> None:
         """Set what suspends the node."""

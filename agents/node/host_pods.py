@@ -2,18 +2,104 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+import msgspec
 
 from slacktide.agents.files import Watched
-from slacktide.agents.node.cgroup.hierarchy import Hierarchy
-from slacktide.agents.node.cgroup.layout import BEST_EFFORT, PlainHost, uid_of
-from slacktide.agents.node.pods.docker import Docker, DockerContainer, DockerError
-from slacktide.schemas.errors import ConfigError, Finding
+from slacktide.agents.http import TIMEOUT_S, HttpError, ask
+from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, PlainHost, uid_of
+from slacktide.schemas.errors import ConfigError, Finding, SlacktideError, TextError
 from slacktide.schemas.host_workloads import BE, NAMESPACE, HostWorkloads, Workload, parse, pod_of
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.kubernetes import Listed
+from slacktide.schemas.text import answer_of
+
+T = TypeVar("T")
+
+
+class DockerError(SlacktideError):
+    """Docker cannot be reached, or its answer is unusable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerContainer:
+    """A running container."""
+
+    id: str
+    name: str
+    labels: dict[str, str]
+
+
+class _Listed(msgspec.Struct, rename="pascal"):
+    id: str
+    names: list[str] | None = None
+    labels: dict[str, str] | None = None
+
+
+class _State(msgspec.Struct, rename="pascal"):
+    pid: int
+
+
+class _Inspected(msgspec.Struct, rename="pascal"):
+    state: _State
+
+
+class Docker:
+    """Docker's API over its socket. Blocking: run it in a thread. Methods raise DockerError."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def running(self) -> list[DockerContainer]:
+        """List running containers."""
+        listed = self._ask("/containers/json", list[_Listed]) or []
+        return [
+            DockerContainer(id=one.id, name=(one.names or [one.id])[0].lstrip("/"), labels=one.labels or {})
+            for one in listed
+        ]
+
+    def pid(self, container_id: str) -> int | None:
+        """Return the pid of a container's first process; None: it has ended."""
+        inspected = self._ask(f"/containers/{container_id}/json", _Inspected)
+        return None if inspected is None or inspected.state.pid <= 0 else inspected.state.pid
+
+    def _ask(self, path: str, kind: type[T]) -> T | None:
+        """GET a path; None: not found."""
+        connection = _UnixConnection(self.path)
+        try:
+            answer = ask(connection, path, {"Accept": "application/json"})
+        except (HttpError, OSError) as exc:
+            why = exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)
+            raise DockerError(f"Docker at {self.path}: {why}") from exc
+        finally:
+            connection.close()
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise DockerError(f"Docker at {self.path}: {path}: {answer.status} {answer.words}")
+        try:
+            found: T = answer_of(answer.body, kind, where=path)
+        except TextError as exc:
+            raise DockerError(f"Docker at {self.path}: {exc}") from exc
+        return found
+
+
+class _UnixConnection(HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("docker", timeout=TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
 
 COMPOSE_PROJECT = "com.docker.compose.project"
 _ABSENT_GROUP = ("no such cgroup now", "check the name, and that the unit runs")
@@ -96,7 +182,10 @@ class HostPods:
         held = list(self._held(config))
         units = list(self._units(config))
         others = [*units, *self._containers_elsewhere(config, [unit.group for unit in units])]
-        self._remark_unmatched(config, {one.workload for one in (*held, *others)})
+        matched = {one.workload for one in (*held, *others)}
+        for absent in config.workloads:
+            if absent not in matched and not (absent.label and self._docker_away):
+                self._remark(str(absent), *_ABSENT_LABEL if absent.label else _ABSENT_GROUP)
         self._layout.others = {one.uid: one.group for one in others}
         pods = [*(one.pod(held=True) for one in held), *(one.pod(held=False) for one in others)]
         notes = tuple(f"{self.where}: {one.what}: {one.why}; {one.advice}" for one in self.remarks)
@@ -110,7 +199,14 @@ class HostPods:
             return
         for uid, group in groups.items():
             container = self._containers.get(uid)
-            workload = next((one for one in config.workloads if _fits(one, group, container)), None)
+            workload = next(
+                (
+                    one
+                    for one in config.workloads
+                    if one.group == group or (container is not None and one.fits(container.labels))
+                ),
+                None,
+            )
             if workload is not None and workload.qos != BE:
                 where = f"{(container.name if container else group)} is in {config.best_effort}"
                 self._remark(str(workload), where, f"it is limited, although its class is {workload.qos}")
@@ -164,17 +260,8 @@ class HostPods:
             why = f"{name} is outside {config.best_effort}"
             self._remark(str(workload), why, f"it is counted as LS, and is not limited; run it in {config.best_effort}")
 
-    def _remark_unmatched(self, config: HostWorkloads, matched: set[Workload | None]) -> None:
-        for one in config.workloads:
-            if one not in matched and not (one.label and self._docker_away):
-                self._remark(str(one), *_ABSENT_LABEL if one.label else _ABSENT_GROUP)
-
     def _remark(self, what: str, why: str, advice: str) -> None:
         self.remarks.append(Remark(what=what, why=why, advice=advice))
-
-
-def _fits(workload: Workload, group: PurePosixPath, container: DockerContainer | None) -> bool:
-    return workload.group == group or (container is not None and workload.fits(container.labels))
 
 
 def _group_of(file: Path, container_id: str) -> PurePosixPath | None:

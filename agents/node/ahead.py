@@ -1,4 +1,4 @@
-"""Takes samples ahead of the tick: when latency-sensitive pods stall, or their CPU use rises sharply.
+"""Takes samples at each tick, and ahead of it: when latency-sensitive pods stall, or their CPU use rises sharply.
 
 Rates over a short time are inaccurate, so two samples need a distance. It doubles while early samples lead to no cut,
 and is short again after a time without them.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.metrics import AgentMetrics, Cause
-from slacktide.agents.node.ahead.pressure import Kind, PressureWatch, Waited
+from slacktide.agents.node.metrics import AgentMetrics, Cause
+from slacktide.agents.node.pressure import Kind, PressureWatch, Waited
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import LOOKS_MAX, LsPressure, PressureGate, PressureLook
 from slacktide.streams.decisions.suppress.cpu_pressure import step
@@ -176,6 +177,22 @@ class Ahead:
         if self._pressure is not None and not self._closed and self._pressure.look():
             self._metrics.triggers(self._pressure.counts())
 
+    async def tick(self, stop: asyncio.Event, interval_ms: int) -> None:
+        """Sample at each multiple of the interval, unless one was just taken. Count missed ticks; do not catch up."""
+        interval_ns = interval_ms * 1_000_000
+        due_ns = self._clock.mono_ns()
+        while not stop.is_set():
+            if not self.covers_tick():
+                self._take("tick")
+            due_ns += interval_ns
+            missed = max(0, (self._clock.mono_ns() - due_ns) // interval_ns)
+            self._metrics.skipped.inc(missed)
+            due_ns += missed * interval_ns
+            wait_s = (due_ns - self._clock.mono_ns()) / 1e9
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0, wait_s)):
+                    await stop.wait()
+
     def covers_tick(self) -> bool:
         """Return whether a sample was just taken that replaces the tick now due."""
         return self._clock.mono_ns() - self._early_ns < APART_NS
@@ -235,10 +252,7 @@ class Ahead:
             self._rise = Rise()
         elif capacity_milli and self._rise.looked(self._clock.mono_ns(), used_ns, capacity_milli):
             self._ask("use")
-        self._look_at_stall(use, capacity_milli)
-
-    def _look_at_stall(self, use: Looked, capacity_milli: int | None) -> None:
-        """Read stalls, only if the policy uses pressure, since reading costs CPU."""
+        # Read stalls only if the policy uses pressure, since reading costs CPU.
         if use.stall is None or not capacity_milli or not self._by_pressure():
             self._kept, self._gate = self.gate() or self._kept, None
             return

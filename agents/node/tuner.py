@@ -11,17 +11,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.evictor import BY_POLICY
 from slacktide.agents.node.kernel import Held, Kernel
-from slacktide.agents.node.knobs.standoff import Standoff
-from slacktide.agents.node.knobs.tuned import Tuned, WatchedKnobs, dry_run_families, family_of
+from slacktide.agents.node.knobs import Standoff, Tuned, WatchedKnobs, dry_run_families, family_of
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.reporter import Cause, Reporter
+from slacktide.agents.node.reporter import Doors
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob import KnobKey, uid_of
 from slacktide.schemas.knob_table import Knob
+from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import KnobChange, NodeOutcome, Origin, PodName
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Drift
@@ -43,29 +42,17 @@ class _Remark:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Basis:
-    facts: NodeFacts
-    pods: Sequence[Pod]
-    policy: Policy
-
-    def same(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> bool:
-        """Return whether these are the same objects."""
-        return self.facts is facts and self.pods is pods and self.policy is policy
-
-
 class Tuner:
     """Sets all knobs besides the best-effort limit."""
 
-    def __init__(self, kernel: Kernel, actuator: Actuator, reporter: Reporter, tuned: Tuned, *, dry_run: bool) -> None:
+    def __init__(self, kernel: Kernel, doors: Doors, tuned: Tuned, *, dry_run: bool) -> None:
         self._kernel = kernel
-        self._actuator = actuator
-        self._reporter = reporter
+        self._doors, self._actuator = doors, doors.actuator
         self._tuned = tuned
         self._dry_run = dry_run
         self._watched = WatchedKnobs(kernel)
         self._standoff = Standoff()
-        self._basis: _Basis | None = None
+        self._basis: tuple[NodeFacts, Sequence[Pod], Policy] | None = None
         self._known: Mapping[str, Pod] = {}
         self._wanted: Mapping[KnobKey, WantedSetting] = {}
         self._drift: dict[KnobKey, int | None] = {}
@@ -95,8 +82,9 @@ class Tuner:
     def drift(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> list[Drift]:
         """Return the knobs that differ from their wanted values, the oldest drift first."""
         self._now_ns = now_ns
-        if self._basis is None or not self._basis.same(facts, pods, policy):
-            self._basis = _Basis(facts, pods, policy)
+        basis = facts, pods, policy
+        if self._basis is None or any(one is not other for one, other in zip(basis, self._basis, strict=True)):
+            self._basis = basis
             self._dry_families = dry_run_families(facts, policy)
             self._want(wanted(facts, pods, policy), pods)
         if not self._wanted and not self._tuned.keys and not self._interrupted:
@@ -108,15 +96,29 @@ class Tuner:
 
     def carry_out(self, settings: Sequence[WantedSetting], taken: Taken, origin: Origin, reason: str) -> None:
         """Apply settings, and report their outcomes and pending remarks."""
-        for one in self._remarks:
-            self._actuator.conclude(self._dated(self._outcome_of(one, taken), taken))
+        for remark in self._remarks:
+            wish = self._wish(remark.key)
+            rule = wish.rule if wish else RELEASED
+            begun = self._begun(taken, rule, remark.key, remark.held, "agent", bound=remark.bound)
+            result = "failed" if remark.bound == LACKING else "refused"
+            outcome = self._named(begun, result, remark.reason, remark.held)
+            self._doors.report(outcome, taken)
         self._remarks = []
-        due = [self._unless_dry(one) for one in settings if self._may(one)]
+        due: list[WantedSetting] = []
+        for one in settings:
+            key = KnobKey(one.group, one.knob)
+            ours = key in self._tuned.keys
+            if (one.rule == RELEASED and not ours) or self._standoff.pauses(key, self._now_ns):
+                continue
+            # Restore a knob whose rule became a dry run after it was set.
+            restored = released(key, self._known) if ours and self._is_dry(one) else None
+            due.append(one if restored is None else restored)
         if not due:
             return
-        done = [one for one in due if not self._only_reports(one, origin)]
-        self._tuned.add(KnobKey(one.group, one.knob) for one in done if self._gives_back(one))
-        given_back = [key for one in due if (key := self._set(one, taken, origin, reason)) is not None]
+        keys = [KnobKey(one.group, one.knob) for one in due if not self._only_reports(one, origin)]
+        # Burst rules restore quotas themselves.
+        self._tuned.add(key for key in keys if released(key, self._known) is not None)
+        given_back = [back for one in due if (back := self._set(one, taken, origin, reason)) is not None]
         self._tuned.drop(given_back)
 
     def give_back(self, taken: Taken, reason: str) -> None:
@@ -132,7 +134,11 @@ class Tuner:
         """Recompute what is wanted after a change of facts, pods or policy."""
         self._kernel.know(pods)
         self._known = {pod.uid: pod for pod in pods}
-        changed = {key for key in {*by_key, *self._wanted} if _differ(by_key.get(key), self._wanted.get(key))}
+        changed = {
+            key
+            for key in {*by_key, *self._wanted}
+            if (one := by_key.get(key)) is None or (other := self._wanted.get(key)) is None or one.value != other.value
+        }
         self._wanted = by_key
         # A pod that is no longer listed needs no restoring: its cgroups are deleted with it.
         self._tuned.drop([key for key in self._tuned.keys if released(key, self._known) is None])
@@ -193,14 +199,15 @@ class Tuner:
         if key not in before or before[key] == target:
             self._drift.pop(key, None)
             return key if key in before and one.rule == RELEASED else None
-        cause = Cause(taken=taken, origin=origin, rule=one.rule, reason=reason, bound=one.bound, terms=one.terms)
-        outcome = self._begun(cause, key, before[key])
+        outcome = self._begun(
+            taken, one.rule, key, before[key], origin, reason=reason, bound=one.bound, terms=one.terms
+        )
         if self._only_reports(one, origin):
             if self._dry_run_reported.get(key) == (before[key], one.value):
                 return None
             self._dry_run_reported[key] = before[key], one.value
             why = reason if self._dry_run else "; ".join(filter(None, (reason, BY_POLICY)))
-            self._actuator.conclude(self._dated(self._named(outcome, "dry-run", why, one.value), taken))
+            self._doors.report(self._named(outcome, "dry-run", why, one.value), taken)
             return None
         self._actuator.intend(self._changed(outcome, one.value))
         failure, after = self._put(key, one.value)
@@ -210,7 +217,7 @@ class Tuner:
             self._standoff.left(key, after, self._now_ns)
             self._drift.pop(key, None)
         result = "failed" if failure else "applied"
-        self._actuator.conclude(self._dated(self._named(outcome, result, failure or reason, after), taken))
+        self._doors.report(self._named(outcome, result, failure or reason, after), taken)
         return key if one.rule == RELEASED and not failure else None
 
     def _put(self, key: KnobKey, value: int | None) -> tuple[str, int | None]:
@@ -232,22 +239,6 @@ class Tuner:
         """Return whether to report it and not write it. The agent's own restoring is always written."""
         return self._dry_run or (origin != "agent" and self._is_dry(one))
 
-    def _unless_dry(self, one: WantedSetting) -> WantedSetting:
-        """Return the setting, or the value to restore if its rule became a dry run after it was set."""
-        key = KnobKey(one.group, one.knob)
-        back = released(key, self._known) if self._is_dry(one) and key in self._tuned.keys else None
-        return one if back is None else back
-
-    def _may(self, one: WantedSetting) -> bool:
-        """Return whether the agent may set it, and does not back off from it now."""
-        key = KnobKey(one.group, one.knob)
-        ours = one.rule != RELEASED or key in self._tuned.keys
-        return ours and not self._standoff.pauses(key, self._now_ns)
-
-    def _gives_back(self, one: WantedSetting) -> bool:
-        """Return whether the tuner restores this knob. Burst rules restore quotas."""
-        return released(KnobKey(one.group, one.knob), self._known) is not None
-
     def _settle_interrupted(self) -> None:
         """Report the result of settings that the last run began and did not finish, as read from the kernel."""
         for intent in self._interrupted:
@@ -262,9 +253,22 @@ class Tuner:
             self._actuator.conclude(msgspec.structs.replace(settled, result=result, reason=reason))
         self._interrupted = []
 
-    def _begun(self, cause: Cause, key: KnobKey, held: int | None) -> NodeOutcome:
-        id_ = self._reporter.id_of(cause.taken, cause.rule, key.target)
-        outcome = self._reporter.begun(cause, key.group, id_=id_)
+    def _begun(
+        self,
+        taken: Taken,
+        rule: str,
+        key: KnobKey,
+        held: int | None,
+        origin: Origin,
+        *,
+        reason: str = "",
+        bound: str = "",
+        terms: Terms | None = None,
+    ) -> NodeOutcome:
+        id_ = self._doors.reporter.id_of(taken, rule, key.target)
+        outcome = self._doors.reporter.begun(
+            taken, rule, key.group, origin, reason=reason, bound=bound, terms=terms, id_=id_
+        )
         return msgspec.structs.replace(outcome, knob=KnobChange(knob=key.knob, before=held, after=held))
 
     def _changed(self, outcome: NodeOutcome, after: int | None) -> NodeOutcome:
@@ -278,19 +282,6 @@ class Tuner:
         if pod is None:
             return ended
         return msgspec.structs.replace(ended, pod=PodName(namespace=pod.namespace, name=pod.name))
-
-    def _outcome_of(self, one: _Remark, taken: Taken) -> NodeOutcome:
-        wish = self._wish(one.key)
-        cause = Cause(taken=taken, origin="agent", rule=wish.rule if wish else RELEASED, bound=one.bound)
-        result = "failed" if one.bound == LACKING else "refused"
-        return self._named(self._begun(cause, one.key, one.held), result, one.reason, one.held)
-
-    def _dated(self, outcome: NodeOutcome, taken: Taken) -> NodeOutcome:
-        return self._reporter.dated(outcome, taken)
-
-
-def _differ(one: WantedSetting | None, other: WantedSetting | None) -> bool:
-    return one is None or other is None or one.value != other.value
 
 
 def _shown(value: int | None) -> str:

@@ -1,17 +1,27 @@
-"""Usage models of a node's pods, trained each minute with its 90th percentile. Pure.
+"""Peak usage models of a node's pods: trained each minute with the 90th percentile, saved, and published to Kafka.
 
-Time is event time, so a replay trains the same models. Intervals begin at another time on each node, so that workers
-do not publish the figures of all nodes in the same second.
+Training is pure. Its time is event time, so a replay trains the same models. Intervals begin at another time on each
+node, so that workers do not publish the figures of all nodes in the same second. A start restores the models from the
+state folder, else from the node's newest record of the last hour. Each record has its own connection, since records are
+rare and idle connections cost the broker memory.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from zlib import crc32
 
+from slacktide.agents.clock import Clock
+from slacktide.agents.node.link import Channel
+from slacktide.agents.node.outbox import of_forecast
+from slacktide.agents.node.state import State
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError, LogError
 from slacktide.schemas.forecast import NODE, SYSTEM, Model, NodeForecast, PodModel
 from slacktide.schemas.inventory import ENDED_PHASES, Pod, revision_of
 from slacktide.schemas.policy.strategies import Colocation
@@ -76,7 +86,9 @@ class Trainer:
     def restore(self, forecast: NodeForecast) -> list[str]:
         """Restore published models, except those with more samples here. Return names of unusable models."""
         refused = []
-        for name, uid, saved in _saved(forecast):
+        saved_items = [(name, _UIDS[name], model) for name, model in forecast.items.items() if name in _UIDS]
+        of_pods = [(pod.uid, pod.uid, pod.peaks) for pod in forecast.pods if pod.uid not in peak_models.NODE_ITEMS]
+        for name, uid, saved in (*saved_items, *of_pods):
             model = PeakModel.restored(SavedModel(cpu=saved.cpu, mem=saved.mem, updated_ms=saved.updated_ms))
             had = self._models.models.get(uid)
             if model is None:
@@ -117,14 +129,11 @@ class Trainer:
         self._behind = self._behind + 1 if dropped else 0
         self._models.expire(at_ms=self._seen_ms)
         if self._behind * self._interval_ms > peak_models.EXPIRES_MS:
-            self._forget_ahead()
-
-    def _forget_ahead(self) -> None:
-        """After the clock was set back, reset models that got no sample for half an hour because of it."""
-        models = self._models.models
-        for uid in [uid for uid, model in models.items() if model.updated_ms > self._seen_ms]:
-            del models[uid]
-        self._behind, self._anew = 0, True
+            # After the clock was set back, reset models that got no sample for half an hour because of it.
+            models = self._models.models
+            for uid in [uid for uid, model in models.items() if model.updated_ms > self._seen_ms]:
+                del models[uid]
+            self._behind, self._anew = 0, True
 
     def _begin_restarted_anew(self) -> None:
         """Drop models of removed pods. Reset those whose containers were replaced, perhaps by another program."""
@@ -147,7 +156,15 @@ class Trainer:
         """Return the record to publish; None: the last one is still valid."""
         if not self._models.models:
             return None
-        warm = self._is_warm(colocation.mid_cold_start_s)
+        # Warm: the system and a pod have enough samples for a prediction.
+        models, cold_start_s = self._models.models, colocation.mid_cold_start_s
+        system = models.get(peak_models.SYSTEM)
+        pods = (model for uid, model in models.items() if uid not in peak_models.NODE_ITEMS)
+        warm = (
+            system is not None
+            and is_warm(self._sampled_s(system), cold_start_s, of_pod=False)
+            and any(is_warm(self._sampled_s(one), cold_start_s, of_pod=True) for one in pods)
+        )
         last_ms = self._published_ms
         old = last_ms is None or not 0 <= self._seen_ms - last_ms < PUBLISH_MS
         if not (old or self._anew or (warm and not self._warm)):
@@ -190,28 +207,8 @@ class Trainer:
             dropped=self.dropped,
         )
 
-    def _is_warm(self, cold_start_s: int) -> bool:
-        """Return whether the system and a pod have enough samples for a prediction."""
-        models = self._models.models
-        system = models.get(peak_models.SYSTEM)
-        pods = (model for uid, model in models.items() if uid not in peak_models.NODE_ITEMS)
-        return (
-            system is not None
-            and is_warm(self._sampled_s(system), cold_start_s, of_pod=False)
-            and any(is_warm(self._sampled_s(one), cold_start_s, of_pod=True) for one in pods)
-        )
-
     def _sampled_s(self, model: PeakModel) -> int:
         return model.samples * self._interval_ms // 1_000
-
-
-def _saved(forecast: NodeForecast) -> Iterator[tuple[str, str, Model]]:
-    for name, model in forecast.items.items():
-        if name in _UIDS:
-            yield name, _UIDS[name], model
-    for pod in forecast.pods:
-        if pod.uid not in peak_models.NODE_ITEMS:
-            yield pod.uid, pod.uid, pod.peaks
 
 
 def written(model: PeakModel) -> Model:
@@ -225,3 +222,68 @@ def written(model: PeakModel) -> Model:
         cpu=model.cpu.checkpoint(),
         mem=model.mem.checkpoint(),
     )
+
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+RECALL_MS = 3_600_000
+"""How far back a start without a file reads. The topic keeps two days of all nodes."""
+
+
+class ForecastPublisher:
+    """Publishes each forecast that is due."""
+
+    def __init__(
+        self, trainer: Trainer, channel: Channel, state: State, clock: Clock, colocation: Callable[[], Colocation]
+    ) -> None:
+        self._trainer, self._channel, self._state, self._clock = trainer, channel, state, clock
+        self._colocation = colocation
+        kept = state.forecast()
+        self._recalled = kept is not None
+        """Whether the models are restored, so that Kafka need not be read."""
+        if kept is not None:
+            self._restore(kept)
+
+    async def run(self) -> None:
+        """Publish what is due each second, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                if not self._recalled:
+                    await self._recall()
+                if (forecast := self._trainer.due(self._colocation())) is not None:
+                    self._state.keep_forecast(forecast)
+                    await self._publish(forecast)
+            except LogError as exc:
+                await self._channel.broke(exc)
+
+    def close(self) -> None:
+        """Save the models for the next start, if there are any."""
+        if self._trainer.trained:
+            self._state.keep_forecast(self._trainer.forecast())
+
+    async def _recall(self) -> None:
+        """Restore the models from the node's newest record. Raise LogError if the topic cannot be read."""
+        newest = await self._channel.newest(since_ms=max(0, self._clock.wall_ms() - RECALL_MS))
+        self._recalled = True
+        if newest is None or newest.value is None:
+            return
+        try:
+            self._restore(decode(newest.value, NodeForecast))
+        except BadMessageError as exc:
+            log.warning("the node's forecast cannot be read; new models are trained", extra={"why": str(exc)})
+
+    def _restore(self, forecast: NodeForecast) -> None:
+        if refused := self._trainer.restore(forecast):
+            log.warning("models cannot be read; new models are trained", extra={"of": refused})
+
+    async def _publish(self, forecast: NodeForecast) -> None:
+        """Publish a forecast. Raise LogError if that fails; a newer one follows later."""
+        try:
+            await self._channel.send(of_forecast(forecast))
+        except LogError:
+            self._trainer.owe()
+            raise
+        finally:
+            await self._channel.close()
