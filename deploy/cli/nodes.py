@@ -16,7 +16,7 @@ from slacktide.deploy.runtime.text import count, instant, show, show_json, table
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:  # not needed for --help
-    from slacktide.streams.explain.nodes import NodeRow, Sort
+    from slacktide.streams.explain.node import NodeRow, Sort
 
 BAD = frozenset({"problem", "warning"})
 SORTS = ("problem", "name", "used", "offered", "free", "age")
@@ -98,7 +98,7 @@ def shown(bootstrap: Cluster, names: Sequence[str], sort: Sort, output: str, *, 
         NotFoundError: no node matches.
     """
     from slacktide.deploy.cli.suggestions import NotFoundError, near  # noqa: PLC0415
-    from slacktide.streams.explain.nodes import in_order  # noqa: PLC0415
+    from slacktide.streams.explain.node import in_order  # noqa: PLC0415
 
     rows = asyncio.run(_rows(bootstrap))
     chosen = [row for row in rows if not names or any(fnmatchcase(row.node, name) for name in names)]
@@ -115,7 +115,7 @@ def shown(bootstrap: Cluster, names: Sequence[str], sort: Sort, output: str, *, 
 
 async def _rows(bootstrap: Cluster) -> list[NodeRow]:
     from slacktide.deploy.cli.explain.log import node_logs, opened  # noqa: PLC0415
-    from slacktide.streams.explain.nodes import node_row  # noqa: PLC0415
+    from slacktide.streams.explain.node import node_row  # noqa: PLC0415
 
     now_ms = SystemClock().wall_ms()
     async with opened(bootstrap, now_ms) as log:

@@ -10,7 +10,7 @@ from slacktide.deploy.cli import nodes
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:
-    from slacktide.streams.explain.nodes import Sort
+    from slacktide.streams.explain.node import Sort
 
 
 @click.command(epilog="Example: slacktide top 'gpu-*' --sort used --bootstrap kafka-1:9092")

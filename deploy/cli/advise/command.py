@@ -132,8 +132,7 @@ def _advice(
     jobs: int,
 ) -> Advice:
     from slacktide.deploy.cli.replay.jobs import Plan, decided  # noqa: PLC0415
-    from slacktide.streams.advise.advice import Tag, advise  # noqa: PLC0415
-    from slacktide.streams.advise.grid import POLICIES_MAX, SUPPRESS_PCT, grid  # noqa: PLC0415
+    from slacktide.streams.advise.advice import POLICIES_MAX, SUPPRESS_PCT, Tag, advise, grid  # noqa: PLC0415  # noqa: PLC0415
     from slacktide.streams.advise.trials import Tried  # noqa: PLC0415
     from slacktide.streams.replay.policies import Policies  # noqa: PLC0415
 

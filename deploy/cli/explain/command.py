@@ -18,11 +18,10 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import JOB_STATUS, QUEUE_DECISION
 
 if TYPE_CHECKING:  # not needed for --help
-    from slacktide.streams.explain.job import JobExplanation
+    from slacktide.streams.explain.job import JobExplanation, QueuePlace
     from slacktide.streams.explain.manifest import Manifest
     from slacktide.streams.explain.node import NodeExplanation
     from slacktide.streams.explain.pod import PodExplanation
-    from slacktide.streams.explain.queued import QueuePlace
 
 EVICTED_MS = 60_000
 """Tolerated difference between the clocks of brokers and the queue's decider."""
@@ -172,7 +171,7 @@ async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> Jo
 async def _queue(namespace: str, name: str, uid: str, bootstrap: Cluster, now_ms: int) -> QueuePlace | None:
     from slacktide.deploy.cli.explain.log import queue_of, records_since  # noqa: PLC0415
     from slacktide.streams.decisions.queue.missing import WINDOW_S  # noqa: PLC0415
-    from slacktide.streams.explain.queued import Queue  # noqa: PLC0415
+    from slacktide.streams.explain.job import Queue  # noqa: PLC0415
 
     queue = Queue(await queue_of(bootstrap))
     workload = queue.workload(namespace, name, uid)

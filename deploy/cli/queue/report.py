@@ -12,7 +12,7 @@ from slacktide.streams.decisions.queue.cycle import Eviction
 from slacktide.streams.decisions.queue.missing import Missing, Wait
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource
 from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simulation
-from slacktide.streams.explain.queued import borrowed
+from slacktide.streams.explain.job import borrowed
 
 
 def report(

@@ -17,7 +17,7 @@ from slacktide.deploy.runtime.text import Name, instant, show, show_json
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:
-    from slacktide.streams.savings.report import Report
+    from slacktide.streams.savings.account import Report
 
 OWN = {"--since": "since", "--until": "until", "--node": "nodes"}
 """Options that an earlier result fixes, with their argument names."""
@@ -85,7 +85,7 @@ def _made(
     files: tuple[Path, ...], bootstrap: Cluster, *, since: Moment, until: Moment | None, nodes: tuple[str, ...]
 ) -> Report:
     from slacktide.deploy.cli.savings import source  # noqa: PLC0415
-    from slacktide.streams.savings.report import Span  # noqa: PLC0415
+    from slacktide.streams.savings.account import Span  # noqa: PLC0415
 
     found = source.headers(files)
     if found:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 from slacktide.deploy.runtime.line_file import ExportFileError
 from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas.topics import BY_NAME, HOUR_MS, OUTCOME, SAMPLE
-from slacktide.streams.savings.report import Ages, NodeReport, Report, Saved, Suffered
+from slacktide.streams.savings.account import Ages, NodeReport, Report, Saved, Suffered
 
 NODES_MAX = 20
 LATE_MS = 60_000

@@ -15,9 +15,7 @@ from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, SAMPLE
 from slacktide.streams.replay.lines import Header, header_of
 from slacktide.streams.replay.unsettled import Proven
-from slacktide.streams.savings.account import Account
-from slacktide.streams.savings.offsets import Range, Within, difference
-from slacktide.streams.savings.report import VERSION, Report, Span
+from slacktide.streams.savings.account import VERSION, Account, Range, Report, Span, Within, difference
 
 Files = Sequence[tuple[Header, Path]]
 """Export files with their headers, earliest first."""
