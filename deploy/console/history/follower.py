@@ -38,23 +38,26 @@ class LogRecords:
 
         A recreated topic has other records at these offsets. Empty while Kafka is unavailable. Node "": any.
         """
+        if not offsets:
+            return ()
         found: Sequence[Record] = ()
-        if offsets and self._picked is not None:
-            try:
-                async with asyncio.timeout(WAIT_S), self._turn:
-                    found = await self._read(self._picked, offsets)
-            except TimeoutError:
-                await self.close()
+        try:
+            async with asyncio.timeout(WAIT_S), self._turn:
+                found = await self._read(offsets)
+        except TimeoutError:
+            await self.close()
         return [one for one in found if (not node or one.key == node.encode()) and one.timestamp_ms <= at_ms]
 
-    async def _read(self, picked: Picked, offsets: Mapping[Place, int]) -> Sequence[Record]:
+    async def _read(self, offsets: Mapping[Place, int]) -> Sequence[Record]:
         """Read over the existing connection, or a new one."""
-        for _ in range(2 if self._connected else 1):
+        attempts = 0 if self._picked is None else 2 if self._connected else 1
+        for _ in range(attempts):
+            assert self._picked is not None
             try:
                 if not self._connected:
-                    await picked.connect()
+                    await self._picked.connect()
                     self._connected = True
-                return await picked.read(offsets)
+                return await self._picked.read(offsets)
             except LogError as exc:
                 log.info("cannot read records from Kafka", extra={"why": str(exc)})
                 await self.close()
@@ -68,7 +71,6 @@ class LogRecords:
                 await self._picked.close()
 
 
-log = logging.getLogger(__name__)
 LOOK_MS = 10_000
 """Interval for finding topics that were missing. If one appears, reading restarts at the stored offsets."""
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
