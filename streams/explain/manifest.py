@@ -158,8 +158,8 @@ def _affinity(spec: Mapping[str, Any], where: str, reader: Reader) -> tuple[tupl
     # If one of several terms is unknown, it may match any node.
     known = tuple(selectors) if terms and not not_judged else None
     affinity = spec.get("affinity")
-    others = ("podAffinity", "podAntiAffinity") if isinstance(affinity, dict) else ()
-    not_judged += [kind for kind in others if affinity.get(kind)]
+    if isinstance(affinity, dict):
+        not_judged += [kind for kind in ("podAffinity", "podAntiAffinity") if affinity.get(kind)]
     if spec.get("topologySpreadConstraints"):
         not_judged.append("topologySpreadConstraints")
     return known, not_judged
