@@ -21,9 +21,19 @@ from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.topics import COMMAND, HOUR_MS, OUTCOME, POLICY, SAMPLE
 from slacktide.streams.replay.lines import Header, header_of
 from slacktide.streams.replay.policies import Proven
-from slacktide.streams.savings.account import Account
-from slacktide.streams.savings.offsets import Range, Within, difference
-from slacktide.streams.savings.report import VERSION, Ages, NodeReport, Report, Saved, Span, Suffered
+from slacktide.streams.savings.account import (
+    VERSION,
+    Account,
+    Ages,
+    NodeReport,
+    Range,
+    Report,
+    Saved,
+    Span,
+    Suffered,
+    Within,
+    difference,
+)
 
 NODES_MAX = 20
 LATE_MS = 60_000

@@ -5,19 +5,17 @@ Times are UTC epoch milliseconds, units are the suffix of a name, and unknown va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from slacktide.deploy.cli.policy import value_text
 from slacktide.deploy.cli.records import dead_letter_row, json_line
-from slacktide.deploy.console.arithmetic import explained
+from slacktide.deploy.console.arithmetic import explained, standing
 from slacktide.deploy.console.history.queries import History
-from slacktide.deploy.console.history.view import NONE, UNLIMITED, Decision, NodeRow, Series
-from slacktide.deploy.console.jobs import detailed, job_of, listed
-from slacktide.deploy.console.pods import page_of
-from slacktide.deploy.console.standing import standing
+from slacktide.deploy.console.history.view import NONE, UNLIMITED, Decision, NodeRow
+from slacktide.deploy.console.workloads import detailed, job_of, listed, page_of
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.policy import NodeStrategy, Policy
 from slacktide.schemas.policy.configmap import CONFIGS, key_of, path_of
@@ -88,19 +86,14 @@ def answer(history: History, path: str, question: Question) -> dict[str, Any]:
 
 def _cluster(history: History, question: Question) -> dict[str, Any]:
     rows = history.cluster_at(question.at_ms)
+    known = {name: [value for row in rows if (value := getattr(row, name)) is not None] for name in SUMS}
     return {
         "columns": {name: [_limit(getattr(row, name)) for row in rows] for name in ROW},
-        "sums": {name: _sum(getattr(row, name) for row in rows) for name in SUMS},
+        "sums": {name: sum(values) if values else None for name, values in known.items()},
         "standing": standing(history, question.at_ms, rows),
         "problems": history.problems_at(question.at_ms, rows),
         "gaps": history.bounds().gaps,
     }
-
-
-def _sum(figures: Iterable[int | None]) -> int | None:
-    """Return the sum of known values; None: all are unknown."""
-    known = [one for one in figures if one is not None]
-    return sum(known) if known else None
 
 
 def _limit(value: Any) -> Any:
@@ -112,18 +105,22 @@ def _node(history: History, question: Question) -> dict[str, Any]:
     if not question.given.get("node"):
         return {"nodes": history.nodes()}
     name, at_ms = question.given["node"], question.at_ms
-    span_ms = _span_ms(question)
     try:
-        series = history.node_series(name, at_ms - span_ms, at_ms, POINTS)
+        series = history.node_series(name, at_ms - _span_ms(question), at_ms, POINTS)
     except KeyError as exc:
         raise NotKeptError(f"the history does not contain node {name}") from exc
     row = history.row_at(name, at_ms)
     decision = history.decisions.at(name, history.end_ms(name, at_ms), question.records)
+    columns = {
+        name: [None if value in {NONE, UNLIMITED} else value for value in column]
+        for name in CHARTED
+        if (column := series.columns.get(name)) is not None
+    }
     return {
         "row": None if row is None else {name: _limit(getattr(row, name)) for name in NodeRow.__slots__},
         "unlimited": row is not None and row.limit_cpu_milli == UNLIMITED,
-        "series": {"step_ms": series.step_ms, "t_ms": series.at_ms.tolist(), "by": _columns(series)},
-        **({"figures": [], "findings": [], "steps": []} if decision is None else _decided(decision)),
+        "series": {"step_ms": series.step_ms, "t_ms": series.at_ms.tolist(), "by": columns},
+        **({"figures": [], "findings": [], "steps": []} if decision is None else _explained(decision)),
     }
 
 
@@ -134,28 +131,25 @@ def _span_ms(question: Question) -> int:
     return min(max(int(text), 1_000), SPAN_MS_MAX)
 
 
-def _columns(series: Series) -> dict[str, list[int | None]]:
-    return {
-        name: [None if value in {NONE, UNLIMITED} else value for value in column]
-        for name in CHARTED
-        if (column := series.columns.get(name)) is not None
-    }
-
-
-def _decided(decision: Decision) -> dict[str, Any]:
+def _explained(decision: Decision) -> dict[str, Any]:
+    """Return what ``slacktide explain node`` shows."""
     explanation = decision.explanation
     traces = {str(place_of(one)): trace_of(one) for one in reversed(decision.records)}
-    steps = []
-    for step in explanation.steps:
-        place = str(step.place)
-        shown = {"name": step.name, "place": place, "age_ms": step.age_ms, "traces": traces.get(place, "")}
-        steps.append(shown | {name: getattr(step.record, name, None) for name in STEP})
     return {
         "figures": explanation.figures,
         "findings": explanation.findings,
         "kept_ms": explanation.asked_ms,
         "policy_version": explanation.policy_version,
-        "steps": steps,
+        "steps": [
+            {
+                "name": one.name,
+                "place": (place := str(one.place)),
+                "age_ms": one.age_ms,
+                "traces": traces.get(place, ""),
+            }
+            | {name: getattr(one.record, name, None) for name in STEP}
+            for one in explanation.steps
+        ],
     }
 
 
@@ -167,8 +161,10 @@ def trace_of(record: Record) -> str:
 
 
 def _explain(history: History, question: Question) -> dict[str, Any]:
-    span = {"span": str(_span_ms(question))} if "span" in question.given else {}
-    lines = explained(history, question.at_ms, {**question.given, **span}, question.records)
+    given = dict(question.given)
+    if "span" in given:
+        given["span"] = str(_span_ms(question))
+    lines = explained(history, question.at_ms, given, question.records)
     if lines is None:
         raise NotKeptError("the history does not contain the arithmetic of that time")
     return {"lines": lines}
@@ -184,22 +180,22 @@ def _records(history: History, question: Question) -> dict[str, Any]:
     at_ms, of, node = question.at_ms, question.given.get("of", ""), question.given.get("node", "")
     decision = history.decisions.at(node, history.end_ms(node, at_ms), question.records) if of and node else None
     near = question.records if decision is None else [*decision.records, *question.records]
-    return {
-        "trace": [_shown(one) for one in history.traces.records(of, node, at_ms, near)],
-        "topics": history.topics_at(at_ms),
-        "lag": [{name: getattr(one, name) for name in LAG} for one in history.lag_at(at_ms)],
-        "letters": [_dead_letter(one) for one in history.dead_letters(at_ms - DEAD_LETTERS_MS, at_ms)],
-    }
-
-
-def _shown(record: Record) -> dict[str, Any]:
-    line = json_line(record).decode()
-    return {"place": str(place_of(record)), "at_ms": record.timestamp_ms, "trace": trace_of(record), "line": line}
-
-
-def _dead_letter(record: Record) -> dict[str, Any]:
-    parts = dict(zip(("from", "key", "reader", "reason"), dead_letter_row(record)[2:], strict=True))
-    return {"at_ms": record.timestamp_ms, "place": str(place_of(record)), **parts}
+    trace = [
+        {
+            "place": str(place_of(one)),
+            "at_ms": one.timestamp_ms,
+            "trace": trace_of(one),
+            "line": json_line(one).decode(),
+        }
+        for one in history.traces.records(of, node, at_ms, near)
+    ]
+    letters = [
+        {"at_ms": one.timestamp_ms, "place": str(place_of(one))}
+        | dict(zip(("from", "key", "reader", "reason"), dead_letter_row(one)[2:], strict=True))
+        for one in history.dead_letters(at_ms - DEAD_LETTERS_MS, at_ms)
+    ]
+    lag = [{name: getattr(one, name) for name in LAG} for one in history.lag_at(at_ms)]
+    return {"trace": trace, "topics": history.topics_at(at_ms), "lag": lag, "letters": letters}
 
 
 def _policy(history: History, question: Question) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from pathlib import Path
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.together import until_one_ends
 from slacktide.deploy.console.history.file import StoreError
-from slacktide.deploy.console.history.follower import Follower
-from slacktide.deploy.console.history.log_records import LogRecords
+from slacktide.deploy.console.history.follower import Follower, LogRecords
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.server import Listen, serving

@@ -1,14 +1,16 @@
-"""Gain and risk of each policy with confidence intervals, and the knee of the curve."""
+"""Gain and risk of each policy of a grid with confidence intervals, and the knee of the curve."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from math import hypot
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from slacktide.schemas.policy import Policy, versioned
 from slacktide.streams.advise.demand import share_over, share_used
 from slacktide.streams.advise.trials import BLOCK_MS, Tally, Tried
 
@@ -26,6 +28,9 @@ MODEL_OFF = Z * 0.028
 KNEE_GAIN_MIN = 0.05
 """Below this relative difference in best-effort core-hours a grid has no knee."""
 FIGURES = tuple(Tally.__struct_fields__)
+SUPPRESS_PCT = (45, 50, 55, 60, 65, 70, 75, 80, 85)
+"""The default grid of ``cpuSuppressThresholdPercent``."""
+POLICIES_MAX = 64
 Floats = NDArray[np.float64]
 
 
@@ -37,13 +42,18 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy of the grid, or the recorded ones."""
+class Tag(msgspec.Struct, frozen=True, kw_only=True):
+    """The label of a policy of the grid."""
 
     policy_version: str
     """Empty: as recorded."""
     cpu_suppress_threshold_pct: int | None = None
     mem_evict_threshold_pct: int | None = None
+
+
+class Choice(Tag, frozen=True, kw_only=True):
+    """A policy of the grid, or the recorded ones."""
+
     be_core_h: Figure
     over_line_pct: Figure
     """Share of node time with use above the line."""
@@ -70,21 +80,10 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """The choices in the order of the grid."""
 
 
-class Tag(msgspec.Struct, frozen=True, kw_only=True):
-    """The label of a policy of the grid."""
-
-    policy_version: str
-    cpu_suppress_threshold_pct: int | None = None
-    mem_evict_threshold_pct: int | None = None
-
-
 def advise(tried: Tried, tags: Sequence[Tag], line_pct: float) -> Advice:
-    """Summarize the trials with intervals. The bootstrap is deterministic.
+    """Summarize trials of at least one sample, with intervals. The bootstrap is deterministic.
 
-    Args:
-        tried: the trials, with at least one sample.
-        tags: of the grid's policies, in order.
-        line_pct: the line used in the trials.
+    ``tags``: of the grid's policies, in order. ``line_pct``: the line used in the trials.
     """
     nodes = sorted(tried.trials[0])
     since_ms, until_ms = tried.since_ms or 0, tried.until_ms or 0
@@ -156,11 +155,8 @@ def _weights(count: int, dice: np.random.Generator) -> Floats:
 def _totals(whole: Floats, part: Floats, of_nodes: Floats, of_blocks: Floats) -> Floats:
     """Compute policies by (core-hours, percent over the line, evictions) by resamples.
 
-    Args:
-        whole: policies by nodes by blocks by figures.
-        part: range of core-hours and risk, each policies by nodes.
-        of_nodes: weights, resamples by nodes.
-        of_blocks: weights, resamples by blocks.
+    ``whole``: policies by nodes by blocks by figures. ``part``: range of core-hours and risk, each policies by nodes.
+    ``of_nodes``, ``of_blocks``: weights, resamples by nodes or blocks.
     """
     covered, low, high, over_low, over_high, evictions = (whole[..., at] for at in range(len(FIGURES)))
     gain, risk = part[..., None]
@@ -210,3 +206,29 @@ def _knee(gain: Floats, risk: Floats) -> int | None:
     distance = (gain - gain.min()) / (gain.max() - gain.min()) - (risk - risk.min()) / (risk.max() - risk.min())
     best = int(np.argmax(distance))
     return best if distance[best] > 0 else None
+
+
+def grid(base: Policy, suppress_pct: Sequence[int], mem_evict_pct: Sequence[int]) -> list[tuple[Tag, Policy]]:
+    """Build one policy per pair of thresholds, safest first. Node strategies are unchanged.
+
+    Suppression is enabled in each, even if the policy in force disables it. Without values, that of the policy is used.
+    The lower threshold of memory keeps its distance.
+    """
+    threshold = base.resource_threshold
+    memory: Sequence[int | None] = sorted(set(mem_evict_pct)) or [threshold.mem_evict_threshold_pct]
+    found = []
+    for suppress, evict in product(sorted(set(suppress_pct)) or [threshold.cpu_suppress_threshold_pct], memory):
+        lower = threshold.mem_evict_lower_pct
+        if lower is not None and evict is not None and threshold.mem_evict_threshold_pct is not None:
+            lower = max(0, lower + evict - threshold.mem_evict_threshold_pct)
+        tried = msgspec.structs.replace(
+            threshold,
+            enable=True,
+            cpu_suppress_threshold_pct=suppress,
+            mem_evict_threshold_pct=evict,
+            mem_evict_lower_pct=lower,
+        )
+        policy = versioned(msgspec.structs.replace(base, resource_threshold=tried))
+        tag = Tag(policy_version=policy.version, cpu_suppress_threshold_pct=suppress, mem_evict_threshold_pct=evict)
+        found.append((tag, policy))
+    return found

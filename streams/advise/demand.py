@@ -6,10 +6,18 @@ product-limit estimator (Kaplan and Meier, 1958) uses both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import msgspec
+
+from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.decisions.evict.be_cpu_history import BeCpuHistory, figures
+from slacktide.streams.replay.model import Range
 
 BUCKETS = 100
 """CPU use in percent of the node."""
@@ -44,11 +52,8 @@ class Demand(msgspec.Struct, kw_only=True):
 def share_used(demand: Demand, raises: Mapping[tuple[int, int], int]) -> float:
     """Return the share of the CPU above their limit that pods would have used, 0 to 1.
 
-    Above the largest observed demand, demand counts as unlimited. Without throttling: 1.
-
-    Args:
-        demand: of the node.
-        raises: time by use under the recorded limit and maximum use under the other one, in percent.
+    Above the largest observed demand, demand counts as unlimited. Without throttling: 1. ``raises``: time by use under
+    the recorded limit and maximum use under the other one, in percent.
     """
     alive = demand.survival()
     areas = list(accumulate(alive, initial=0.0))  # up to each percent: the expected use under that limit
@@ -62,11 +67,43 @@ def share_used(demand: Demand, raises: Mapping[tuple[int, int], int]) -> float:
 def share_over(demand: Demand, crossings: Mapping[tuple[int, int], int]) -> float:
     """Return the share, 0 to 1, of the time in which pods could exceed a line and would.
 
-    Args:
-        demand: of the node.
-        crossings: time by use under the recorded limit and use at the line, in percent.
+    ``crossings``: time by use under the recorded limit and use at the line, in percent.
     """
     alive = demand.survival()
     passed = sum(ms * (alive[line] / alive[use] if alive[use] > 0 else 1.0) for (use, line), ms in crossings.items())
     whole = sum(crossings.values())
     return min(1.0, passed / whole) if whole else 1.0
+
+
+@dataclass(slots=True)
+class CpuWindow:
+    """Keeps the CPU use window that evictions look at as an agent does, with another policy's limits."""
+
+    _history: BeCpuHistory = field(default_factory=BeCpuHistory)
+    _elapsed_ns: int = 0
+
+    def filled(
+        self, sample: NodeSample, span_ms: int, be: Range | None, demand: Demand, facts: NodeFacts,
+        pods: Sequence[Pod], policy: Policy,
+    ) -> NodeSample:  # fmt: skip
+        """Return the sample with the window under that policy. While this is too short, keep the recorded window.
+
+        ``sample``: under the other policy, with the recorded window, for ``span_ms``. ``be``: use of best-effort pods;
+        None: unknown. ``demand``: of the node, as far as known.
+        """
+        self._elapsed_ns += span_ms * 1_000_000
+        threshold = resource_threshold_on(policy, facts)
+        if self._history.asked(threshold):
+            seen = figures(sample, facts, pods)
+            if seen is not None and be is not None:
+                expected_milli, capacity = be.low_milli, facts.capacity.cpu_milli
+                if be.high_milli > be.low_milli and capacity:  # between the bounds, by the demand
+                    low, high = (min(BUCKETS, round(one * 100 / capacity)) for one in (be.low_milli, be.high_milli))
+                    expected_milli += (be.high_milli - be.low_milli) * share_used(demand, {(low, high): 1})
+                used = round(expected_milli)
+                seen = used, seen[1], seen[2], seen[3] + used - seen[0]
+            self._history.add(self._elapsed_ns, span_ms, seen)
+        window, recorded = self._history.window(threshold), sample.evict.be_cpu
+        if window is None or (recorded is not None and window.samples < recorded.samples):
+            return sample
+        return msgspec.structs.replace(sample, evict=msgspec.structs.replace(sample.evict, be_cpu=window))

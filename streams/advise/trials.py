@@ -13,15 +13,13 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.advise.cpu_window import CpuWindow
-from slacktide.streams.advise.demand import BUCKETS, Demand
+from slacktide.streams.advise.demand import BUCKETS, CpuWindow, Demand
 from slacktide.streams.decisions.known_pods import KnownPods, known
 from slacktide.streams.decisions.node_decision import decide_node
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 from slacktide.streams.records import Record, text_of
 from slacktide.streams.replay.model import (
     Hypothetical,
-    Part,
     Range,
     Successors,
     allowed_milli,
@@ -95,11 +93,7 @@ class NodeTrial(msgspec.Struct, kw_only=True):
     def raised(self, moment: Moment, rest_milli: float, be: Range, scale: float) -> None:
         """Count time for which only bounds are known.
 
-        Args:
-            moment: of the time.
-            rest_milli: use of everything else.
-            be: bounds for best-effort pods.
-            scale: recorded pods per remaining pod, which scales the demand.
+        ``rest_milli``: use of everything else. ``scale``: recorded pods per remaining pod, which scales the demand.
         """
         low_pct = moment.pct(be.low_milli * scale)
         place = low_pct, moment.pct(be.high_milli * scale)
@@ -151,14 +145,10 @@ class Trials:
         since_ms: int = 0,
         nodes: Iterable[str] = (),
     ) -> None:
-        """Create a run.
+        """Create a run over a trace with these policies; ``nodes``: only these (empty: all).
 
-        Args:
-            policies: of the trace.
-            grid: the policies to try.
-            line_pct: node CPU use in percent above which latency-sensitive pods count as at risk.
-            since_ms: earlier samples serve as history.
-            nodes: only these; empty: all.
+        ``line_pct``: node CPU use in percent above which latency-sensitive pods count as at risk. Samples before
+        ``since_ms`` serve as history.
         """
         self._policies = policies
         self._grid = grid
@@ -173,9 +163,14 @@ class Trials:
         self._last_ms: int | None = None
 
     def take(self, record: Record) -> None:
-        """Add the next record."""
-        sample = self._sample(record)
-        if sample is None:
+        """Add the next record. Other topics and nodes, and invalid records, change nothing."""
+        if record.topic != SAMPLE.name or record.value is None or (self._keys and record.key not in self._keys):
+            return
+        try:
+            sample = self._reader.read(record)
+        except BadMessageError:
+            return
+        if sample.node != text_of(record.key or b""):
             return
         node = self._nodes.get(sample.node)
         if node is None:
@@ -193,16 +188,6 @@ class Trials:
             return
         moment = Moment(record.timestamp_ms, sample, facts, pods, self._line_pct, counts=counts)
         self._undecided += counts and not node.decide(moment, self._policy(sample.policy_version), self._grid)
-
-    def _sample(self, record: Record) -> NodeSample | None:
-        """Return the record's sample; None: there is none, or no policy counts it."""
-        if record.topic != SAMPLE.name or record.value is None or (self._keys and record.key not in self._keys):
-            return None
-        try:
-            sample = self._reader.read(record)
-        except BadMessageError:
-            return None
-        return sample if sample.node == text_of(record.key or b"") else None
 
     def finish(self) -> Tried:
         """End the run."""
@@ -298,7 +283,11 @@ class _Node:
             would, room = allowed_milli(trial.other.limits or limits, facts), moment.capacity_milli - rest
             away = [use.uid for use, _ in be if trial.other.away(use.uid)]
             bounds = used_milli(be, held, would, room, away)
-            bounds = trial.be = _plus(bounds, trial.other.kept(), min(would, room))
+            if more := sum(use.cpu_milli or 0 for use, _ in trial.other.kept()):  # additional pods, up to the limit
+                most = min(would, room)
+                low, high = (max(one, min(one + more, most)) for one in (bounds.low_milli, bounds.high_milli))
+                bounds = Range(low_milli=low, high_milli=high)
+            trial.be = bounds
             if not moment.counts:
                 continue
             _add(trial.counted, moment, rest, bounds)
@@ -308,14 +297,9 @@ class _Node:
 
 
 def _decided(trial: _Trial, moment: Moment, policy: Policy, recorded: Collection[str], demand: Demand) -> int:
-    """Decide a sample and apply the decision. Returns the number of evictions.
+    """Decide a sample and apply the decision; returns the number of evictions.
 
-    Args:
-        trial: the node under this policy.
-        moment: the recorded sample.
-        policy: the policy to try.
-        recorded: uids that the recorded policy evicts now.
-        demand: of the node.
+    ``recorded``: uids that the recorded policy evicts now.
     """
     other = trial.other
     sample = other.sample(moment.sample, moment.pods, policy.version)
@@ -325,15 +309,6 @@ def _decided(trial: _Trial, moment: Moment, policy: Policy, recorded: Collection
     if decision.limits.answer == "set" and decision.limits.limits is not None:
         other.hold(decision.limits.limits)
     return sum(other.evict(one.pod.uid, one.rule, pods, by_both=one.pod.uid in recorded) for one in decision.evict)
-
-
-def _plus(bounds: Range, kept: Sequence[Part], most_milli: float) -> Range:
-    """Add the use of additional pods to the bounds, up to the limit."""
-    more = sum(use.cpu_milli or 0 for use, _ in kept)
-    if not more:
-        return bounds
-    low, high = (max(one, min(one + more, most_milli)) for one in (bounds.low_milli, bounds.high_milli))
-    return Range(low_milli=low, high_milli=high)
 
 
 def _add(trial: NodeTrial, moment: Moment, rest_milli: float, be: Range) -> None:

@@ -10,13 +10,23 @@ from numpy.typing import NDArray
 
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.units import count
-from slacktide.streams.assess.sold import Terms, sold
-from slacktide.streams.assess.spans import DAY_S, HOUR_S, block_s, future_max, past_max, spread
-from slacktide.streams.assess.usage import Amounts, Matrix, Usage
+from slacktide.streams.assess.usage import (
+    DAY_S,
+    HOUR_S,
+    Amounts,
+    Matrix,
+    Terms,
+    Usage,
+    block_s,
+    future_max,
+    past_max,
+    sold,
+    spread,
+)
 from slacktide.streams.decisions.resources.batch_resource import cpu_policy
 
 LIFE_S = HOUR_S
-"""Assumed run time of batch pods."""
+"""Assumed run time of batch pods: pending ones always fill the offered amount."""
 SATISFIED_PCT = 60
 """Batch pods with less of their requested CPU count as starved, unless the policy sets a bound."""
 COVERED_MIN = 0.9
@@ -174,11 +184,6 @@ def _side(amounts: Amounts, terms: Terms, horizon: int, unit: float) -> _Side:
     return _Side(amounts=amounts, sold=sold(amounts, terms), oracle=np.where(amounts.known, oracle, np.nan), unit=unit)
 
 
-def _running(side: _Side, life: int) -> Matrix:
-    """Compute batch requests if pending pods always fill the offered amount and run for ``LIFE_S``."""
-    return past_max(side.sold, life)
-
-
 def _evicting(mem: _Side, policy: Policy, life: int) -> NDArray[np.bool_]:
     """Find steps above the memory eviction threshold, if batch pods use all of their requests."""
     threshold = policy.resource_threshold.mem_evict_threshold_pct
@@ -186,7 +191,7 @@ def _evicting(mem: _Side, policy: Policy, life: int) -> NDArray[np.bool_]:
         return np.zeros(mem.sold.shape, dtype=np.bool_)
     amounts = mem.amounts
     system = np.fmax(amounts.node_used - amounts.pods_used, 0)
-    used = np.where(np.isnan(system), 0, system) + amounts.high_used + _running(mem, life)
+    used = np.where(np.isnan(system), 0, system) + amounts.high_used + past_max(mem.sold, life)
     over: NDArray[np.bool_] = amounts.known & (used * 100 > threshold * amounts.capacity)
     return over
 
@@ -195,7 +200,7 @@ def _squeezed(cpu: _Side, policy: Policy, life: int) -> NDArray[np.bool_]:
     """Find steps where suppression reduces the CPU of batch pods below the satisfaction bound of their requests."""
     threshold = policy.resource_threshold
     bound = threshold.cpu_evict_be_satisfaction_lower_pct or SATISFIED_PCT
-    amounts, running = cpu.amounts, _running(cpu, life)
+    amounts, running = cpu.amounts, past_max(cpu.sold, life)
     system = np.fmax(amounts.node_used - amounts.pods_used, 0)
     allowed = amounts.capacity * threshold.cpu_suppress_threshold_pct / 100 - amounts.high_taken
     allowed = np.maximum(allowed - np.where(np.isnan(system), 0, system), 0)

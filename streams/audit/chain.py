@@ -67,68 +67,45 @@ class Verified:
 
 
 def verify(lines: Iterable[bytes]) -> Verified:
-    """Recompute the chain.
-
-    Args:
-        lines: the file's lines, each with its newline.
-    """
-    check = _Check()
-    for line in lines:
-        check.take(line)
-    return check.done()
-
-
-class _Check:
-    def __init__(self) -> None:
-        self._at = 0
-        """The line in the file."""
-        self._number, self._hash = 0, BEGIN
-        """Number and hash of the last good line. The next line must refer to them."""
-        self._ended = False
-        self._faults: list[Fault] = []
-        self._count = 0
-
-    def take(self, line: bytes) -> None:
-        self._at += 1
+    """Recompute the chain of a file's lines, each with its newline."""
+    found: list[Fault] = []
+    at, faults_count = 0, 0
+    number, previous, ended = 0, BEGIN, False
+    for at, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line.removesuffix(b"\n"))
-        if self._ended:
-            self._fault("stands after the end of the export")
+        if ended:
+            fault = "stands after the end of the export"
         elif match is None:
-            self._fault("is not a line of an export: it was changed or inserted")
+            fault = "is not a line of an export: it was changed or inserted"
         elif not line.endswith(b"\n"):
-            self._fault("was changed: its newline is missing")
-            self._follow(match)
+            fault = "was changed: its newline is missing"
         elif hashlib.sha256(match[1]).hexdigest().encode() != match[5]:
-            self._fault("was changed: its hash is not that of its content")
-            self._follow(match)
+            fault = "was changed: its hash is not that of its content"
         else:
-            self._link(match)
+            fault = _out_of_place(match, number + 1, previous)
+        if match is not None and not ended:  # continue from the line's own values, so that one change gives one fault
+            number, previous, ended = int(match[2]), match[5].decode(), match[4] == _LAST
+        if fault:
+            faults_count += 1
+            if faults_count <= FAULTS_MAX:
+                found.append(Fault(line=at, what=fault))
+    if not ended:
+        faults_count += 1
+        lacks = "the file has no line that ends an export" if at else "the file is empty"
+        if faults_count <= FAULTS_MAX:
+            found.append(Fault(line=at + 1, what=f"is missing: {lacks}"))
+    return Verified(lines=at, hash=previous, faults=found, faults_count=faults_count)
 
-    def done(self) -> Verified:
-        if not self._at:
-            self._fault("is missing: the file is empty", line=1)
-        elif not self._ended:
-            self._fault("is missing: the file has no line that ends an export", line=self._at + 1)
-        return Verified(lines=self._at, hash=self._hash, faults=self._faults, faults_count=self._count)
 
-    def _link(self, match: re.Match[bytes]) -> None:
-        number, due = int(match[2]), self._number + 1
-        if number > due:
-            self._fault(f"is line {number} of the export, not {due}: what was before it was removed or moved")
-        elif number < due:
-            self._fault(f"is line {number} of the export, not {due}: it was inserted or moved")
-        elif match[3].decode() != self._hash:
-            self._fault("does not follow the line before it: one of them was changed, inserted or moved")
-        elif (number == 1) != match[4].startswith(_FIRST):
-            self._fault(f"is not what begins an export of the format {FORMAT}")
-        self._follow(match)
-
-    def _follow(self, match: re.Match[bytes]) -> None:
-        """Continue from the line's own number and hash, so that one change gives one fault."""
-        self._number, self._hash = int(match[2]), match[5].decode()
-        self._ended = match[4] == _LAST
-
-    def _fault(self, what: str, *, line: int = 0) -> None:
-        self._count += 1
-        if self._count <= FAULTS_MAX:
-            self._faults.append(Fault(line=line or self._at, what=what))
+def _out_of_place(match: re.Match[bytes], due: int, previous: str) -> str:
+    """Return why a line with a correct hash does not follow the one before; "": it does."""
+    number = int(match[2])
+    if number > due:
+        return f"is line {number} of the export, not {due}: what was before it was removed or moved"
+    if number < due:
+        return f"is line {number} of the export, not {due}: it was inserted or moved"
+    if match[3].decode() != previous:
+        return "does not follow the line before it: one of them was changed, inserted or moved"
+    if (number == 1) != match[4].startswith(_FIRST):
+        return f"is not what begins an export of the format {FORMAT}"
+    return ""

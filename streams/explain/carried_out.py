@@ -21,51 +21,41 @@ _DRY_RUN = "check whether the agent runs with --dry-run, or the policy has a dry
 
 def carried_out_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     """Report skipped samples, the decider, and parts of the newest command without an outcome."""
-    command = log.command
+    command, last = log.command, last_limit(log, asked_ms)
     if command is not None and command.body.answer == "skipped":
-        text = (
+        yield Finding(
+            "command.skipped",
             f"the stream cannot decide: {command.body.reason} (seq {command.body.seq}); the node's guard decides "
-            "instead"
+            "instead",
         )
-        yield Finding(name="command.skipped", text=text)
-    suspended = _suspended(log, asked_ms)
-    if suspended is not None:
-        yield suspended
+    if last is not None and last.body.rule == SUSPEND:
+        yield Finding(
+            "node.suspended",
+            f"{last.body.reason}, {last.age_ms(asked_ms) / 1000:.1f} s ago (seq {last.body.seq}): limits are "
+            "lifted, no pod is evicted, and the stream's decisions are not carried out",
+            advice="to resume, remove the annotation slacktide.io/suspend, the suspend file or the policy's key "
+            "(docs/suspend.md)",
+        )
         return
     yield from _guard(log, asked_ms)
-    yield from _limit(last_limit(log, asked_ms))
+    if last is not None and last.body.result == "failed":
+        yield Finding(
+            "limit.failed",
+            f"the limit of best-effort pods could not be set: {last.body.reason or 'no reason was recorded'}",
+            advice="run `slacktide doctor` on the node",
+        )
+    elif last is not None and last.body.result == "dry-run":
+        text = "dry run: limits of best-effort pods are computed but not applied"
+        yield Finding("limit.dry-run", text, advice=_DRY_RUN)
     setting = newest((one for one in log.commands if one.body.answer == "set"), order)
     if setting is not None and setting.age_ms(asked_ms) <= LATELY_MS:
-        yield from _undone(setting, log.outcomes, asked_ms)
+        yield from _undone(setting, log.outcomes, setting.age_ms(asked_ms))
 
 
 def last_limit(log: NodeLog, asked_ms: int) -> Logged[NodeOutcome] | None:
     """Return the last outcome of the limit of best-effort pods, without refusals; None: none lately."""
     limits = (one for one in reversed(log.outcomes) if one.body.about_limit and one.body.result != "refused")
     return next((one for one in limits if one.age_ms(asked_ms) <= LATELY_MS), None)
-
-
-def _limit(last: Logged[NodeOutcome] | None) -> Iterator[Finding]:
-    if last is not None and last.body.result == "failed":
-        text = f"the limit of best-effort pods could not be set: {last.body.reason or 'no reason was recorded'}"
-        yield Finding(name="limit.failed", text=text, advice="run `slacktide doctor` on the node")
-    elif last is not None and last.body.result == "dry-run":
-        text = "dry run: limits of best-effort pods are computed but not applied"
-        yield Finding(name="limit.dry-run", text=text, advice=_DRY_RUN)
-
-
-def _suspended(log: NodeLog, asked_ms: int) -> Finding | None:
-    """Report that the newest outcome of the limit comes from a suspended node."""
-    last = last_limit(log, asked_ms)
-    if last is None or last.body.rule != SUSPEND:
-        return None
-    return Finding(
-        name="node.suspended",
-        text=f"{last.body.reason}, {last.age_ms(asked_ms) / 1000:.1f} s ago (seq {last.body.seq}): limits are "
-        "lifted, no pod is evicted, and the stream's decisions are not carried out",
-        advice="to resume, remove the annotation slacktide.io/suspend, the suspend file or the policy's key "
-        "(docs/suspend.md)",
-    )
 
 
 def _guard(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
@@ -77,50 +67,42 @@ def _guard(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     own = [one for one in limits if one.body.origin == "guard"]
     text = f"the node's guard decided last, {last.age_ms(asked_ms) / 1000:.1f} s ago (seq {last.body.seq})"
     yield Finding(
-        name="guard.in-charge",
-        text=f"{text}: {last.body.reason or 'no reason is given'}; {len(own)} of the last {len(limits)} outcomes; it "
+        "guard.in-charge",
+        f"{text}: {last.body.reason or 'no reason is given'}; {len(own)} of the last {len(limits)} outcomes; it "
         "uses the same rules, and the stream takes over after two answers in time",
     )
 
 
-def _undone(setting: Logged[NodeCommand], outcomes: Sequence[Logged[NodeOutcome]], asked_ms: int) -> Iterator[Finding]:
+def _undone(setting: Logged[NodeCommand], outcomes: Sequence[Logged[NodeOutcome]], age_ms: int) -> Iterator[Finding]:
+    """Report parts without an outcome, and parts that were not done.
+
+    Limits that failed, and dry runs of them, are reported by themselves.
+    """
     command = setting.body
     by_id = {one.body.command_id: one.body for one in outcomes}
-    of_seq = [one.body for one in outcomes if (one.body.boot_id, one.body.seq) == (command.boot_id, command.seq)]
+    by_rule = {
+        one.body.rule: one.body
+        for one in outcomes
+        if (one.body.boot_id, one.body.seq) == (command.boot_id, command.seq)
+    }
     parts: list[Hold | Evict | Setting] = [*command.hold, *command.evict, *command.settings]
     for part in parts:
-        outcome = by_id.get(part.id)
+        outcome = by_id.get(part.id) or by_rule.get(part.rule)
         if outcome is None:
-            yield from _no_outcome(part, command, of_seq, setting.age_ms(asked_ms))
-        else:
-            yield from _not_done(part, command, outcome)
-
-
-def _no_outcome(
-    part: Hold | Evict | Setting, command: NodeCommand, of_seq: list[NodeOutcome], age_ms: int
-) -> Iterator[Finding]:
-    other = next((one for one in reversed(of_seq) if one.rule == part.rule), None)
-    if other is not None and other.result not in _DONE:
-        yield from _not_done(part, command, other)
-    elif other is None and age_ms > DONE_MS:
-        yield Finding(
-            name="command.unheard",
-            text=f"no outcome was received for {what(part)} (seq {command.seq}, {age_ms / 1000:.1f} s ago)",
-            advice="see the agent's log: it was not running, or its outcomes are still in its spool",
-        )
-
-
-def _not_done(part: Hold | Evict | Setting, command: NodeCommand, outcome: NodeOutcome) -> Iterator[Finding]:
-    """Report a part that was not done. Limits that failed, and dry runs of them, are reported by themselves."""
-    if outcome.result in _DONE or (isinstance(part, Hold) and outcome.result in {"failed", "dry-run"}):
-        return
-    dry_run = outcome.result == "dry-run"
-    reason = outcome.reason or outcome.bound or "no reason was recorded"
-    yield Finding(
-        name="command.dry-run" if dry_run else "command.not-carried-out",
-        text=f"{what(part)} (seq {command.seq}) was not carried out: {outcome.result}, {reason}",
-        advice=_DRY_RUN if dry_run else "",
-    )
+            if age_ms > DONE_MS:
+                yield Finding(
+                    "command.unheard",
+                    f"no outcome was received for {what(part)} (seq {command.seq}, {age_ms / 1000:.1f} s ago)",
+                    advice="see the agent's log: it was not running, or its outcomes are still in its spool",
+                )
+        elif outcome.result not in _DONE and not (isinstance(part, Hold) and outcome.result in {"failed", "dry-run"}):
+            dry_run = outcome.result == "dry-run"
+            reason = outcome.reason or outcome.bound or "no reason was recorded"
+            yield Finding(
+                "command.dry-run" if dry_run else "command.not-carried-out",
+                f"{what(part)} (seq {command.seq}) was not carried out: {outcome.result}, {reason}",
+                advice=_DRY_RUN if dry_run else "",
+            )
 
 
 def what(part: Hold | Evict | Setting) -> str:

@@ -18,6 +18,12 @@ from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.freshness.silence import SILENT_MS
 from slacktide.streams.worker.nodes import TWO_BOOTS, UNKNOWN_NODE
 
+UNANSWERED_MS = 3_000
+"""Decisions take milliseconds; the guard acts after one second."""
+PARTIAL_PCT = 90
+"""Below this part of the window, averages cover a shorter time than the policy requires."""
+_WORKER = "check that a worker runs (`slacktide stream`) and its lag (`slacktide topics lag`)"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
@@ -35,45 +41,42 @@ class Figure:
     """The term that reduced the figure to 0, such as ``high_priority_milli``; "": none."""
 
 
-_FIGURES: tuple[tuple[str, str, str, Callable[[str, str, Terms], Because]], ...] = (
-    ("batch_cpu_milli", "cpu_terms", "milli", batch_because),
-    ("batch_mem_bytes", "mem_terms", "bytes", batch_because),
-    ("mid_cpu_milli", "mid_cpu_terms", "milli", mid_because),
-    ("mid_mem_bytes", "mid_mem_terms", "bytes", mid_because),
-    ("free_cpu_milli", "free_cpu_terms", "milli", free_because),
-    ("free_mem_bytes", "free_mem_terms", "bytes", free_because),
+_FIGURES: tuple[tuple[str, str, Callable[[str, str, Terms], Because]], ...] = (
+    ("batch_cpu_milli", "cpu_terms", batch_because),
+    ("batch_mem_bytes", "mem_terms", batch_because),
+    ("mid_cpu_milli", "mid_cpu_terms", mid_because),
+    ("mid_mem_bytes", "mid_mem_terms", mid_because),
+    ("free_cpu_milli", "free_cpu_terms", free_because),
+    ("free_mem_bytes", "free_mem_terms", free_because),
 )
 
 
 def figures(allocatable: NodeAllocatable) -> list[Figure]:
     """Return up to six figures, in order, without those neither published nor computed."""
-    return list(_figures(allocatable))
-
-
-def _figures(allocatable: NodeAllocatable) -> Iterator[Figure]:
-    for of, field, unit, because_of in _FIGURES:
+    found = []
+    for of, field, because_of in _FIGURES:
         published: int | None = getattr(allocatable, of)
         terms: Terms = getattr(allocatable, field)
         if published is None and not terms and not of.startswith("batch"):
             continue
-        because = _because(of, unit, terms, because_of) if terms else None
-        yield Figure(
-            of=of,
-            published=published,
-            because=because,
-            floored=of in allocatable.floored,
-            emptied_by="" if because is None else emptied_by(because, f"{of.partition('_')[0]}_{unit}"),
+        tier, _, unit = of.split("_")
+        because = None
+        if terms:
+            try:
+                because = floor_because(of, terms) if "floor" in terms else because_of(of, unit, terms)
+                because.added()
+            except KeyError:  # another version wrote the record
+                because = Because(of=of, bound="not known here", terms=terms)
+        found.append(
+            Figure(
+                of=of,
+                published=published,
+                because=because,
+                floored=of in allocatable.floored,
+                emptied_by="" if because is None else emptied_by(because, f"{tier}_{unit}"),
+            )
         )
-
-
-def _because(of: str, unit: str, terms: Terms, because_of: Callable[[str, str, Terms], Because]) -> Because:
-    """Return the arithmetic; only its terms, if another version wrote the record."""
-    try:
-        because = floor_because(of, terms) if "floor" in terms else because_of(of, unit, terms)
-        because.added()
-    except KeyError:
-        return Because(of=of, bound="not known here", terms=terms)
-    return because
+    return found
 
 
 def emptied_by(because: Because, result: str) -> str:
@@ -93,144 +96,104 @@ def emptied_by(because: Because, result: str) -> str:
     return next((name for name in terms if name.startswith("cap_")), "")
 
 
-UNANSWERED_MS = 3_000
-"""Decisions take milliseconds; the guard acts after one second."""
-PARTIAL_PCT = 90
-"""Below this part of the window, averages cover a shorter time than the policy requires."""
-
-
 def freshness_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     """Report figures that are missing, late, or of another policy."""
-    yield from _skipped(log)
+    reason = log.commands[-1].body.reason if log.commands else ""
+    if reason.startswith(TWO_BOOTS):
+        advice = "find the second agent, or the other writer of this node's key; the figures return 15 s after it stops"
+        yield Finding("agent.two", f"its figures are frozen: {reason}", advice=advice)
+    elif reason.startswith(UNKNOWN_NODE):
+        advice = "see `slacktide topics tail inventory` for the nodes that exist, and docs/silence.md"
+        yield Finding("node.unknown", f"no batch resources are published: {reason}", advice=advice)
     yield from _agent(log, asked_ms)
-    yield from _worker(log, asked_ms)
     yield from _window(log, asked_ms)
     yield from _policy(log)
 
 
-def _skipped(log: NodeLog) -> Iterator[Finding]:
-    """Report by the last command that the node is unknown, or that two agents use its name."""
-    if not log.commands:
-        return
-    reason = log.commands[-1].body.reason
-    if reason.startswith(TWO_BOOTS):
-        advice = "find the second agent, or the other writer of this node's key; the figures return 15 s after it stops"
-        yield Finding(name="agent.two", text=f"its figures are frozen: {reason}", advice=advice)
-    elif reason.startswith(UNKNOWN_NODE):
-        advice = "see `slacktide topics tail inventory` for the nodes that exist, and docs/silence.md"
-        yield Finding(name="node.unknown", text=f"no batch resources are published: {reason}", advice=advice)
-
-
 def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
-    if _stands(log, asked_ms):
-        text = (
-            "the workers have not marked the node stale: its figures stay in force, and pods can still be placed on it"
+    """Report a silent agent, what it cannot read, and samples of sufficient age that no worker answered."""
+    sample = log.sample
+    ages_ms = [one.age_ms(asked_ms) for one in (sample, log.metric) if one is not None]
+    if log.metric is not None and not log.metric.body.stale_ms and min(ages_ms) > 2 * SILENT_MS:
+        # This is longer than workers need to mark the node stale.
+        yield Finding(
+            "figures.stand",
+            "the workers have not marked the node stale: its figures stay in force, and pods can still be placed on it",
+            advice="check that a worker runs; if many nodes become silent at once, all figures are frozen until they "
+            "return",
         )
-        advice = (
-            "check that a worker runs; if many nodes become silent at once, all figures are frozen until they return"
-        )
-        yield Finding(name="figures.stand", text=text, advice=advice)
     look = (
         "check that the agent runs on the node and reaches this Kafka; `slacktide doctor` on the node shows what "
         "it lacks"
     )
-    sample = log.sample
     if sample is None:
         made_of = "" if log.metric is None else f"; the last figures are from sample seq {log.metric.body.seq}"
-        yield Finding(
-            name="agent.silent",
-            text=f"the agent is silent: the records that were read contain no sample of it{made_of}",
-            advice=f"{look}; a longer --since reads older records",
-        )
+        text = f"the agent is silent: the records that were read contain no sample of it{made_of}"
+        yield Finding("agent.silent", text, advice=f"{look}; a longer --since reads older records")
     elif sample.age_ms(asked_ms) > SILENT_MS:
-        yield Finding(
-            name="agent.silent",
-            text=f"the agent is silent: its last sample, seq {sample.body.seq}, is {_s(sample.age_ms(asked_ms))} old",
-            advice=look,
-        )
+        age = _s(sample.age_ms(asked_ms))
+        text = f"the agent is silent: its last sample, seq {sample.body.seq}, is {age} old"
+        yield Finding("agent.silent", text, advice=look)
     else:
         for one in sample.body.missing:
             text = f"the agent cannot read {one.what}: {one.why}"
-            yield Finding(name="agent.missing", text=text, advice="run `slacktide doctor` on the node")
-
-
-def _stands(log: NodeLog, asked_ms: int) -> bool:
-    """Return whether the node has been silent for longer than workers need to publish that."""
-    if log.metric is None or log.metric.body.stale_ms:
-        return False
-    ages_ms = [one.age_ms(asked_ms) for one in (log.sample, log.metric) if one is not None]
-    return min(ages_ms) > 2 * SILENT_MS
-
-
-def _worker(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
-    """Report that the newest sample of sufficient age was not answered."""
-    due = [one for one in log.samples if one.age_ms(asked_ms) > UNANSWERED_MS]
-    if not due:
-        return
-    last = max((one.body.boot_id, one.body.seq) for one in due)
+            yield Finding("agent.missing", text, advice="run `slacktide doctor` on the node")
     command = log.command
-    if command is not None and (command.body.boot_id, command.body.seq) >= last:
-        return
-    answered = "none was answered" if command is None else f"the last answered sample is seq {command.body.seq}"
-    yield Finding(
-        name="worker.silent",
-        text=f"no worker answers: sample seq {last[1]} has been unanswered for {UNANSWERED_MS / 1000:g} s, "
-        f"{answered}; the node's guard decides",
-        advice="check that a worker runs (`slacktide stream`) and its lag (`slacktide topics lag`)",
-    )
+    due = [(one.body.boot_id, one.body.seq) for one in log.samples if one.age_ms(asked_ms) > UNANSWERED_MS]
+    if due and (command is None or (command.body.boot_id, command.body.seq) < max(due)):
+        answered = "none was answered" if command is None else f"the last answered sample is seq {command.body.seq}"
+        yield Finding(
+            "worker.silent",
+            f"no worker answers: sample seq {max(due)[1]} has been unanswered for {UNANSWERED_MS / 1000:g} s, "
+            f"{answered}; the node's guard decides",
+            advice=_WORKER,
+        )
 
 
 def _window(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     metric, sample = log.metric, log.sample
     if metric is None:
         if sample is not None:
-            text = f"no NodeMetric is published, although there are samples; the newest is seq {sample.body.seq}"
             yield Finding(
-                name="window.absent",
-                text=text,
+                "window.absent",
+                f"no NodeMetric is published, although there are samples; the newest is seq {sample.body.seq}",
                 advice="check that a worker runs; if the node's inventory record was removed, figures return with its "
                 "next one",
             )
         return
     body = metric.body
     if body.stale_ms:
-        text = f"the workers have marked the node stale after {_s(body.stale_ms)} of silence"
-        yield Finding(name="window.stale", text=text)
+        yield Finding("window.stale", f"the workers have marked the node stale after {_s(body.stale_ms)} of silence")
     elif (uncovered_ms := log.uncovered_ms(metric, asked_ms)) > UNCOVERED_MS:
-        text = (
-            f"its figures are frozen: no worker has published or covered them for {_s(uncovered_ms)} (seq {body.seq})"
-        )
-        advice = "check that a worker runs (`slacktide stream`) and its lag (`slacktide topics lag`)"
-        yield Finding(name="window.frozen", text=text, advice=advice)
+        frozen = f"no worker has published or covered them for {_s(uncovered_ms)} (seq {body.seq})"
+        yield Finding("window.frozen", f"its figures are frozen: {frozen}", advice=_WORKER)
     if 100 * body.covered_ms < PARTIAL_PCT * body.window_ms:
         text = f"the window covers {_s(body.covered_ms)} of {_s(body.window_ms)} ({count(body.samples, 'sample')})"
-        yield Finding(name="window.partial", text=text)
+        yield Finding("window.partial", text)
 
 
 def _policy(log: NodeLog) -> Iterator[Finding]:
-    sample = log.sample
     if log.policy_refused:
-        yield Finding(name="policy.refused", text=log.policy_refused)
+        yield Finding("policy.refused", log.policy_refused)
     if log.policy is None:
-        text = "the policy topic is empty: the default policy applies, and it limits nothing"
-        advice = (
-            "the bridge publishes a policy from its ConfigMap; without Kubernetes, run `slacktide publish --policy "
-            "FILE`"
+        yield Finding(
+            "policy.absent",
+            "the policy topic is empty: the default policy applies, and it limits nothing",
+            advice="the bridge publishes a policy from its ConfigMap; without Kubernetes, run `slacktide publish "
+            "--policy FILE`",
         )
-        yield Finding(name="policy.absent", text=text, advice=advice)
         return
-    version = log.policy.body.version
+    version, sample, metric = log.policy.body.version, log.sample, log.metric
     if sample is not None and sample.body.policy_version != version:
-        text = f"the agent uses policy {sample.body.policy_version}, but {version} is in force"
-        advice = (
-            "if this lasts longer than a second, see the agent's /ready, /fresh and log: they say why it rejected the "
-            "policy"
+        yield Finding(
+            "policy.other",
+            f"the agent uses policy {sample.body.policy_version}, but {version} is in force",
+            advice="if this lasts longer than a second, see the agent's /ready, /fresh and log: they say why it "
+            "rejected the policy",
         )
-        yield Finding(name="policy.other", text=text, advice=advice)
-    metric = log.metric
     if metric is not None and metric.body.policy_version != version:
         text = f"NodeMetric was computed by policy {metric.body.policy_version}, but {version} is in force"
-        yield Finding(name="policy.older-figures", text=text)
+        yield Finding("policy.older-figures", text)
 
 
 def _s(span_ms: int) -> str:

@@ -1,13 +1,18 @@
-"""Reports whether a running pod is limited, and the CPU that the best-effort pods of its node share."""
+"""Reports pods whose CPU is limited: held, critical, mid or unheld ones, and the pressure of latency-sensitive pods."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
-from slacktide.schemas.inventory import ENDED_PHASES, Pod
+from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod
+from slacktide.schemas.message import Terms
+from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.qos import VAIN_ADVICE
 from slacktide.schemas.sample import NodeSample, PodUse
-from slacktide.streams.decisions.known_pods import is_unsuppressed
+from slacktide.streams.decisions.known_pods import is_limited_mid, is_spared, is_unsuppressed
+from slacktide.streams.decisions.suppress.cpu_pressure import PROOF_LOOKS, Bound, fold
+from slacktide.streams.decisions.suppress.cpu_suppress import PRESSURE
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.explain.selling import amount
@@ -17,59 +22,56 @@ THROTTLED_PCT = 10
 FULL_PCT = 90
 """Best-effort pods that use more of their limit demand more."""
 
-NAMED_MAX = 5
+NAMED_MAX, TIER_NAMED_MAX = 5, 3
+_OTHERS = "the other pods of the tier have a quota each, which together equal the limit"
 
 
 def is_held(on: NodeLog | None, pod: Pod) -> bool:
     """Return whether one of the samples shows that the pod is limited, so that its use does not show its demand."""
-    return on is not None and any(_is_held(on, one.body, pod) for one in on.samples)
-
-
-def _is_held(on: NodeLog, sample: NodeSample, pod: Pod) -> bool:
-    use = _use(sample, pod)
-    if use is None or not use.best_effort_group or is_unsuppressed(pod):
+    if on is None:
         return False
-    if use.periods and (use.throttled_periods or 0) * 100 >= THROTTLED_PCT * use.periods:
-        return True
-    # The tier's quota also throttles pods without a limit.
-    allowance = _allowance_milli(sample)
-    if allowance is None:
-        return False
-    used = sum(one.cpu_milli or 0 for one in sample.pod_use if one.best_effort_group)
-    return used * 100 >= FULL_PCT * allowance or allowance < (_asked_milli(on) or 0)
+    for sample in (one.body for one in on.samples):
+        use = _use(sample, pod)
+        if use is None or not use.best_effort_group or is_unsuppressed(pod):
+            continue
+        if use.periods and (use.throttled_periods or 0) * 100 >= THROTTLED_PCT * use.periods:
+            return True
+        # The tier's quota also throttles pods without a limit.
+        allowance, asked = _allowance(on, sample)
+        if allowance is not None:
+            used = sum(one.cpu_milli or 0 for one in sample.pod_use if one.best_effort_group)
+            if used * 100 >= FULL_PCT * allowance or allowance < (asked or 0):
+                return True
+    return False
 
 
 def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
     """Report the limit of best-effort pods in the node's newest sample, for one pod."""
-    sample = _newest(on)
-    use = None if sample is None else _use(sample, pod)
-    if on is None or sample is None or use is None or not use.best_effort_group or is_unsuppressed(pod):
+    if on is None or on.sample is None:
         return
-    allowance = _allowance_milli(sample)
-    if allowance is None:
+    use = _use(on.sample.body, pod)
+    allowance, asked = _allowance(on, on.sample.body)
+    if use is None or not use.best_effort_group or is_unsuppressed(pod) or allowance is None:
         return
-    asked = _asked_milli(on)
     short = asked is not None and allowance < asked
     of_asked = "" if asked is None else f", and request {amount(asked, 'cpu_milli')} together"
     throttled = ""
     if use.periods:
         throttled = f"; this pod was throttled in {(use.throttled_periods or 0) * 100 // use.periods}% of its periods"
+    may = f"the best-effort pods of {on.node} may use {amount(allowance, 'cpu_milli')}"
     yield Finding(
-        name="pod.held" if short else "pod.limit",
-        text=f"CPU limit: the best-effort pods of {on.node} may use "
-        f"{amount(allowance, 'cpu_milli')}{of_asked}{throttled}",
+        "pod.held" if short else "pod.limit",
+        f"CPU limit: {may}{of_asked}{throttled}",
         advice=f"run `slacktide explain node {on.node}` to see what uses the node" if short else "",
     )
 
 
 def tier_held_findings(on: NodeLog) -> Iterator[Finding]:
     """Report that the node's best-effort pods may use less CPU than they requested."""
-    sample = _newest(on)
-    allowance = None if sample is None else _allowance_milli(sample)
-    asked = _asked_milli(on)
+    allowance, asked = (None, None) if on.sample is None else _allowance(on, on.sample.body)
     if allowance is not None and asked is not None and allowance < asked:
-        text = f"best-effort pods may use {amount(allowance, 'cpu_milli')} of CPU, and request "
-        yield Finding(name="batch.held", text=f"{text}{amount(asked, 'cpu_milli')}")
+        may = f"best-effort pods may use {amount(allowance, 'cpu_milli')} of CPU"
+        yield Finding("batch.held", f"{may}, and request {amount(asked, 'cpu_milli')}")
 
 
 def unheld_findings(on: NodeLog) -> Iterator[Finding]:
@@ -77,37 +79,108 @@ def unheld_findings(on: NodeLog) -> Iterator[Finding]:
     unheld = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in on.pods if pod.unheld}
     if not unheld:
         return
-    sample = _newest(on)
-    used = 0 if sample is None else sum(one.cpu_milli or 0 for one in sample.pod_use if one.uid in unheld)
+    uses = () if on.sample is None else on.sample.body.pod_use
+    used = sum(one.cpu_milli or 0 for one in uses if one.uid in unheld)
     names = sorted(unheld.values())
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     yield Finding(
-        name="pods.unheld",
-        text=f"not limited: {', '.join(names[:NAMED_MAX])}{more}: they are labelled best-effort or request batch "
+        "pods.unheld",
+        f"not limited: {', '.join(names[:NAMED_MAX])}{more}: they are labelled best-effort or request batch "
         f"resources, but run outside the best-effort cgroup; they use {amount(used, 'cpu_milli')} of CPU, and count "
         "as koord-prod",
         advice=VAIN_ADVICE,
     )
 
 
-def _newest(on: NodeLog | None) -> NodeSample | None:
-    newest = None if on is None else on.sample
-    return None if newest is None else newest.body
-
-
 def _use(sample: NodeSample, pod: Pod) -> PodUse | None:
     return next((one for one in sample.pod_use if one.uid == pod.uid), None)
 
 
-def _asked_milli(on: NodeLog) -> int | None:
-    """Return the batch CPU that the node's running pods request; None: none, or unknown."""
-    if on.score is not None:
-        return on.score.body.batch_asked.cpu_milli or None
-    return sum((one.requests.batch_cpu_milli or 0) for one in on.pods if one.phase not in ENDED_PHASES) or None
-
-
-def _allowance_milli(sample: NodeSample) -> int | None:
+def _allowance(on: NodeLog, sample: NodeSample) -> tuple[int | None, int | None]:
+    """Return the CPU limit of best-effort pods, and the batch CPU that running pods request; None: none, or unknown."""
     limits = sample.limits
     if limits is None or limits.be_cfs_quota_us is None or not limits.be_cfs_period_us:
-        return None
-    return limits.be_cfs_quota_us * 1_000 // limits.be_cfs_period_us
+        return None, None
+    if on.score is not None:
+        asked = on.score.body.batch_asked.cpu_milli
+    else:
+        asked = sum(one.requests.batch_cpu_milli or 0 for one in on.pods if one.phase not in ENDED_PHASES)
+    return limits.be_cfs_quota_us * 1_000 // limits.be_cfs_period_us, asked or None
+
+
+def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
+    """Report a node's excluded critical pods, and its mid pods with their own limit."""
+    live = [pod for pod in pods if pod.phase in LIVE_PHASES]
+    if spared := _named([pod for pod in live if is_spared(pod)]):
+        yield Finding(
+            "tier.critical",
+            f"critical pods without requests are in the best-effort tier: {spared}; {_OTHERS}",
+            advice="give them CPU requests: then one quota limits the tier, and its pods share unused CPU",
+        )
+    if mid := _named([pod for pod in live if is_limited_mid(pod)]):
+        yield Finding("tier.mid", f"mid pods in the best-effort tier are not suppressed: {mid}; {_OTHERS}")
+
+
+def _named(pods: Sequence[Pod]) -> str:
+    names = [f"{pod.namespace}/{pod.name}" for pod in pods[:TIER_NAMED_MAX]]
+    return ", ".join([*names, *([f"{len(pods) - TIER_NAMED_MAX} more"] if len(pods) > TIER_NAMED_MAX else [])])
+
+
+_MEANS: Final[Mapping[Bound, str]] = {
+    "calm": "stall is not above the threshold, so best-effort pods run",
+    "idle": "stall is above the threshold, but a whole CPU was always idle, so best-effort pods run",
+    "not_running": "stall is above the threshold, but best-effort pods hardly run, so they are not the cause",
+    "paused": "stall is above the threshold, but pausing best-effort pods did not help before, so they are not paused "
+    "for {wait_ms:,} ms",
+    "cut": "stall is above the threshold, so best-effort pods are paused",
+    "held": "best-effort pods are paused; {proof_looks:,} of {proof_looks_min} measurements of the effect are done",
+    "helped": "pausing at {cut_permille:,} ms of stall helped, so best-effort pods run again",
+    "not_the_cause": "pausing at {cut_permille:,} ms of stall did not "
+    "help, so best-effort pods run again and are not paused "
+    "for {pause_ms:,} ms",
+    "unproven": "best-effort pods did not slow down within {closed_ms:,} ms, so the pause ends, "
+    "and they are not paused for {pause_ms:,} ms",
+}
+
+
+def pressure_text(bound: str, terms: Terms) -> str:
+    """Return the arithmetic of a decision; "": pressure was not measured, or another version wrote the terms.
+
+    A permille of running time is a millisecond per second. ``bound``: of the decision, such as ``pressure_cut``; others
+    give figures only.
+    """
+    means = next((text for name, text in _MEANS.items() if bound == f"{PRESSURE}{name}"), "")
+    try:
+        figures = (
+            "latency-sensitive pods stalled {stall_permille:,} ms per second of running; their learned "
+            "baseline is {base_permille:,} ms, the threshold is {line_permille:,} ms".format_map(terms)
+        )
+        return f"{figures}: {means.format_map({**terms, 'proof_looks_min': PROOF_LOOKS})}" if means else figures
+    except KeyError:
+        return ""
+
+
+def pressure_findings(on: NodeLog) -> Iterator[Finding]:
+    """Report the newest measurement of a node with a pressure policy, or that there is none."""
+    if on.sample is None:
+        return
+    sample = on.sample.body
+    same = (one.body.facts for one in reversed(on.samples) if one.body.facts_revision == sample.facts_revision)
+    facts = next((one for one in same if one is not None), on.facts)
+    if facts is None or on.policy is None or sample.policy_version != on.policy.body.version:
+        return
+    threshold = resource_threshold_on(on.policy.body, facts)
+    if not threshold.enable or threshold.cpu_suppress_signal == "usage":
+        return
+    if sample.ls_pressure is None:
+        yield Finding(
+            "node.no-pressure",
+            f"the policy's cpuSuppressSignal is {threshold.cpu_suppress_signal}, but the node's newest sample "
+            "has no pressure: best-effort pods are limited by CPU use instead",
+            advice="run `slacktide doctor` on the node: its kernel may lack PSI for cgroups (pressure.groups)",
+        )
+        return
+    step = fold(sample.ls_pressure, facts.capacity.cpu_milli or 0)
+    looked = pressure_text(f"{PRESSURE}{step.bound}", step.terms)
+    base = f"no measurement since the last sample; the learned baseline is {step.gate.base_permille:,} ms per second"
+    yield Finding("node.pressure", f"{step.bound}: {looked or base}")

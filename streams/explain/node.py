@@ -1,25 +1,32 @@
-"""Explains a node's figures and limits: sample, window, allocatable, command, outcome."""
+"""Explains a node's figures and limits by its chain of records, and gives one row for each of many nodes."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from slacktide.schemas.inventory import ENDED_PHASES
-from slacktide.schemas.message import Message
-from slacktide.schemas.outcome import NodeOutcome
-from slacktide.streams.explain.carried_out import LATELY_MS, carried_out_findings
-from slacktide.streams.explain.evidence import Finding, Logged, Place, newest, worst_first
+from slacktide.schemas.sample import Limits
+from slacktide.streams.decisions.suppress.cpu_suppress import measured
+from slacktide.streams.explain.carried_out import LATELY_MS, carried_out_findings, last_limit
+from slacktide.streams.explain.evidence import (
+    WORST_FIRST,
+    Finding,
+    Logged,
+    Place,
+    Severity,
+    ignored_node_findings,
+    newest,
+    worst_first,
+)
 from slacktide.streams.explain.figures import Figure, figures, freshness_findings
-from slacktide.streams.explain.forecast import mid_findings
-from slacktide.streams.explain.held import tier_held_findings, unheld_findings
-from slacktide.streams.explain.ignored import ignored_node_findings
+from slacktide.streams.explain.held import pressure_findings, tier_findings, tier_held_findings, unheld_findings
 from slacktide.streams.explain.node_log import NodeLog, order
-from slacktide.streams.explain.pressure import pressure_findings
-from slacktide.streams.explain.selling import selling_findings
-from slacktide.streams.explain.tier import tier_findings
+from slacktide.streams.explain.placement import left_of
+from slacktide.streams.explain.selling import mid_findings, selling_findings
 
 OUTCOMES_SHOWN = 10
 NAMED_MAX = 5
@@ -65,25 +72,19 @@ class NodeExplanation:
 
 
 def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
-    """Explain the node's chain of records.
-
-    Args:
-        log: the node's records.
-        asked_ms: now, by the clock of record timestamps.
-    """
+    """Explain the node's chain of records. ``asked_ms``: now, by the clock of record timestamps."""
     return NodeExplanation(
         node=log.node,
         asked_ms=asked_ms,
         policy_version="" if log.policy is None else log.policy.body.version,
         policy_place=None if log.policy is None else log.policy.place,
         steps=list(_steps(log, asked_ms)),
-        figures=shown_figures(log),
+        figures=_figures(log),
         findings=node_findings(log, asked_ms),
     )
 
 
-def shown_figures(log: NodeLog) -> list[Figure]:
-    """Return the node's published figures."""
+def _figures(log: NodeLog) -> list[Figure]:
     return [] if log.allocatable is None else figures(log.allocatable.body)
 
 
@@ -100,7 +101,7 @@ class Lasting:
         if not self._inputs or any(one is not other for one, other in zip(inputs, self._inputs, strict=True)):
             self._inputs = inputs
             self._found = [
-                *selling_findings(log, shown_figures(log)),
+                *selling_findings(log, _figures(log)),
                 *mid_findings(log),
                 *exclusive_findings(log),
                 *tier_findings(log.pods),
@@ -112,10 +113,8 @@ class Lasting:
 def node_findings(log: NodeLog, asked_ms: int, lasting: Lasting | None = None) -> list[Finding]:
     """Return what holds of a node, the worst first: for ``explain``, ``nodes`` and the console.
 
-    Args:
-        log: the node's records, at least those of the last ``LATELY_MS``, and the newest pod list.
-        asked_ms: now, by the clock of record timestamps.
-        lasting: of the node, if it is asked for again and again.
+    ``log`` has at least the records of the last ``LATELY_MS``, and the newest pod list. ``lasting``: of the node, if it
+    is asked for again and again.
     """
     return worst_first(
         [
@@ -131,81 +130,49 @@ def node_findings(log: NodeLog, asked_ms: int, lasting: Lasting | None = None) -
 
 
 def _steps(log: NodeLog, asked_ms: int) -> Iterator[Step]:
-    inputs = _Inputs(log)
+    samples = [(one.body, one.place) for one in log.samples]
+    inventory = {} if log.inventory is None else {log.inventory.body.revision: log.inventory.place}
+    facts = {body.facts_revision: place for body, place in samples if body.facts is not None}
+    places: dict[str, dict[str, Place]] = {
+        "sample": {_sample_name(body): place for body, place in samples},
+        "pods": {body.pods_revision: place for body, place in samples if body.pods is not None},
+        "facts": inventory | facts,
+        "inventory": inventory,
+        "forecast": {} if log.forecast is None else {log.forecast.body.revision: log.forecast.place},
+        "policy": {} if log.policy is None else {log.policy.body.version: log.policy.place},
+    }
     setting = newest((one for one in log.commands if one.body.answer == "set"), order)
+    # Of the outcomes without a change only the last, and the newest first.
+    changed = [one for one in log.outcomes[:-1] if one.body.result != "unchanged"]
+    outcomes = [*reversed(log.outcomes[-1:]), *reversed(changed)][:OUTCOMES_SHOWN]
     chain: list[tuple[str, Logged[Any] | None]] = [
         ("sample", log.sample),
         ("window", log.metric),
         ("allocatable", log.allocatable),
         ("command", log.command),
         ("set", None if setting is log.command else setting),
+        *(("outcome", one) for one in outcomes),
     ]
     for name, one in chain:
         if one is not None:
-            yield Step(
-                name=name,
-                place=one.place,
-                age_ms=one.age_ms(asked_ms),
-                inputs=inputs.of(one.body, itself=name == "sample"),
-                record=one.body,
-            )
-    for outcome in shown_outcomes(log.outcomes):
-        yield Step(
-            name="outcome",
-            place=outcome.place,
-            age_ms=outcome.age_ms(asked_ms),
-            inputs=inputs.of_outcome(outcome.body),
-            record=outcome.body,
-        )
+            inputs = [
+                Input(what=what, name=of, place=places[what].get(of)) for what, of in _inputs(one.body) if what != name
+            ]
+            yield Step(name=name, place=one.place, age_ms=one.age_ms(asked_ms), inputs=inputs, record=one.body)
 
 
-def shown_outcomes(outcomes: Sequence[Logged[NodeOutcome]]) -> list[Logged[NodeOutcome]]:
-    """Return the outcomes to show, newest first; of those without a change only the last."""
-    changed = [one for one in outcomes[:-1] if one.body.result != "unchanged"]
-    return [*reversed(outcomes[-1:]), *reversed(changed)][:OUTCOMES_SHOWN]
+def _inputs(body: Any) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of a record's inputs, as far as its fields name them."""
+    yield "sample", _sample_name(body)
+    for what in ("pods", "facts", "inventory", "forecast"):
+        name = getattr(body, f"{what}_revision", None)
+        if name or (name is not None and what in {"pods", "facts"}):
+            yield what, name
+    yield "policy", body.policy_version
 
 
-class _Inputs:
-    """Positions of a record's inputs."""
-
-    def __init__(self, log: NodeLog) -> None:
-        self._samples = {order(one.body): one.place for one in log.samples}
-        self._pods: Mapping[str, Place] = {
-            one.body.pods_revision: one.place for one in log.samples if one.body.pods is not None
-        }
-        self._facts = {one.body.facts_revision: one.place for one in log.samples if one.body.facts is not None}
-        self._inventories = {} if log.inventory is None else {log.inventory.body.revision: log.inventory.place}
-        if log.inventory is not None:
-            self._facts.setdefault(log.inventory.body.revision, log.inventory.place)
-        self._forecasts = {} if log.forecast is None else {log.forecast.body.revision: log.forecast.place}
-        self._policies = {} if log.policy is None else {log.policy.body.version: log.policy.place}
-
-    def of(self, body: Message, *, itself: bool) -> list[Input]:
-        """Return the inputs of a published record or a sample."""
-        named: Any = body
-        sample = [] if itself else [self._sample(named.boot_id, named.seq)]
-        revision = getattr(body, "inventory_revision", "")
-        inventory = [Input(what="inventory", name=revision, place=self._inventories.get(revision))] if revision else []
-        revision = getattr(body, "forecast_revision", "")
-        forecast = [Input(what="forecast", name=revision, place=self._forecasts.get(revision))] if revision else []
-        return [
-            *sample,
-            Input(what="pods", name=named.pods_revision, place=self._pods.get(named.pods_revision)),
-            Input(what="facts", name=named.facts_revision, place=self._facts.get(named.facts_revision)),
-            *inventory,
-            *forecast,
-            self._policy(named.policy_version),
-        ]
-
-    def of_outcome(self, body: NodeOutcome) -> list[Input]:
-        """Return the inputs of an outcome: the sample and the policy."""
-        return [self._sample(body.boot_id, body.seq), self._policy(body.policy_version)]
-
-    def _sample(self, boot_id: str, seq: int) -> Input:
-        return Input(what="sample", name=f"{boot_id}/{seq}", place=self._samples.get((boot_id, seq)))
-
-    def _policy(self, version: str) -> Input:
-        return Input(what="policy", name=version, place=self._policies.get(version))
+def _sample_name(body: Any) -> str:
+    return f"{body.boot_id}/{body.seq}"
 
 
 def exclusive_findings(log: NodeLog) -> Iterator[Finding]:
@@ -215,8 +182,8 @@ def exclusive_findings(log: NodeLog) -> Iterator[Finding]:
         named = [f"{one.namespace}/{one.name} has {one.exclusive_cpus}" for one in owners[:NAMED_MAX]]
         more = f" and {len(owners) - NAMED_MAX} more" if len(owners) > NAMED_MAX else ""
         yield Finding(
-            name="cpus.exclusive",
-            text=f"exclusive CPUs: {', '.join(named)}{more}; best-effort pods cannot use them, even when they are idle",
+            "cpus.exclusive",
+            f"exclusive CPUs: {', '.join(named)}{more}; best-effort pods cannot use them, even when they are idle",
         )
 
 
@@ -229,15 +196,83 @@ def unproven_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     listed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
     if any(one.age_ms(asked_ms) <= LATELY_MS for one in log.commands):
         yield Finding(
-            name="agent.forged",
-            text=f"some samples with the node's name were rejected, because their signature is not valid: {listed}",
+            "agent.forged",
+            f"some samples with the node's name were rejected, because their signature is not valid: {listed}",
             advice="find the other writer of the node's name by its records: `slacktide dead-letter list`; see "
             "docs/node-proof.md",
         )
     else:
         yield Finding(
-            name="agent.unproven",
-            text=f"all samples of the node were rejected, because their signature is not valid: {listed}; its guard "
-            "decides",
+            "agent.unproven",
+            f"all samples of the node were rejected, because their signature is not valid: {listed}; its guard decides",
             advice="see the agent's log: it cannot enrol at the bridge; docs/node-proof.md explains enrolment",
         )
+
+
+Sort = Literal["problem", "name", "used", "offered", "free", "age"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """A node's row; None: unknown."""
+
+    node: str
+    severity: Severity
+    """That of the worst finding."""
+    fact: str
+    """The name of the worst finding; "": there is none worse than ok."""
+    why: str
+    """Its text."""
+    age_ms: int | None
+    """Time since the figures were published or covered by a heartbeat."""
+    capacity_cpu_milli: int | None = None
+    used_cpu_milli: int | None = None
+    batch_cpu_milli: int | None = None
+    """Allocatable batch CPU."""
+    batch_free_cpu_milli: int | None = None
+    """The part of it that no pod requests."""
+    capacity_mem_bytes: int | None = None
+    used_mem_bytes: int | None = None
+    batch_mem_bytes: int | None = None
+    batch_free_mem_bytes: int | None = None
+    limits: Limits | None = None
+    """The limits in force for best-effort pods."""
+    policy_version: str = ""
+
+
+def node_row(log: NodeLog, now_ms: int) -> NodeRow:
+    """Build one node's row, by its latest figures, and samples, commands and outcomes of the last seconds."""
+    metric, allocatable, facts = log.metric, log.allocatable, log.facts
+    last = last_limit(log, now_ms)
+    worst = next((one for one in node_findings(log, now_ms) if one.severity != "ok"), None)
+    sold = None if allocatable is None else allocatable.body
+    return NodeRow(
+        node=log.node,
+        severity="ok" if worst is None else worst.severity,
+        fact="" if worst is None else worst.name,
+        why="" if worst is None else worst.text,
+        age_ms=None if metric is None else log.uncovered_ms(metric, now_ms),
+        capacity_cpu_milli=None if facts is None else facts.capacity.cpu_milli,
+        used_cpu_milli=None if metric is None else metric.body.node_use.cpu_milli,
+        batch_cpu_milli=None if sold is None else sold.batch_cpu_milli,
+        batch_free_cpu_milli=None if sold is None else left_of("batch_cpu_milli", sold.batch_cpu_milli, log),
+        capacity_mem_bytes=None if facts is None else facts.capacity.mem_bytes,
+        used_mem_bytes=None if metric is None else metric.body.node_use.mem_bytes,
+        batch_mem_bytes=None if sold is None else sold.batch_mem_bytes,
+        batch_free_mem_bytes=None if sold is None else left_of("batch_mem_bytes", sold.batch_mem_bytes, log),
+        limits=None if last is None else measured(last.body.after),
+        policy_version="" if last is None else last.body.policy_version,
+    )
+
+
+def in_order(rows: Iterable[NodeRow], by: Sort) -> list[NodeRow]:
+    """Sort rows: largest or worst first, then by name."""
+    keys: Mapping[Sort, Callable[[NodeRow], float]] = {
+        "problem": lambda row: WORST_FIRST.index(row.severity),
+        "name": lambda _: 0,
+        "used": lambda row: -(row.used_cpu_milli or 0) / (row.capacity_cpu_milli or math.inf),
+        "offered": lambda row: -(row.batch_cpu_milli or 0),
+        "free": lambda row: -(row.batch_free_cpu_milli or 0),
+        "age": lambda row: -(math.inf if row.age_ms is None else row.age_ms),
+    }
+    return sorted(rows, key=lambda row: (keys[by](row), row.node))

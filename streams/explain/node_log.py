@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +12,7 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.forecast import NodeForecast
+from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
@@ -20,11 +21,26 @@ from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, SCORE
-from slacktide.streams.explain.covered import Covered, covered_of
+from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.explain.evidence import Logged, logged, newest, place_of
-from slacktide.streams.records import Record
+from slacktide.streams.records import FIGURES, Record
 from slacktide.streams.samples import SampleReader
 from slacktide.streams.worker.nodes import Boots
+
+Covered = Mapping[tuple[str, str], int]
+"""The append time of the last covering heartbeat by topic and node, UTC epoch milliseconds."""
+
+
+def covered_of(records: Iterable[Record]) -> Covered:
+    """Process the heartbeats among records of any topics, each partition in order."""
+    coverage, found = Coverage(), dict[tuple[str, str], int]()
+    for record in records:
+        if record.topic in FIGURES and is_heartbeat(record.key):
+            with suppress(BadMessageError):
+                nodes = coverage.receive(record, record.timestamp_ms / 1_000)
+                found |= {(record.topic, node): record.timestamp_ms for node in nodes}
+    return found
+
 
 M = TypeVar("M", NodeSample, NodeMetric, NodeAllocatable, NodeScore, NodeCommand, NodeForecast)
 InOrder = NodeSample | NodeMetric | NodeAllocatable | NodeScore | NodeCommand | NodeForecast
@@ -105,12 +121,9 @@ def order(body: InOrder) -> tuple[str, int]:
 
 
 def node_log(node: str, records: Iterable[Record], covered: Covered | None = None) -> NodeLog:
-    """Select and decode the records of a node.
+    """Select and decode the records of a node among those of any topics and nodes, each partition in order.
 
-    Args:
-        node: its name, the key of its records.
-        records: of any topics and nodes, each partition in order.
-        covered: by heartbeats; None: these are among the records.
+    ``covered``: by heartbeats; None: these are among the records.
     """
     records = list(records)
     inventories = logged(records, INVENTORY, NodeInventory, node)

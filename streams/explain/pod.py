@@ -11,17 +11,20 @@ from slacktide.schemas.missed_pod import MissedPod, RefusedPod, missed_advice
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.qos import effective_priority_class, effective_qos
-from slacktide.streams.explain.descheduling import Looks, descheduling_findings
-from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of, notice_findings
-from slacktide.streams.explain.evidence import Finding, Logged, Place, worst_first
-from slacktide.streams.explain.forecast import pod_forecast_findings
+from slacktide.streams.explain.evictions import (
+    Eviction,
+    Looks,
+    descheduling_findings,
+    eviction_findings,
+    evictions_of,
+    notice_findings,
+)
+from slacktide.streams.explain.evidence import Finding, Logged, Place, ignored_findings, worst_first
 from slacktide.streams.explain.held import held_findings, is_held
-from slacktide.streams.explain.ignored import ignored_findings
-from slacktide.streams.explain.lint import lint
-from slacktide.streams.explain.manifest import Manifest
+from slacktide.streams.explain.manifest import Manifest, lint
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.explain.placement import NodeRoom, node_rooms, placement_findings, refused_by_all, unserved
-from slacktide.streams.explain.selling import amount, resource_name
+from slacktide.streams.explain.selling import amount, pod_forecast_findings, resource_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,46 +118,40 @@ def explain_pod(
 ) -> PodExplanation | None:
     """Explain a pod; None: neither Kafka nor a manifest has it.
 
-    Args:
-        log: the records read.
-        namespace: the pod's.
-        name: the pod's.
-        manifest: the pod's manifest; None: none.
-        asked_ms: now, by the clock of record timestamps.
+    ``asked_ms``: now, by the clock of record timestamps.
     """
-    running = _running(log.nodes, namespace, name, asked_ms)
-    pod, place = _pod(log.on, namespace, name)
+    on, running = log.on, _running(log.nodes, namespace, name, asked_ms)
+    listed = next((one for one in on.pods if (one.namespace, one.name) == (namespace, name)), None) if on else None
+    place = on.keyframe.place if on and on.keyframe and listed else None
+    pod = manifest.pod if listed is None and manifest is not None else listed
     evictions = evictions_of(log.outcomes, namespace, name)
-    if pod is None and manifest is not None:
-        pod = manifest.pod
     chosen = log.looks is not None and log.looks.chose is not None
     known = chosen or log.refused is not None or log.placement is not None or any(one.name == name for one in evictions)
     if pod is None and running is None and not known:
         return None
-    listed = log.on.node if log.on is not None and place is not None else ""
-    node = running.node if running is not None else listed or (manifest.node if manifest is not None else "")
-    waits = pod is not None and not node
-    rooms = node_rooms(log.nodes, pod.requests, manifest, asked_ms) if waits and pod is not None else []
-    findings = list(_found_apart(log.on, running, pod if place is not None else None))
+    node = running.node if running else on.node if on and listed else manifest.node if manifest else ""
+    rooms = [] if pod is None or node else node_rooms(log.nodes, pod.requests, manifest, asked_ms)
+    findings = list(_found_apart(on, running, listed))
     refused = [] if log.placement is None or node else list(refused_by_all(log.placement.body))
-    if waits and pod is not None:
+    if pod is not None and not node:
         findings += placement_findings(pod.requests, manifest, rooms, refused=bool(refused))
     findings += refused
-    if waits and manifest is not None and manifest.unserved and log.placement is None:
+    if not node and manifest is not None and manifest.unserved and log.placement is None:
         findings.append(unserved(manifest))
     findings += eviction_findings(evictions, name, log.span_ms)
     findings += notice_findings(log.outcomes, namespace, name, asked_ms)
     wanted = any(one.policy is not None and one.policy.body.descheduling.wanted for one in log.nodes)
     findings += descheduling_findings(log.looks, node, asked_ms, log.span_ms, wanted=wanted)
-    findings += missed_findings(log.missed)
+    findings += _missed(log.missed)
     if running is None and pod is None:
-        findings += refused_findings(log.refused, asked_ms)
+        findings += _over_quota(log.refused, asked_ms)
     if pod is not None:
-        findings += held_findings(log.on, pod)
+        findings += held_findings(on, pod)
         findings += ignored_findings("pod", pod.ignored)
-        findings += pod_forecast_findings(_whole(log, node), pod)
-        use = None if running is None else running.use
-        findings += lint(pod, use, manifest, held=is_held(log.on, pod))
+        policy = next((one.policy for one in log.nodes if one.policy is not None), None)
+        whole = replace(on, policy=policy) if on is not None and on.node == node else None
+        findings += pod_forecast_findings(whole, pod)
+        findings += lint(pod, running.use if running else None, manifest, held=is_held(on, pod))
     return PodExplanation(
         namespace=namespace,
         name=name,
@@ -173,11 +170,6 @@ def explain_pod(
     )
 
 
-def _whole(log: PodLog, node: str) -> NodeLog | None:
-    policy = next((one.policy for one in log.nodes if one.policy is not None), None)
-    return None if log.on is None or log.on.node != node else replace(log.on, policy=policy)
-
-
 def last_refused(refused: Iterable[Logged[RefusedPod]], name: str) -> RefusedPod | None:
     """Return the last refusal of this pod or of its controller's pods."""
 
@@ -188,21 +180,21 @@ def last_refused(refused: Iterable[Logged[RefusedPod]], name: str) -> RefusedPod
     return max(mine, key=lambda one: one.refused_ms, default=None)
 
 
-def refused_findings(refused: RefusedPod | None, asked_ms: int) -> Iterator[Finding]:
+def _over_quota(refused: RefusedPod | None, asked_ms: int) -> Iterator[Finding]:
     """Report which requests exceeded the namespace's quota."""
     if refused is None:
         return
     name = resource_name(refused.resource)
     asked, used, bound = (amount(one, refused.resource) for one in (refused.asked, refused.used, refused.bound))
     yield Finding(
-        name="pod.quota",
-        text=f"rejected {(asked_ms - refused.refused_ms) / 1000:.0f} s ago by the quota of namespace "
+        "pod.quota",
+        f"rejected {(asked_ms - refused.refused_ms) / 1000:.0f} s ago by the quota of namespace "
         f"{refused.namespace}: it requests {name} {asked}, pods there request {used}, the limit is {bound}",
         advice=f"wait until pods of the namespace end, or raise its annotation quota.slacktide.io/{name}",
     )
 
 
-def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:
+def _missed(missed: MissedPod | None) -> Iterator[Finding]:
     """Report which fields of its profiles a pod lacks."""
     if missed is None:
         return
@@ -210,8 +202,8 @@ def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:
         f"{one.field} is {one.found or 'absent'}, profile {one.profile} sets {one.wanted}" for one in missed.lacks
     )
     yield Finding(
-        name="pod.missed",
-        text=f"created while the webhook was unavailable, so no ClusterColocationProfile was applied: {lacks}",
+        "pod.missed",
+        f"created while the webhook was unavailable, so no ClusterColocationProfile was applied: {lacks}",
         advice=f"{missed_advice(missed.owner_kind)}. Labels, priority and resources are set only at creation",
     )
 
@@ -222,24 +214,24 @@ def _found_apart(on: NodeLog | None, running: Running | None, pod: Pod | None) -
         return
     if pod is not None:
         why = "it has no cgroup there, or no worker publishes"
-        text = f"{on.node} lists the pod as {pod.phase}, but has no figures of it: {why}"
-        advice = f"see `kubectl describe pod` and `slacktide explain node {on.node}`"
-        yield Finding(name="pod.unmeasured", text=text, advice=advice)
-    else:
-        text = (
-            f"its cgroup is on {on.node}, but the node's pod list does not contain it: it was deleted, or the list "
-            "is old"
+        yield Finding(
+            "pod.unmeasured",
+            f"{on.node} lists the pod as {pod.phase}, but has no figures of it: {why}",
+            advice=f"see `kubectl describe pod` and `slacktide explain node {on.node}`",
         )
-        yield Finding(name="pod.unlisted", text=text)
+    else:
+        yield Finding(
+            "pod.unlisted",
+            f"its cgroup is on {on.node}, but the node's pod list does not contain it: it was deleted, or the list "
+            "is old",
+        )
 
 
 def _running(nodes: Sequence[NodeLog], namespace: str, name: str, asked_ms: int) -> Running | None:
     found = where_is(nodes, namespace, name)
-    if found is None:
+    if found is None or (metric := found[0].metric) is None:
         return None
     log, one = found
-    metric = log.metric
-    assert metric is not None
     return Running(
         node=log.node,
         uid=one.uid,
@@ -249,11 +241,3 @@ def _running(nodes: Sequence[NodeLog], namespace: str, name: str, asked_ms: int)
         age_ms=metric.age_ms(asked_ms),
         place=metric.place,
     )
-
-
-def _pod(on: NodeLog | None, namespace: str, name: str) -> tuple[Pod | None, Place | None]:
-    keyframe = None if on is None else on.keyframe
-    if keyframe is None:
-        return None, None
-    pod = next((one for one in keyframe.body.pods or () if (one.namespace, one.name) == (namespace, name)), None)
-    return pod, None if pod is None else keyframe.place

@@ -1,41 +1,37 @@
-"""Explains low batch resources of a node: disabled, exhausted, stale, capped or floored."""
+"""Explains the batch and mid resources of a node: disabled, exhausted, stale, capped, floored or predicted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.allocatable import Prediction
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.forecast import NodeForecast, PodModel
 from slacktide.schemas.inventory import Pod
-from slacktide.schemas.metric import NodeMetric, PodMetric
+from slacktide.schemas.message import Terms
+from slacktide.schemas.metric import PodMetric
 from slacktide.schemas.policy.configmap import key_of, path_of
 from slacktide.schemas.policy.effective import colocation_on, effective
 from slacktide.schemas.policy.features import DISABLED
-from slacktide.schemas.policy.strategies import Colocation
+from slacktide.schemas.qos import effective_priority_class
 from slacktide.schemas.third_party import ANNOTATION, third_party
-from slacktide.streams.decisions.because import Because
+from slacktide.schemas.units import count
 from slacktide.streams.decisions.known_pods import LOW_CLASSES, known
+from slacktide.streams.decisions.prediction.mid_forecast import PROD, is_warm
 from slacktide.streams.decisions.resources.batch_resource import cpu_policy, sums
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node_log import NodeLog
 
-USERS_SHOWN = 3
+USERS_SHOWN, YOUNG_SHOWN = 3, 3
+NO_FORECAST = "no forecast"
 DRY_RUN = "dry run by the policy: batch, mid and free resources are computed, but not written to the Node"
-_NAMES = {
-    "batch_cpu_milli": "batch-cpu",
-    "batch_mem_bytes": "batch-memory",
-    "mid_cpu_milli": "mid-cpu",
-    "mid_mem_bytes": "mid-memory",
-    "free_cpu_milli": "free-cpu",
-    "free_mem_bytes": "free-memory",
-    "cpu_milli": "cpu",
-    "mem_bytes": "memory",
-}
-_ADVICE = {
-    "margin": "to reserve less of the node, raise {reclaim}",
-    "cap": "to offer more, raise {cap}",
-}
+_NATIVE = {"cpu_milli": "cpu", "mem_bytes": "memory"}
+_TIERS = ("batch", "mid", "free")
+_NAMES = {f"{tier}_{field}": f"{tier}-{name}" for tier in _TIERS for field, name in _NATIVE.items()} | _NATIVE
+_ADVICE = {"margin": "to reserve less of the node, raise {reclaim}", "cap": "to offer more, raise {cap}"}
 _FIELDS = {
     "milli": {"reclaim": "cpu_reclaim_threshold_pct", "cap": "batch_cpu_threshold_pct"},
     "bytes": {"reclaim": "mem_reclaim_threshold_pct", "cap": "batch_mem_threshold_pct"},
@@ -63,11 +59,24 @@ def selling_findings(log: NodeLog, shown: Sequence[Figure]) -> Iterator[Finding]
         yield off
     if log.allocatable is None:
         if log.metric is not None:
-            yield Finding(name="batch.absent", text="no batch resources are published for the node")
+            yield Finding("batch.absent", "no batch resources are published for the node")
         return
-    yield from _published(log.allocatable.body, disabled=off is not None)
-    if off is None and sells_nothing(log):
-        yield Finding(name="batch.dry-run", text=DRY_RUN)
+    body = log.allocatable.body
+    if body.stale_ms:
+        yield Finding(
+            "batch.stale",
+            f"no new batch pods are placed there: the node was silent for {body.stale_ms / 1000:.1f} s, and its "
+            "batch resources were reduced to the requests of running pods (batch-cpu "
+            f"{amount(body.batch_cpu_milli, 'milli')}), until its next samples",
+        )
+    elif off is None and (body.reason or body.batch_cpu_milli is None):
+        kept = "" if body.batch_cpu_milli is None else ", except what running pods requested"
+        yield Finding("batch.none", f"no batch resources are published{kept}: {body.reason or 'no reason is given'}")
+    elif body.degraded:
+        text = "batch resources are degraded: no recent measurement for longer than the policy allows"
+        yield Finding("batch.degraded", text)
+    if off is None and log.policy and log.facts and colocation_on(log.policy.body, log.facts).resource_dry_run:
+        yield Finding("batch.dry-run", DRY_RUN)
     yield from _third_party(log)
     for figure in shown:
         yield from _figure(figure, log)
@@ -80,136 +89,167 @@ def _third_party(log: NodeLog) -> Iterator[Finding]:
     try:
         held = third_party(log.facts.annotations)
     except BadMessageError as exc:
-        text = f"no batch resources are offered, since what other schedulers hold is unknown: {exc}"
-        yield Finding(name="batch.unreadable", text=text, advice="correct or remove the annotation")
+        yield Finding(
+            "batch.unreadable",
+            f"no batch resources are offered, since what other schedulers hold is unknown: {exc}",
+            advice="correct or remove the annotation",
+        )
         return
     if held.names:
-        text = (
+        yield Finding(
+            "batch.third-party",
             f"{', '.join(held.names)} hold batch-cpu {amount(held.cpu_milli, 'milli')} and batch-memory "
-            f"{amount(held.mem_bytes, 'bytes')} by the annotation {ANNOTATION}: this is not offered to pods"
+            f"{amount(held.mem_bytes, 'bytes')} by the annotation {ANNOTATION}: this is not offered to pods",
         )
-        yield Finding(name="batch.third-party", text=text)
-
-
-def sells_nothing(log: NodeLog) -> bool:
-    """Report that the policy is a dry run for the node's resources."""
-    if log.policy is None or log.facts is None:
-        return False
-    return colocation_on(log.policy.body, log.facts).resource_dry_run
 
 
 def disabled(log: NodeLog) -> Finding | None:
     """Report that the policy disables batch resources on the node, and by which field."""
-    if log.policy is None or log.facts is None:
+    if log.policy is None or log.facts is None or colocation_on(log.policy.body, log.facts).enable:
         return None
-    if colocation_on(log.policy.body, log.facts).enable:
-        return None
-    found = effective(log.policy.body, log.facts)
-    source = f"{key_of('colocation')}: {DISABLED} ({found.source('colocation.enable')})"
+    source = effective(log.policy.body, log.facts).source("colocation.enable")
     return Finding(
-        name="batch.disabled",
-        text=f"batch resources are disabled by policy {log.policy.body.version}: {source}",
+        "batch.disabled",
+        f"batch resources are disabled by policy {log.policy.body.version}: {key_of('colocation')}: {DISABLED} "
+        f"({source})",
         advice=f"set {path_of('colocation', 'enable')} to true; see `slacktide policy effective`",
     )
 
 
-def _published(body: NodeAllocatable, *, disabled: bool) -> Iterator[Finding]:
-    """Report that nothing is published, or only what running pods requested."""
-    if body.stale_ms:
-        yield _stale(body)
-    elif not disabled and (body.reason or body.batch_cpu_milli is None):
-        yield _none(body)
-    elif body.degraded:
-        text = "batch resources are degraded: no recent measurement for longer than the policy allows"
-        yield Finding(name="batch.degraded", text=text)
-
-
-def _stale(body: NodeAllocatable) -> Finding:
-    return Finding(
-        name="batch.stale",
-        text=f"no new batch pods are placed there: the node was silent for {body.stale_ms / 1000:.1f} s, and its "
-        "batch resources were reduced to the requests of running pods (batch-cpu "
-        f"{amount(body.batch_cpu_milli, 'milli')}), until its next samples",
-    )
-
-
-def _none(body: NodeAllocatable) -> Finding:
-    kept = "" if body.batch_cpu_milli is None else ", except what running pods requested"
-    text = f"no batch resources are published{kept}: {body.reason or 'no reason is given'}"
-    return Finding(name="batch.none", text=text)
-
-
 def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
     name, because = resource_name(figure.of), figure.because
-    if because is not None and figure.of.startswith("batch"):
-        if figure.emptied_by:
-            yield _emptied(figure, because, log)
-        elif because.bound == "capped" and (cap := _cap(because)) is not None:
-            by = "the node's capacity" if cap == because.terms.get(f"capacity_{_unit(figure.of)}") else "its cap"
-            text = f"{name} is limited to {amount(cap, figure.of)} by {by}: {_arithmetic(because)}"
-            yield Finding(name="batch.capped", text=text)
-    if because is not None and figure.of.startswith("free") and figure.emptied_by:
-        text = f"{name} would be 0 because of {figure.emptied_by}: {_arithmetic(because)}"
-        yield Finding(name="free.exhausted", text=text)
+    tier, _, unit = figure.of.split("_")
+    if because is not None and tier in {"batch", "free"}:
+        parts = [f"{part[0]} {part[1:]} {amount(because.terms[part[1:]], part)}" for part in because.adds]
+        arithmetic = " ".join(parts).removeprefix("+ ")
+        # None: another version wrote the record.
+        cap = next((value for term, value in because.terms.items() if term.startswith("cap_")), None)
+        if figure.emptied_by and tier == "free":
+            yield Finding("free.exhausted", f"{name} would be 0 because of {figure.emptied_by}: {arithmetic}")
+        elif figure.emptied_by:
+            stem, _, of_unit = figure.emptied_by.rpartition("_")
+            paths = {which: path_of("colocation", field) for which, field in _FIELDS[of_unit].items()}
+            users = _users(log, figure.of) if stem == "high_priority" else ""
+            zero = f"{name} {'would be' if figure.floored else 'is'} 0"
+            yield Finding(
+                "batch.exhausted",
+                f"{zero} because of {figure.emptied_by}: {arithmetic}{users}",
+                advice=_ADVICE.get(stem, "").format(**paths),
+            )
+        elif tier == "batch" and because.bound == "capped" and cap is not None:
+            by = "the node's capacity" if cap == because.terms.get(f"capacity_{unit}") else "its cap"
+            yield Finding("batch.capped", f"{name} is limited to {amount(cap, figure.of)} by {by}: {arithmetic}")
     if figure.floored:
-        stands = f"{name} is {amount(figure.published, figure.of)}"
-        text = f"{stands}, the requests of running pods; by the node's use alone it would be lower"
-        yield Finding(
-            name="batch.floored",
-            text=text,
-        )
-
-
-def _cap(because: Because) -> float | None:
-    """Return the cap; None: another version wrote the record."""
-    return next((value for term, value in because.terms.items() if term.startswith("cap_")), None)
-
-
-def _unit(of: str) -> str:
-    return "milli" if of.endswith("milli") else "bytes"
-
-
-def _emptied(figure: Figure, because: Because, log: NodeLog) -> Finding:
-    stem, _, unit = figure.emptied_by.rpartition("_")
-    paths = {name: path_of("colocation", field) for name, field in _FIELDS[unit].items()}
-    who = _users(log, figure.of) if stem == "high_priority" else ""
-    zero = f"{resource_name(figure.of)} {'would be' if figure.floored else 'is'} 0"
-    return Finding(
-        name="batch.exhausted",
-        text=f"{zero} because of {figure.emptied_by}: {_arithmetic(because)}{who}",
-        advice=_ADVICE.get(stem, "").format(**paths),
-    )
-
-
-def _arithmetic(because: Because) -> str:
-    parts = [f"{part[0]} {part[1:]} {amount(because.terms[part[1:]], part)}" for part in because.adds]
-    return " ".join(parts).removeprefix("+ ")
+        stands = f"{name} is {amount(figure.published, figure.of)}, the requests of running pods"
+        yield Finding("batch.floored", f"{stands}; by the node's use alone it would be lower")
 
 
 def _users(log: NodeLog, of: str) -> str:
-    """Name the largest pods that precede batch, by use or request as in the policy."""
+    """Name the largest pods that precede batch, by use or request as in the policy. Unlisted pods count by use."""
     if log.metric is None or log.policy is None or log.facts is None:
         return ""
-    counts = _counts(log.metric.body, log.pods, colocation_on(log.policy.body, log.facts), of)
+    colocation, pods = colocation_on(log.policy.body, log.facts), log.metric.body.pods
+    is_cpu = of == "batch_cpu_milli"
+    field = "cpu_milli" if is_cpu else "mem_bytes"
+    policy = cpu_policy(colocation) if is_cpu else colocation.mem_calculate_policy
+    there, uses = known(log.pods), {one.uid: int(getattr(one.use, field)) for one in pods}
+    rows = list(zip(there.high.uids, getattr(there.high, field), there.high.lse, strict=True))
+    unlisted = (one for one in pods if one.uid not in there.live and one.priority_class not in LOW_CLASSES)
+    rows += [(one.uid, 0, False) for one in unlisted]
+    counts = {uid: sums([(asked, uses.get(uid), is_lse and is_cpu)]).by(policy) for uid, asked, is_lse in rows}
     most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:USERS_SHOWN]
-    named_by: list[PodMetric | Pod] = [*log.metric.body.pods, *log.pods]
+    named_by: list[PodMetric | Pod] = [*pods, *log.pods]
     names = {one.uid: f"{one.namespace}/{one.name}" for one in named_by if one.name}
     named = [f"{names.get(uid, f'pod {uid}')} {amount(counted, of)}" for uid, counted in most if counted]
     return f"; largest: {', '.join(named)}" if named else ""
 
 
-def _counts(metric: NodeMetric, pods: Sequence[Pod], colocation: Colocation, of: str) -> dict[str, int]:
-    """Return each pod's part of the sum by uid. A metric without its pod counts by use."""
-    is_cpu = of == "batch_cpu_milli"
-    field = "cpu_milli" if is_cpu else "mem_bytes"
-    policy = cpu_policy(colocation) if is_cpu else colocation.mem_calculate_policy
-    there = known(pods)
-    uses = {one.uid: int(getattr(one.use, field)) for one in metric.pods}
-    high = there.high
-    rows = list(zip(high.uids, getattr(high, field), high.lse, strict=True))
-    rows += [
-        (one.uid, 0, False)
-        for one in metric.pods
-        if one.uid not in there.live and one.priority_class not in LOW_CLASSES
-    ]
-    return {uid: sums([(asked, uses.get(uid), is_lse and is_cpu)]).by(policy) for uid, asked, is_lse in rows}
+def mid_findings(log: NodeLog) -> Iterator[Finding]:
+    """Report CPU and memory in one finding each, if mid resources are predicted."""
+    if log.allocatable is None:
+        return
+    body = log.allocatable.body
+    young = ""  # the pods without a usable prediction yet
+    if body.prediction is not None and body.prediction.young:
+        names = [f"{pod.namespace}/{pod.name}" for pod in log.pods if _why(log, pod)]
+        shown = f", such as {', '.join(names[:YOUNG_SHOWN])}" if names else ""
+        pods = count(body.prediction.young, "production pod")
+        young = f"; nothing is added for {pods} with too few samples{shown}"
+    for field, terms in (("mid_cpu_milli", body.mid_cpu_terms), ("mid_mem_bytes", body.mid_mem_terms)):
+        of = _Of(terms, field.rpartition("_")[2])
+        if not of.has("reclaimable") or not (body.prediction or of["mid"]):
+            continue
+        caps = [f"the unused amount {of.text('unused')}"] if of["base"] < of["reclaimable"] else []
+        if of["mid"] < of["base"] + of["unallocated_part"]:
+            caps.append(f"the policy's percent of the node {of.text('cap')}")
+        yield Finding(
+            "mid.predicted",
+            f"{resource_name(field)} {of.text('mid')} = {of.text('base')} that production pods are predicted not to "
+            f"use ({_predicted(body.prediction, of.unit)}) + {terms.get('unallocated_pct', 0):g}% of "
+            f"{of.text('unallocated')} that no pod requested; limited by {' and '.join(caps) or 'nothing'}{young}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Of:
+    """Terms of one unit."""
+
+    terms: Terms
+    unit: str
+
+    def __getitem__(self, name: str) -> int | float:
+        return self.terms.get(f"{name}_{self.unit}", 0)
+
+    def has(self, name: str) -> bool:
+        return f"{name}_{self.unit}" in self.terms
+
+    def text(self, name: str) -> str:
+        return amount(self[name], self.unit)
+
+
+def _predicted(prediction: Prediction | None, unit: str) -> str:
+    if prediction is None or prediction.state:
+        return NO_FORECAST if prediction is None else prediction.state
+    is_cpu = unit == "milli"
+    of = _Of(prediction.cpu_terms if is_cpu else prediction.mem_terms, unit)
+    bound = prediction.cpu_bound if is_cpu else prediction.mem_bound
+    margin = f"incl. {of.terms.get('safety_margin_pct', 0):g}%"
+    if bound == "pods":
+        peaks = f"{of.text('pods_peak')} {margin}"
+        return f"sum over pods: requests {of.text('prod_request')}, less predicted peaks {peaks}"
+    begin = of.text("allocatable" if bound == "allocatable" else "prod_request")
+    name = "allocatable" if bound == "allocatable" else "requests"
+    return f"{name} {begin} - predicted peak {of.text('node_peak')} {margin} and system {of.text('system_peak')}"
+
+
+def pod_forecast_findings(log: NodeLog | None, pod: Pod) -> Iterator[Finding]:
+    """Report a listed production pod's predicted use, its samples, and why its prediction is not used yet."""
+    if log is None or log.forecast is None or effective_priority_class(pod) != PROD:
+        return
+    text = "no peak is predicted"
+    if (model := _model(log.forecast.body, pod.uid)) is not None:
+        peaks = model.peaks
+        since = datetime.fromtimestamp(peaks.since_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
+        cpu, memory = amount(peaks.cpu_p95_milli, "milli"), amount(peaks.mem_p98_bytes, "bytes")
+        samples = f"{count(peaks.samples, 'sample')} since {since}"
+        text = f"predicted peak: cpu {cpu} (p95), memory {memory} (p98), of {samples}"
+    why = _why(log, pod)
+    yield Finding("pod.forecast", f"{text}; its unused request is not offered to mid pods: {why}" if why else text)
+
+
+def _model(forecast: NodeForecast, uid: str) -> PodModel | None:
+    return next((one for one in forecast.pods if one.uid == uid), None)
+
+
+def _why(log: NodeLog, pod: Pod) -> str:
+    """Return why a pod counts by its request; "": it is predicted, or is not a production pod."""
+    if log.forecast is None or effective_priority_class(pod) != PROD:
+        return ""
+    model = _model(log.forecast.body, pod.uid)
+    if model is None:
+        return "its agent has no model of it"
+    sampled_s = model.peaks.samples * log.forecast.body.interval_ms // 1_000
+    cold_s = colocation_on(log.policy.body, log.facts).mid_cold_start_s if log.policy and log.facts else 0
+    if is_warm(sampled_s, cold_s, of_pod=True):
+        return ""
+    return f"its containers have samples of {sampled_s:,} s, and a prediction requires {cold_s:,} s"

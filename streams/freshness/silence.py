@@ -95,12 +95,9 @@ class Partition:
         return frozenset(self.sampled_ms) | self._fresh
 
     def tick(self, at_ms: int, *, end: int | None, fetched_ms: int) -> None:
-        """Advance the clock.
+        """Advance the clock to a tick; records read since the last one arrived by then.
 
-        Args:
-            at_ms: time of the tick; records read since the last tick arrived by then.
-            end: the partition's end offset; None: unknown.
-            fetched_ms: the tick that preceded the fetch of the end offset.
+        ``end``: the partition's end offset; None: unknown. ``fetched_ms``: the tick that preceded its fetch.
         """
         if self._held_ms is None:
             self._held_ms = at_ms
@@ -235,9 +232,17 @@ class Silence:
             for number in read
             for node, age_ms in self._partitions[number].quiet_ms(judged_ms, self._quiet_ms)
         }
-        lost = [(number, node) for node, (number, age_ms) in quiet.items() if age_ms >= self._lost_ms(number, node)]
+        lost = []
+        for node, (number, age_ms) in quiet.items():
+            alive_ms = self._partitions[number].alive_ms(node) if node in self._frozen else LOST_MS
+            if age_ms >= min(LOST_MS, max(FROZEN_MIN_MS, alive_ms)):
+                lost.append((number, node))
         self._freeze(read, quiet)
-        back = [node for node in self._published_ms if self._held(node, read) and not self._is_silent(quiet.get(node))]
+        back = [
+            node
+            for node in self._published_ms
+            if self._held(node, read) and quiet.get(node, (0, -1))[1] < self._silent_ms
+        ]
         for node in back:
             del self._published_ms[node]
         publish: dict[str, int] = {}
@@ -248,14 +253,6 @@ class Silence:
                 self._published_ms[node] = self._at_ms
                 publish[node] = age_ms + self._partitions[number].silent_before_ms.get(node, 0)
         return self._verdict(publish, lost, stale=frozenset(self._published_ms.keys() & quiet.keys()))
-
-    def _lost_ms(self, partition: int, node: str) -> int:
-        if node not in self._frozen:
-            return LOST_MS
-        return min(LOST_MS, max(FROZEN_MIN_MS, self._partitions[partition].alive_ms(node)))
-
-    def _is_silent(self, quiet: tuple[int, int] | None) -> bool:
-        return quiet is not None and quiet[1] >= self._silent_ms
 
     def _freeze(self, read: Collection[int], quiet: Mapping[str, tuple[int, int]]) -> None:
         """Check all nodes, only if enough of them are quiet."""
@@ -309,9 +306,7 @@ def frozen(nodes: Mapping[str, Quiet]) -> frozenset[str]:
     """Return the nodes that must not be reported stale, since the pipeline is broken.
 
     It is broken if at least five nodes fell silent: more than a tenth of all nodes, or all nodes of a partition.
-
-    Args:
-        nodes: by name, without those that have been silent for long.
+    ``nodes``: by name, without those that have been silent for long.
     """
     fallen = [name for name, node in nodes.items() if node.fallen]
     if len(fallen) < FALLEN_MIN:

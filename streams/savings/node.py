@@ -1,17 +1,178 @@
-"""One node's account: a sample covers the time since the previous one. Pure."""
+"""One node's account: a sample covers the time since the previous one. Pure, in integers, so that sums are exact.
+
+Kubernetes admits a pod if its requests fit into allocatable minus the other requests. docs/savings.md derives the three
+figures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
-from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod, Resources
+from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.savings.admission import NOTHING, Amounts, Batch, admitted, total
-from slacktide.streams.savings.tally import Harm, Tally
+
+
+@dataclass(slots=True)
+class Summed:
+    """Adds field by field; fields that end in ``_max`` keep the maximum."""
+
+    def add(self, other: Any) -> None:
+        """Add another one of the same type."""
+        for one in fields(self):
+            mine, its = getattr(self, one.name), getattr(other, one.name)
+            if isinstance(mine, Summed):
+                mine.add(its)
+            elif isinstance(mine, Counter):
+                mine.update(its)
+            else:
+                setattr(self, one.name, max(mine, its) if one.name.endswith("_max") else mine + its)
+
+
+@dataclass(slots=True)
+class Use(Summed):
+    """One resource: millicore-milliseconds, or byte-milliseconds."""
+
+    used: int = 0
+    admitted_least: int = 0
+    admitted_likely: int = 0
+    admitted_most: int = 0
+    lost: int = 0
+    """Use of pods until their eviction or restart, within the span."""
+    room_left: int = 0
+    """Room for native requests minus the requests of best-effort pods."""
+
+
+@dataclass(slots=True)
+class Level(Summed):
+    """A pressure figure: hundredths of a percent, weighted by time."""
+
+    weighted: int = 0
+    time_ms: int = 0
+    level_max: int = 0
+
+
+@dataclass(slots=True)
+class Harm(Summed):
+    """The effect on latency-sensitive pods."""
+
+    time_ms: int = 0
+    ls_periods: int = 0
+    ls_throttled: int = 0
+    look_us: int = 0
+    """Time with pressure measurements of latency-sensitive cgroups."""
+    ls_stall_us: int = 0
+    cpu_some: Level = field(default_factory=Level)
+    mem_some: Level = field(default_factory=Level)
+    mem_full: Level = field(default_factory=Level)
+    io_some: Level = field(default_factory=Level)
+    io_full: Level = field(default_factory=Level)
+
+
+@dataclass(slots=True)
+class Tally(Summed):
+    """One node, or all."""
+
+    samples: int = 0
+    covered_ms: int = 0
+    undecided: int = 0
+    """Samples that were not counted: facts, pods or allocatable are unknown."""
+    cpu: Use = field(default_factory=Use)
+    mem: Use = field(default_factory=Use)
+    evictions: int = 0
+    restarts: int = 0
+    busy: Harm = field(default_factory=Harm)
+    """While best-effort pods ran."""
+    idle: Harm = field(default_factory=Harm)
+    """While they did not."""
+    limit_ages_ms: Counter[int] = field(default_factory=Counter)
+    """Ages from a sample to the resulting limit."""
+    eviction_ages_ms: Counter[int] = field(default_factory=Counter)
+
+
+CPU, MEM = 0, 1
+BOTH = (CPU, MEM)
+
+
+class Amounts(NamedTuple):
+    """CPU in millicores, memory in bytes."""
+
+    cpu_milli: int
+    mem_bytes: int
+
+
+NOTHING = Amounts(0, 0)
+
+
+class Batch(NamedTuple):
+    """One best-effort pod."""
+
+    request: Amounts
+    """The request in its own class of resources."""
+    used: Amounts
+
+
+class Admitted(NamedTuple):
+    """Use that native requests would have admitted: ``least <= likely <= most <= used``."""
+
+    least: Amounts
+    likely: Amounts
+    most: Amounts
+
+
+def total(amounts: Iterable[Amounts]) -> Amounts:
+    """Return the sum per resource."""
+    cpu_milli = mem_bytes = 0
+    for cpu, mem in amounts:
+        cpu_milli += cpu
+        mem_bytes += mem
+    return Amounts(cpu_milli, mem_bytes)
+
+
+def admitted(pods: Sequence[Batch], room: Amounts) -> Admitted:
+    """Split the use of a node's best-effort pods at one time. A pod without requests is always admitted.
+
+    ``room``: allocatable minus the requests of all other pods; at least 0.
+    """
+    used, requested = total(pod.used for pod in pods), total(pod.request for pod in pods)
+    short = [resource for resource in BOTH if requested[resource] > room[resource]]
+    if not short:
+        return Admitted(used, used, used)
+    scarce = min(short, key=lambda resource: room[resource] / requested[resource])
+    asking = [pod for pod in pods if any(pod.request)]
+    free = total(pod.used for pod in pods if not any(pod.request))
+    parts = []
+    for of in BOTH:
+        asked = sum(pod.used[of] for pod in asking)
+        likely = asked * room[scarce] // requested[scarce]
+        least = min(likely, _filled(asking, of, scarce, room[scarce], 1))
+        # Pods without a request for a resource are free.
+        more = {each: sum(pod.used[of] for pod in asking if not pod.request[each]) for each in short}
+        most = max(likely, min(more[each] + _filled(asking, of, each, room[each], -1) for each in short))
+        parts.append([free[of] + part for part in (least, likely, most)])
+    return Admitted(*(Amounts(cpu, mem) for cpu, mem in zip(*parts, strict=True)))
+
+
+def _filled(pods: Sequence[Batch], of: int, scarce: int, room: int, sign: int) -> int:
+    """Fill the room with pods of the least (sign 1) or the most (-1) use per request; return their use.
+
+    The last one fits in part, which bounds any packing of whole pods.
+    """
+    asking = [pod for pod in pods if pod.request[scarce]]
+    used = 0
+    for pod in sorted(asking, key=lambda pod: sign * pod.used[of] / pod.request[scarce]):
+        request = pod.request[scarce]
+        if request > room:
+            return used + pod.used[of] * room // request
+        used += pod.used[of]
+        room -= request
+    return used
+
 
 INTERVAL_MS_MAX = 10_000
 """A sample covers at most this time."""
@@ -77,12 +238,7 @@ class NodeAccount:
         self._work = Work(self.tally)
 
     def sample(self, sample: NodeSample, *, counted: bool) -> None:
-        """Add a sample. Duplicates change nothing.
-
-        Args:
-            sample: to add.
-            counted: False: it precedes the span, and only its facts and pods are read.
-        """
+        """Add a sample. Duplicates change nothing; of one that is not ``counted`` only facts and pods are read."""
         if (sample.boot_id, sample.seq) <= self._newest:
             return
         self._newest = (sample.boot_id, sample.seq)
@@ -136,21 +292,21 @@ def _admission(facts: NodeFacts, pods: Sequence[Pod]) -> Admission | None:
     live = [pod for pod in pods if pod.phase in LIVE_PHASES]
     native = [pod.requests for pod in live if not is_best_effort(pod)]
     taken = total(Amounts(one.cpu_milli or 0, one.mem_bytes or 0) for one in native)
-    requests = {pod.uid: _requested(pod.requests) for pod in live if is_best_effort(pod)}
+    requests = {  # of a best-effort pod in its own class of resources
+        pod.uid: Amounts(
+            one.batch_cpu_milli or one.mid_cpu_milli or one.free_cpu_milli or one.cpu_milli or 0,
+            one.batch_mem_bytes or one.mid_mem_bytes or one.free_mem_bytes or one.mem_bytes or 0,
+        )
+        for pod in live
+        if is_best_effort(pod)
+        for one in [pod.requests]
+    }
     return Admission(
         allocatable=Amounts(cpu_milli, mem_bytes),
         room=Amounts(max(0, cpu_milli - taken.cpu_milli), max(0, mem_bytes - taken.mem_bytes)),
         requests=requests,
         listed=frozenset(pod.uid for pod in pods),
         requested=total(requests.values()),
-    )
-
-
-def _requested(amounts: Resources) -> Amounts:
-    """Return a best-effort pod's requests, in its own class of resources."""
-    return Amounts(
-        amounts.batch_cpu_milli or amounts.mid_cpu_milli or amounts.free_cpu_milli or amounts.cpu_milli or 0,
-        amounts.batch_mem_bytes or amounts.mid_mem_bytes or amounts.free_mem_bytes or amounts.mem_bytes or 0,
     )
 
 

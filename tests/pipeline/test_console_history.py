@@ -17,8 +17,7 @@ from aiokafka import AIOKafkaProducer
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.explain.node_text import node_text
-from slacktide.deploy.console.history.follower import Follower
-from slacktide.deploy.console.history.log_records import LogRecords
+from slacktide.deploy.console.history.follower import Follower, LogRecords
 from slacktide.deploy.console.history.minute import Minute
 from slacktide.deploy.console.history.points import POINTS
 from slacktide.deploy.console.history.queries import History

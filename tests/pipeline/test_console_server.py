@@ -231,7 +231,7 @@ async def test_no_bytes_of_a_request_give_a_traceback(history: History, head: by
 
 
 async def test_what_fails_unexpectedly_is_answered_and_logged(history: History, monkeypatch, caplog) -> None:
-    monkeypatch.setattr("slacktide.deploy.console.live.Live.ask", None)
+    monkeypatch.setattr("slacktide.deploy.console.server.Live.ask", None)
     async with served(history) as (_, session), session.get("/api/cluster") as answer:
         assert (answer.status, answer.headers["X-Content-Type-Options"]) == (500, "nosniff")
         assert "Traceback" not in await answer.text()

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.replay import advice as report
 from slacktide.schemas.policy import DEFAULT, Policy
-from slacktide.streams.advise.advice import Advice, Tag, advise
+from slacktide.streams.advise.advice import Advice, Tag, advise, grid
 from slacktide.streams.advise.demand import Demand, share_over, share_used
-from slacktide.streams.advise.grid import grid
 from slacktide.streams.advise.trials import BLOCK_MS, NodeTrial, Tally, Tried
 from slacktide.streams.replay.lines import REPLAYED, Header, end_line, head_line, line_of
 from testbed.colocated import calibrate, policy, run

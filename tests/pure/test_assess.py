@@ -14,9 +14,7 @@ from slacktide.deploy.cli.assess import report
 from slacktide.schemas.policy import DEFAULT
 from slacktide.schemas.policy.strategies import CalculatePolicy
 from slacktide.streams.assess.assessment import assess
-from slacktide.streams.assess.sold import Terms, sold
-from slacktide.streams.assess.spans import future_max, past_max, spread
-from slacktide.streams.assess.usage import Amounts, Matrix, Usage
+from slacktide.streams.assess.usage import Amounts, Matrix, Terms, Usage, future_max, past_max, sold, spread
 from slacktide.streams.decisions.resources.batch_resource import Capacity, Sums, available
 
 GIB = 1 << 30

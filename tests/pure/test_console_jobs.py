@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from slacktide.deploy.cli.explain.workload_text import job_text
 from slacktide.deploy.cli.queue.topics import rows, standing
 from slacktide.deploy.console.answers import NotKeptError, Question, answer
-from slacktide.deploy.console.history.latest import Latest
-from slacktide.deploy.console.history.minute import Minute, Version
+from slacktide.deploy.console.history.minute import Latest, Minute, Version
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.recorder import OBJECTS, Recorder
 from slacktide.deploy.console.history.store import Store

@@ -12,7 +12,7 @@ from slacktide.deploy.cli.explain.workload_text import pod_text
 from slacktide.deploy.console.answers import Question, answer
 from slacktide.deploy.console.history import decisions
 from slacktide.deploy.console.history.queries import History
-from slacktide.deploy.console.pods import controller_of, pod_at
+from slacktide.deploy.console.workloads import controller_of, pod_at
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.outcome import Spent

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from slacktide.deploy.console.history.log_records import LogRecords
+from slacktide.deploy.console.history.follower import LogRecords
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.store import Store
-from slacktide.deploy.console.live import Live
+from slacktide.deploy.console.server import Live
 from slacktide.schemas.headers import traceparent
 from slacktide.schemas.topics import BY_NAME, COMMAND, OUTCOME, SAMPLE
 from slacktide.streams.kafka import partition_of

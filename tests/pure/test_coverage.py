@@ -21,9 +21,8 @@ from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.decisions.coverage import LATE_MS, UNCOVERED_S, Coverage
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
-from slacktide.streams.explain.covered import covered_of
 from slacktide.streams.explain.figures import freshness_findings
-from slacktide.streams.explain.node_log import node_log
+from slacktide.streams.explain.node_log import covered_of, node_log
 from slacktide.streams.explain.placement import node_rooms
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.governor.nodes import GONE_MS

@@ -22,8 +22,7 @@ from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, PodUse
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME, PLACEMENT, Topic
-from slacktide.streams.explain.descheduling import looks
-from slacktide.streams.explain.evictions import controller_of, observed
+from slacktide.streams.explain.evictions import controller_of, looks, observed
 from slacktide.streams.explain.evidence import Logged, Place, logged
 from slacktide.streams.explain.manifest import Manifest, manifest_of
 from slacktide.streams.explain.node_log import NodeLog, node_log

@@ -26,10 +26,8 @@ from slacktide.schemas.topics import OUTCOME, SAMPLE
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import records_of
 from slacktide.streams.samples import SampleReader
-from slacktide.streams.savings.account import Account
-from slacktide.streams.savings.admission import Amounts, Batch, admitted, total
-from slacktide.streams.savings.report import CORE_H, Span, report
-from slacktide.streams.savings.tally import Level, Tally, Use
+from slacktide.streams.savings.account import CORE_H, Account, Span, report
+from slacktide.streams.savings.node import Amounts, Batch, Level, Tally, Use, admitted, total
 from testbed import chains
 from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS, body_of, sample
 from testbed.snapshots import command_text

@@ -20,7 +20,7 @@ from slacktide.streams.decisions.evict.evict_tasks import EvictPod, Order, best_
 from slacktide.streams.decisions.knobs import isolation
 from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.suppress.cpu_suppress import decide
-from slacktide.streams.explain.lint import lint
+from slacktide.streams.explain.manifest import lint
 from slacktide.streams.explain.node import explain_node
 from slacktide.streams.explain.node_log import node_log
 from testbed.chains import Chain

@@ -19,10 +19,9 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import JOB_STATUS, QUEUE_DECISION
 
 if TYPE_CHECKING:  # not needed for --help
-    from slacktide.streams.explain.job import JobExplanation
+    from slacktide.streams.explain.job import JobExplanation, QueuePlace
     from slacktide.streams.explain.node import NodeExplanation
     from slacktide.streams.explain.pod import PodExplanation
-    from slacktide.streams.explain.queued import QueuePlace
 
 EVICTED_MS = 60_000
 """Tolerated difference between the clocks of brokers and the queue's decider."""
@@ -156,8 +155,7 @@ async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> Jo
     """Return the Job, or only its place in the queue if it has no status."""
     from slacktide.deploy.cli.explain.log import job_statuses, queue_of, records_since  # noqa: PLC0415
     from slacktide.streams.decisions.queue.missing import WINDOW_S  # noqa: PLC0415
-    from slacktide.streams.explain.job import explain_job, statuses  # noqa: PLC0415
-    from slacktide.streams.explain.queued import Queue  # noqa: PLC0415
+    from slacktide.streams.explain.job import Queue, explain_job, statuses  # noqa: PLC0415
 
     records = await job_statuses(bootstrap, namespace, name, now_ms)
     found = explain_job(statuses(records), namespace, name, now_ms)

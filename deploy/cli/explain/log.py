@@ -36,10 +36,9 @@ from slacktide.schemas.topics import (
     Topic,
 )
 from slacktide.streams.explain.carried_out import LATELY_MS
-from slacktide.streams.explain.covered import covered_of
-from slacktide.streams.explain.descheduling import looks
+from slacktide.streams.explain.evictions import looks
 from slacktide.streams.explain.evidence import Finding, by_key, logged
-from slacktide.streams.explain.node_log import NodeLog, node_log
+from slacktide.streams.explain.node_log import NodeLog, covered_of, node_log
 from slacktide.streams.explain.pod import PodLog, last_placement, last_refused, where_is
 from slacktide.streams.kafka import (
     TAIL_RECORDS_MAX,

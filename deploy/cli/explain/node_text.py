@@ -17,8 +17,8 @@ from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 from slacktide.streams.explain.carried_out import what
 from slacktide.streams.explain.evidence import Finding
+from slacktide.streams.explain.held import pressure_text
 from slacktide.streams.explain.node import Input, NodeExplanation, Step
-from slacktide.streams.explain.pressure import pressure_text
 from slacktide.streams.explain.selling import amount, resource_name
 
 WIDTH = 110

@@ -13,10 +13,9 @@ from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.streams.decisions.queue.missing import meaning
 from slacktide.streams.explain.evictions import Eviction
 from slacktide.streams.explain.evidence import Logged
-from slacktide.streams.explain.job import JobExplanation, condition
+from slacktide.streams.explain.job import JobExplanation, QueuePlace, borrowed, condition, remedy
 from slacktide.streams.explain.placement import NodeRoom, Room
 from slacktide.streams.explain.pod import PodExplanation
-from slacktide.streams.explain.queued import QueuePlace, borrowed, remedy
 from slacktide.streams.explain.selling import amount, resource_name
 
 INDEXES_CHARS = 100

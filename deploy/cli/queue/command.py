@@ -36,7 +36,7 @@ from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queu
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings
 from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simulation
-from slacktide.streams.explain.queued import borrowed
+from slacktide.streams.explain.job import borrowed
 
 METRICS_PORT = 9470
 

@@ -29,15 +29,7 @@ from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.records import Place, Record
 from slacktide.streams.worker.takeover import CARRIES
 
-_EXPLAINING = (
-    SAMPLE.name,
-    INVENTORY.name,
-    METRIC.name,
-    ALLOCATABLE.name,
-    COMMAND.name,
-    OUTCOME.name,
-    SCORE.name,
-)
+_EXPLAINING = tuple(one.name for one in (SAMPLE, INVENTORY, METRIC, ALLOCATABLE, COMMAND, OUTCOME, SCORE))
 _SHADOWED = (*(one for one in _EXPLAINING if one != ALLOCATABLE.name), SHADOW_ALLOCATABLE.name)
 
 
@@ -83,7 +75,7 @@ class Decisions:
         row = self._moments.one(node, asked_ms // 1_000)
         covered = {} if row is None or row.age_ms is None else {(METRIC.name, node): asked_ms - row.age_ms}
         found = node_log(node, [*self._reading.entries(POLICY.name, 0, at_ms), *shown], covered)
-        return Decision(node=node, at_ms=at_ms, explanation=explain_node(found, asked_ms), records=records)
+        return Decision(explanation=explain_node(found, asked_ms), records=records)
 
     def _live(self, node: str, at_ms: int) -> list[Record]:
         """Return the newest records of a node, as far as they are not later than the moment."""
@@ -103,35 +95,29 @@ class Decisions:
             # A minute's first records may be later than the moment: then the previous ones hold.
             while last and set(topics) - found.keys():
                 [(key, blob)] = last
-                block = _unpacked(blob)
-                mine = [one for one in block.records if one.timestamp_ms <= at_ms]
+                before, mine = _unpacked(blob, at_ms)
                 _sort(found, mine, topics)
-                before = block.before
                 if mine:
                     break
                 last = self._reading.all(asked, number << 32, key - 1)
-            self._fill(found, number, before, at_ms, topics)
+            for topic in topics:  # search earlier minutes for missing records
+                seen: set[int] = set()
+                minute = before.get(topic)
+                while minute is not None and minute not in seen and _lacking(topic, found.get(topic, ())):
+                    seen.add(minute)
+                    rows = self._reading.all("SELECT records FROM kept WHERE key = ?", number << 32 | minute)
+                    if not rows:
+                        break
+                    earlier, mine = _unpacked(rows[0][0], at_ms)
+                    _sort(found, mine, (topic,))
+                    minute = earlier.get(topic)
         return sorted((one for some in found.values() for one in some), key=lambda one: one.timestamp_ms)
 
-    def _fill(self, found: dict[str, list[Record]], number: int, before: Mapping[str, int], at_ms: int,
-              topics: Sequence[str]) -> None:  # fmt: skip
-        """Search earlier minutes for missing records."""
-        for topic in topics:
-            seen: set[int] = set()
-            minute = before.get(topic)
-            while _wanted(topic, found) and minute is not None and minute not in seen:
-                seen.add(minute)
-                rows = self._reading.all("SELECT records FROM kept WHERE key = ?", number << 32 | minute)
-                if not rows:
-                    break
-                block = _unpacked(rows[0][0])
-                _sort(found, (one for one in block.records if one.timestamp_ms <= at_ms), (topic,))
-                minute = block.before.get(topic)
 
-
-def _unpacked(blob: bytes) -> Kept:
-    """Decode a minute's records; a damaged one has none."""
-    return next(readable(unpack_kept, (blob,)), Kept({}, ()))
+def _unpacked(blob: bytes, at_ms: int) -> tuple[Mapping[str, int], list[Record]]:
+    """Decode a minute: by topic the minute before it, and records until a moment. A damaged one has none."""
+    block = next(readable(unpack_kept, (blob,)), Kept({}, ()))
+    return block.before, [one for one in block.records if one.timestamp_ms <= at_ms]
 
 
 def _sort(found: dict[str, list[Record]], records: Iterable[Record], topics: Sequence[str]) -> None:
@@ -140,26 +126,20 @@ def _sort(found: dict[str, list[Record]], records: Iterable[Record], topics: Seq
         if one.topic in topics:
             by_topic.setdefault(one.topic, []).append(one)
     for topic, some in by_topic.items():
+        held = found.get(topic, [])
         if topic == OUTCOME.name:
-            found[topic] = [*some, *found.get(topic, [])]
+            found[topic] = [*some, *held]
         elif topic == SAMPLE.name:
-            held = found.get(topic, [])
-            last = {mark: at for at, one in enumerate(some) for mark in _lacking(held) if _has(one, mark)}
+            lacking = _lacking(topic, held)
+            last = {mark: at for at, one in enumerate(some) for mark in lacking if mark in (one.value or b"")}
             places = {*last.values()} if held else {*last.values(), len(some) - 1}
             found[topic] = [*(some[at] for at in sorted(places)), *held]
-        elif topic not in found:
+        elif not held:
             found[topic] = some[-1:]
 
 
-def _wanted(topic: str, found: Mapping[str, Sequence[Record]]) -> bool:
-    """Return whether a topic has no record yet, or samples lack facts or pods."""
-    return topic not in found or (topic == SAMPLE.name and bool(_lacking(found[topic])))
-
-
-def _lacking(samples: Sequence[Record]) -> list[bytes]:
-    """Return the parts that no sample has: facts, or a pod list."""
-    return [mark for mark in CARRIES if not any(_has(one, mark) for one in samples)]
-
-
-def _has(record: Record, mark: bytes) -> bool:
-    return mark in (record.value or b"")
+def _lacking(topic: str, found: Sequence[Record]) -> Sequence[bytes]:
+    """Return what is missing of a topic: any record, or of samples those with facts and with the pod list."""
+    if topic == SAMPLE.name:
+        return [mark for mark in CARRIES if not any(mark in (one.value or b"") for one in found)]
+    return () if found else (b"",)

@@ -1,10 +1,11 @@
-"""Follows Kafka into the history: one reader, one recorder, one store."""
+"""Follows Kafka into the history, and reads single records from it that the history lacks."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from slacktide.agents.clock import Clock
@@ -16,10 +17,60 @@ from slacktide.deploy.console.history.view import Gap
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
-from slacktide.streams.kafka import Lost, Merged
+from slacktide.streams.kafka import Lost, Merged, Picked
 from slacktide.streams.records import Place, Record
 
 log = logging.getLogger(__name__)
+WAIT_S = 4.0
+"""Timeout of a page; then it shows the history only."""
+
+
+class LogRecords:
+    """Reads a node's records by offset, over one connection that is opened on demand; without a cluster none."""
+
+    def __init__(self, bootstrap: Cluster | None) -> None:
+        self._picked = None if bootstrap is None else Picked(bootstrap, client_id="slacktide-console-records")
+        self._connected = False
+        self._turn = asyncio.Lock()
+
+    async def read(self, node: str, at_ms: int, offsets: Mapping[Place, int]) -> Sequence[Record]:
+        """Return the records at these offsets that belong to the node and are not later than the moment.
+
+        A recreated topic has other records at these offsets. Empty while Kafka is unavailable. Node "": any.
+        """
+        if not offsets:
+            return ()
+        found: Sequence[Record] = ()
+        try:
+            async with asyncio.timeout(WAIT_S), self._turn:
+                found = await self._read(offsets)
+        except TimeoutError:
+            await self.close()
+        return [one for one in found if (not node or one.key == node.encode()) and one.timestamp_ms <= at_ms]
+
+    async def _read(self, offsets: Mapping[Place, int]) -> Sequence[Record]:
+        """Read over the existing connection, or a new one."""
+        attempts = 0 if self._picked is None else 2 if self._connected else 1
+        for _ in range(attempts):
+            assert self._picked is not None
+            try:
+                if not self._connected:
+                    await self._picked.connect()
+                    self._connected = True
+                return await self._picked.read(offsets)
+            except LogError as exc:
+                log.info("cannot read records from Kafka", extra={"why": str(exc)})
+                await self.close()
+        return ()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        self._connected = False
+        if self._picked is not None:
+            with suppress(LogError):
+                await self._picked.close()
+
+
 LOOK_MS = 10_000
 """Interval for finding topics that were missing. If one appears, reading restarts at the stored offsets."""
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
@@ -121,19 +172,16 @@ class Follower:
         known = older and record.offset < self._known.get(record.place, record.offset + (not self._known))
         if self._lost and not older:
             known = record.topic not in _FACTS
-            if not known:
-                self._resume(record.timestamp_ms)
+            if not known:  # continue after the gap
+                at_ms = record.timestamp_ms
+                self.recorder.jump(at_ms // 1_000)
+                for one in self._lost:
+                    what = f"{one.place.topic} {one.place.partition}"
+                    why = f"offset {self._known[one.place]} is no longer in Kafka, which continues at {one.begin}"
+                    self.store.gap(Gap(from_ms=self._begun_ms, to_ms=at_ms, what=what, reason=why))
+                log.warning("records were lost", extra={"partitions": len(self._lost), "until_ms": at_ms})
+                self._lost = []
         self.recorder.take(record, known=known)
-
-    def _resume(self, at_ms: int) -> None:
-        """Continue after a gap, and record it."""
-        self.recorder.jump(at_ms // 1_000)
-        for one in self._lost:
-            what = f"{one.place.topic} {one.place.partition}"
-            why = f"offset {self._known[one.place]} is no longer in Kafka, which continues at {one.begin}"
-            self.store.gap(Gap(from_ms=self._begun_ms, to_ms=at_ms, what=what, reason=why))
-        log.warning("records were lost", extra={"partitions": len(self._lost), "until_ms": at_ms})
-        self._lost = []
 
     async def _store(self) -> None:
         while self.recorder.minutes:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from slacktide.deploy.console.history.decisions import Decisions
 from slacktide.deploy.console.history.file import block_key, blocks_asked, blocks_of, readable
-from slacktide.deploy.console.history.log_records import LogRecords
+from slacktide.deploy.console.history.follower import LogRecords
 from slacktide.deploy.console.history.minute import TICK_MS
-from slacktide.deploy.console.history.moments import Moments, problems_of
-from slacktide.deploy.console.history.objects import Objects
-from slacktide.deploy.console.history.pods import Pods
+from slacktide.deploy.console.history.moments import Moments, Traces, problems_of
 from slacktide.deploy.console.history.points import POINTS, STEPS_S, Gathered
-from slacktide.deploy.console.history.reading import Reading, placed, some
+from slacktide.deploy.console.history.reading import Objects, Pods, Reading, placed, some
 from slacktide.deploy.console.history.recorder import Recorder
 from slacktide.deploy.console.history.store import SIZE_BYTES_MAX
-from slacktide.deploy.console.history.traces import Traces
 from slacktide.deploy.console.history.view import Bounds, Gap, Lag, NodeRow, Problem, Series, TopicRate
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.codec import decode
@@ -24,8 +22,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, POLICY, SAMPLE, TICK
-from slacktide.streams.explain.evidence import Logged
-from slacktide.streams.explain.facts import WORST_FIRST, severity_of
+from slacktide.streams.explain.evidence import WORST_FIRST, Logged, severity_of
 from slacktide.streams.explain.node_log import policy_of
 from slacktide.streams.records import Record
 
@@ -105,38 +102,32 @@ class History:
 
     def problems_at(self, at_ms: int, rows: Iterable[NodeRow] | None = None) -> Sequence[Problem]:
         """Return problems at a moment, worst first: nodes (``rows``, if known), lag, dead letters of a minute, gaps."""
-        rows = self.cluster_at(at_ms) if rows is None else rows
-        return sorted(
-            self._problems(at_ms, rows), key=lambda one: (WORST_FIRST.index(one.severity), one.node, one.name)
+        found = [problem for row in (self.cluster_at(at_ms) if rows is None else rows) for problem in problems_of(row)]
+        found += (
+            _problem("history.missing", "missing", f"not recorded: {gap.what}: {gap.reason}")
+            for gap in self.bounds().gaps
+            if gap.from_ms <= at_ms < gap.to_ms
         )
-
-    def _problems(self, at_ms: int, rows: Iterable[NodeRow]) -> Iterator[Problem]:
-        for gap in self.bounds().gaps:
-            if gap.from_ms <= at_ms < gap.to_ms:
-                text = f"not recorded: {gap.what}: {gap.reason}"
-                yield Problem(severity=severity_of("history.missing"), name="missing", node="", text=text)
         for lag in self.lag_at(at_ms):
             if lag.lag is not None and lag.lag >= LAG_MIN:
                 text = f"worker {lag.worker} lags {lag.lag:,} records in {lag.topic} {lag.partition}"
-                yield Problem(severity=severity_of("worker.lags"), name="lag", node="", text=text)
-        dead_letters = self.dead_letters(at_ms - DEAD_LETTER_MS, at_ms)
-        if dead_letters:
+                found.append(_problem("worker.lags", "lag", text))
+        if dead_letters := self.dead_letters(at_ms - DEAD_LETTER_MS, at_ms):
             text = f"{count(len(dead_letters), 'dead letter')} in the last minute; see slacktide dead-letter list"
-            severity, place = severity_of("letters.new"), placed(dead_letters[0])
-            yield Problem(severity=severity, name="dead-letters", node="", text=text, place=place)
-        for row in rows:
-            yield from problems_of(row)
+            found.append(_problem("letters.new", "dead-letters", text, placed(dead_letters[0])))
+        return sorted(found, key=lambda one: (WORST_FIRST.index(one.severity), one.node, one.name))
 
     def evicted(self, from_ms: int, to_ms: int) -> Sequence[Record]:
         """Return the outcomes of completed evictions in a span, oldest first."""
-        acts = readable(_act, self._reading.entries(OUTCOME.name, from_ms, to_ms))
+        records = self._reading.entries(OUTCOME.name, from_ms, to_ms)
+        acts = readable(lambda record: (record, decode(record.value, NodeOutcome)), records)
         return [one for one, act in acts if act.pod is not None and act.spent is not None and act.result == "applied"]
 
     def lag_at(self, at_ms: int) -> Sequence[Lag]:
         """Return the lag of workers, by their last ticks within the 30 s before."""
         found: dict[tuple[str, str, int], Lag] = {}
         records = self._reading.entries(TICK.name, at_ms - LOOKED_BACK_MS - TICK_MS, at_ms + TICK_MS)
-        for record, tick in readable(_tick, records):
+        for record, tick in readable(lambda record: (record, decode(record.value, WorkerTick)), records):
             if record.timestamp_ms > at_ms and found:
                 break
             for one in tick.partitions:
@@ -176,8 +167,8 @@ class History:
         from_s, to_s = from_ms // 1_000, max(from_ms // 1_000 + 1, to_ms // 1_000)
         wanted_s = max(1, (to_s - from_s) // max(1, points))
         first = max((step for step in STEPS_S if step <= wanted_s), default=1)
-        oldest = self.bounds().steps_ms
-        while (coarser := _coarser(first)) and oldest.get(coarser * 1_000, MANY) < oldest.get(first * 1_000, 0):
+        oldest, coarser_of = self.bounds().steps_ms, dict(pairwise(STEPS_S))
+        while (coarser := coarser_of.get(first)) and oldest.get(coarser * 1_000, MANY) < oldest.get(first * 1_000, 0):
             if from_s * 1_000 >= oldest[first * 1_000]:
                 break
             first = coarser
@@ -209,13 +200,5 @@ class History:
         return policy_of(self._reading.entries(POLICY.name, 0, at_ms))
 
 
-def _act(record: Record) -> tuple[Record, NodeOutcome]:
-    return record, decode(record.value, NodeOutcome)
-
-
-def _tick(record: Record) -> tuple[Record, WorkerTick]:
-    return record, decode(record.value, WorkerTick)
-
-
-def _coarser(step_s: int) -> int:
-    return next((one for one in STEPS_S if one > step_s), 0)
+def _problem(fact: str, name: str, text: str, place: tuple[str, int, int] | None = None) -> Problem:
+    return Problem(severity=severity_of(fact), name=name, node="", text=text, place=place)

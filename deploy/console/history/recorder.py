@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slacktide.deploy.console.history.file import TEXTS_MAX
-from slacktide.deploy.console.history.latest import Latest
-from slacktide.deploy.console.history.minute import KEPT, Entries, Entry, Minute, Version
+from slacktide.deploy.console.history.minute import KEPT, Entries, Entry, Latest, Minute, Version
 from slacktide.deploy.console.history.node_figures import NodeFigures
 from slacktide.deploy.console.history.points import POINTS, Block, empty
 from slacktide.schemas.access import SHOWN

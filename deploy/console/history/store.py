@@ -29,7 +29,7 @@ from slacktide.deploy.console.history.file import (
     texts_of,
     transaction,
 )
-from slacktide.deploy.console.history.minute import Entry, Minute, Version, pack_kept, unpack_kept
+from slacktide.deploy.console.history.minute import Minute, Version, pack_kept, unpack_kept
 from slacktide.deploy.console.history.points import POINTS, STEPS_S, packed, rolled
 from slacktide.deploy.console.history.view import Gap
 from slacktide.streams.records import Place, Record
@@ -166,23 +166,20 @@ class Store:
 
     def _roll(self, step_s: int, coarse_s: int, start_s: int, most: int) -> bool:
         """Write one coarse block for some nodes, and note it as done."""
-        fine, span_s = step_s * POINTS, coarse_s * POINTS
-        after = _meta(self._db, "rolled_node")
+        span_s, after = coarse_s * POINTS, _meta(self._db, "rolled_node")
         ids = [one for one in sorted(self._nodes.values()) if one > after][:most]
         made = []
         for node in ids:
-            keys = [block_key(begin, step_s, node) for begin in range(start_s, start_s + span_s, fine)]
-            found = blocks_of(self._db.execute(blocks_asked(step_s, keys), keys))
-            if found:
-                made.append(
-                    (block_key(start_s, coarse_s, node), *packed(rolled([*map(found.get, keys)], step_s, coarse_s)))
-                )
+            keys = [block_key(begin, step_s, node) for begin in range(start_s, start_s + span_s, step_s * POINTS)]
+            if found := blocks_of(self._db.execute(blocks_asked(step_s, keys), keys)):
+                block = rolled([*map(found.get, keys)], step_s, coarse_s)
+                made.append((block_key(start_s, coarse_s, node), *packed(block)))
         try:
             with transaction(self._db) as db:
                 db.executemany(f"INSERT OR REPLACE INTO p{coarse_s} VALUES (?, ?, ?)", made)  # noqa: S608
-                self._set(db, "rolled_node", ids[-1] if len(ids) == most else 0)
+                _set(db, "rolled_node", ids[-1] if len(ids) == most else 0)
                 if len(ids) < most:
-                    self._set(db, f"rolled_{coarse_s}", start_s + span_s)
+                    _set(db, f"rolled_{coarse_s}", start_s + span_s)
         except sqlite3.OperationalError as exc:
             if is_damage(exc):
                 raise
@@ -190,6 +187,7 @@ class Store:
         return True
 
     def _write(self, db: sqlite3.Connection, minute: Minute) -> None:
+        """Write all parts of a minute. Duplicates change nothing, or replace themselves."""
         db.executemany("INSERT OR REPLACE INTO text VALUES (?, ?)", enumerate(minute.texts, minute.texts_from))
         for name in {*minute.blocks, *minute.kept} - self._nodes.keys():
             self._nodes[name] = db.execute("INSERT INTO node (name) VALUES (?)", (name,)).lastrowid or 0
@@ -198,41 +196,28 @@ class Store:
             ((block_key(minute.start_s, 1, self._nodes[name]), *packed(one)) for name, one in minute.blocks.items()),
         )
         for name, records in minute.kept.items():
-            self._keep(db, self._nodes[name], minute.start_s // POINTS, records)
+            _keep(db, self._nodes[name], minute.start_s // POINTS, records)
         for entry in minute.entries:
-            _put_entry(db, entry)
+            one = entry.record
+            row = (one.topic, one.partition, one.offset, one.timestamp_ms, entry.node, msgspec.msgpack.encode(one))
+            made = db.execute("INSERT OR IGNORE INTO entry VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
+            if made.rowcount:
+                pods = [(name, one.timestamp_ms, made.lastrowid) for name in entry.names]
+                db.executemany("INSERT OR IGNORE INTO pod VALUES (?, ?, ?)", pods)
         _put_versions(db, minute.versions)
         rates = [(minute.start_s // POINTS, topic, records) for topic, records in minute.rates.items()]
         db.executemany("INSERT OR REPLACE INTO rate VALUES (?, ?, ?)", rates)
+        firsts = minute.firsts
         db.executemany(
             "INSERT INTO cursor VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT DO UPDATE SET rewind = min(before, ?3), "
             "before = min(next, ?3), next = ?3",
-            (
-                (place.topic, place.partition, offset, minute.firsts.get(place, offset))
-                for place, offset in minute.offsets.items()
-            ),
+            ((*place, offset, firsts.get(place, offset)) for place, offset in minute.offsets.items()),
         )
-        self._set(db, "newest_s", minute.start_s + POINTS)
-
-    def _keep(self, db: sqlite3.Connection, node: int, minute: int, records: Sequence[Record]) -> None:
-        key = node << 32 | minute
-        last = db.execute(
-            "SELECT key, records FROM kept WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1", (node << 32, key)
-        ).fetchone()
-        before: Mapping[str, int] = {}
-        for earlier in readable(unpack_kept, () if last is None else (last[1],)):
-            if last[0] == key:
-                before, records = earlier.before, [*earlier.records, *records]
-            else:
-                before = {**earlier.before} | {one.topic: last[0] & 0xFFFFFFFF for one in earlier.records}
-        db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", (key, minute, pack_kept(before, records)))
+        _set(db, "newest_s", minute.start_s + POINTS)
 
     def size_bytes(self) -> int:
         """Return the size of the pages in use."""
         return size_bytes(self._db)
-
-    def _set(self, db: sqlite3.Connection, name: str, value: int) -> None:
-        db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
 
 def _meta(db: sqlite3.Connection, name: str) -> int:
@@ -241,26 +226,32 @@ def _meta(db: sqlite3.Connection, name: str) -> int:
     return found[0] if found and isinstance(found[0], int) else 0
 
 
-def _put_entry(db: sqlite3.Connection, entry: Entry) -> None:
-    """Store a record. Duplicates change nothing."""
-    one = entry.record
-    row = (one.topic, one.partition, one.offset, one.timestamp_ms, entry.node, msgspec.msgpack.encode(one))
-    made = db.execute("INSERT OR IGNORE INTO entry VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
-    if made.rowcount:
-        pods = [(name, one.timestamp_ms, made.lastrowid) for name in entry.names]
-        db.executemany("INSERT OR IGNORE INTO pod VALUES (?, ?, ?)", pods)
+def _set(db: sqlite3.Connection, name: str, value: int) -> None:
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+
+def _keep(db: sqlite3.Connection, node: int, minute: int, records: Sequence[Record]) -> None:
+    key = node << 32 | minute
+    last = db.execute(
+        "SELECT key, records FROM kept WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1", (node << 32, key)
+    ).fetchone()
+    before: Mapping[str, int] = {}
+    for earlier in readable(unpack_kept, () if last is None else (last[1],)):
+        if last[0] == key:
+            before, records = earlier.before, [*earlier.records, *records]
+        else:
+            before = {**earlier.before} | {one.topic: last[0] & 0xFFFFFFFF for one in earlier.records}
+    db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", (key, minute, pack_kept(before, records)))
 
 
 def _put_versions(db: sqlite3.Connection, versions: Iterable[Version]) -> None:
-    """Store versions, oldest first. Duplicates replace themselves."""
+    """Store versions, oldest first."""
     for one in versions:
-        db.execute("INSERT OR IGNORE INTO object (topic, key) VALUES (?, ?)", (one.topic, one.key))
-        asked = "SELECT id FROM object WHERE topic = ? AND key = ?"
-        [number] = db.execute(asked, (one.topic, one.key)).fetchone()
-        db.execute(
-            "UPDATE version SET until_ms = ?1 WHERE object = ?2 AND until_ms IS NULL AND at_ms < ?1",
-            (one.at_ms, number),
-        )
+        key = (one.topic, one.key)
+        db.execute("INSERT OR IGNORE INTO object (topic, key) VALUES (?, ?)", key)
+        [number] = db.execute("SELECT id FROM object WHERE topic = ? AND key = ?", key).fetchone()
+        before = "UPDATE version SET until_ms = ?1 WHERE object = ?2 AND until_ms IS NULL AND at_ms < ?1"
+        db.execute(before, (one.at_ms, number))
         if one.record is not None:
             blob = zlib.compress(msgspec.msgpack.encode(msgspec.structs.replace(one.record, headers=())), 6)
             row = (number, one.at_ms, one.row, blob)
@@ -278,14 +269,14 @@ def expire(db: sqlite3.Connection, now_s: int, size_bytes_max: int) -> None:
 
 def make_room(db: sqlite3.Connection, newest_s: int) -> bool:
     """Delete a part of the oldest data, relative to its horizon; return whether there was any."""
-    shares = {what: (newest_s - _oldest_s(db, what, newest_s)) / span for what, span in _HORIZONS.items()}
-    what, share = max(shares.items(), key=lambda one: one[1])
-    if share <= 0:
+    oldest_s = {what: _oldest_s(db, what, newest_s) for what in _HORIZONS}
+    what = max(_HORIZONS, key=lambda what: (newest_s - oldest_s[what]) / _HORIZONS[what])
+    span_s = newest_s - oldest_s[what]
+    if span_s <= 0:
         return False
     with suppress(sqlite3.OperationalError):
-        oldest_s = _oldest_s(db, what, newest_s)
         least_s = int(what[1:]) * POINTS if what in _BLOCKS else POINTS
-        _drop(db, what, oldest_s + max(least_s, (newest_s - oldest_s) // _PARTS))
+        _drop(db, what, oldest_s[what] + max(least_s, span_s // _PARTS))
     return True
 
 

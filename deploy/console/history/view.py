@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from slacktide.streams.explain.evidence import Place
-from slacktide.streams.explain.facts import Severity
+from slacktide.streams.explain.evidence import Place, Severity
 from slacktide.streams.explain.node import NodeExplanation
 from slacktide.streams.records import Record
 
@@ -146,8 +145,6 @@ class Decision:
     ``slacktide.deploy.cli.explain.node_text.node_text(explanation)`` is the text of ``slacktide explain node``.
     """
 
-    node: str
-    at_ms: int
     explanation: NodeExplanation
     """Each step has its position and record; figures have their arithmetic."""
     records: Sequence[Record]
