@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from slacktide.deploy.cli.calc.case import Amount, Calculated, Cores, Given, Percent, Whole, figure, into, unique
-from slacktide.schemas.policy.strategies import CpuBurst
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
+
+from slacktide.deploy.cli.calc.case import Calculated, figure, unique
+from slacktide.deploy.cli.calc.forms import Amount, By, Cores, Form, Nullable, Percent, Whole
+from slacktide.schemas.policy.strategies import BurstPolicy, CpuBurst
 from slacktide.streams.decisions.burst.cpu_burst_node_state import NodeState, SharePoolPod, share_pool
 from slacktide.streams.decisions.burst.cpu_burst_quota import (
     BurstContainer,
@@ -14,108 +19,77 @@ from slacktide.streams.decisions.burst.cpu_burst_quota import (
 )
 from slacktide.streams.decisions.burst.cpu_burst_value import burst_policy, cfs_burst
 
-
-class ValueConfig(Given, frozen=True, kw_only=True):
-    """A pod's configuration; absent fields have the node's default."""
-
-    policy: str | None = None
-    cpu_burst_pct: Percent | None = None
+DEFAULTS = CpuBurst()
+GivenPolicy = Nullable[Annotated[BurstPolicy, By(lambda text, _: burst_policy(text), str)]]
+ValueConfig = Annotated[CpuBurst, Form("policy cpu_burst_pct", policy=GivenPolicy)]
+"""A pod's configuration; absent fields have the node's default."""
 
 
-class CpuBurstValueInput(Given, frozen=True, kw_only=True):
-    """A container's limit and its pod's configuration."""
-
-    container_cpu_limit_milli: Amount | None = None
-    config: ValueConfig | None = None
-
-
-def calc_cpu_burst_value(given: CpuBurstValueInput) -> Calculated:
-    """Compute the CFS burst of a container."""
-    config = given.config or ValueConfig()
-    burst = cfs_burst(given.container_cpu_limit_milli, into(CpuBurst, config, policy=burst_policy(config.policy)))
+def calc_cpu_burst_value(
+    *, container_cpu_limit_milli: Amount | None = None, config: Nullable[ValueConfig] = DEFAULTS
+) -> Calculated:
+    """Compute the CFS burst of a container by its limit and its pod's configuration."""
+    burst = cfs_burst(container_cpu_limit_milli, config)
     return figure("cfs_burst_us", burst.burst_us, burst)
 
 
-class UsedPod(Given, frozen=True, kw_only=True):
-    """A pod's class, request and use."""
-
-    qos_class: str | None = None
-    cpu_request_milli: Amount | None = None
-    cpu_usage_cores: Cores | None = None
+UsedPod = Annotated[SharePoolPod, Form(request_milli=0)]
 
 
-class CpuBurstNodeStateInput(Given, frozen=True, kw_only=True):
-    """A node, its pods, and the threshold."""
-
-    share_pool_threshold_percent: Percent | None = None
-    node_cpu_count: Amount
-    node_cpu_usage_cores: Cores | None = None
-    pods: list[UsedPod] | None = None
-
-
-def calc_cpu_burst_node_state(given: CpuBurstNodeStateInput) -> Calculated:
+def calc_cpu_burst_node_state(
+    *,
+    share_pool_threshold_percent: Nullable[Percent] = DEFAULTS.share_pool_threshold_pct,
+    node_cpu_count: Amount,
+    node_cpu_usage_cores: Cores | None = None,
+    pods: Nullable[Sequence[UsedPod]] = (),
+) -> Calculated:
     """Return whether a node has CPU to lend to throttled containers."""
-    threshold_pct = given.share_pool_threshold_percent
     pool = share_pool(
-        node_cpus=given.node_cpu_count,
-        node_used_cores=given.node_cpu_usage_cores,
-        pods=[
-            SharePoolPod(
-                qos_label=pod.qos_class, request_milli=pod.cpu_request_milli or 0, used_cores=pod.cpu_usage_cores
-            )
-            for pod in given.pods or ()
-        ],
-        threshold_pct=CpuBurst().share_pool_threshold_pct if threshold_pct is None else threshold_pct,
+        node_cpus=node_cpu_count,
+        node_used_cores=node_cpu_usage_cores,
+        pods=pods,
+        threshold_pct=share_pool_threshold_percent,
     )
     return figure("node_state", pool.state, pool)
 
 
-class QuotaConfig(Given, frozen=True, kw_only=True):
-    """A pod's configuration; absent quota fields are not set."""
-
-    policy: str | None = None
-    cfs_quota_burst_percent: Percent | None = None
-    cfs_quota_burst_period_seconds: Whole | None = None
-
-
-class GivenContainer(Given, frozen=True, kw_only=True):
-    """A container's current state."""
-
-    name: str
-    cpu_limit_milli: Amount | None = None
-    current_cfs_quota_us: Whole
-    running: bool
-    throttled_ratio_last: float | None = None
-    cpu_usage_cores_last: Cores | None = None
-    limiter_tokens_before: Whole | None = None
-    """Null: the limiter is new and has no tokens."""
-    seconds_since_limiter_update: Amount | None = None
-
-
-class CpuBurstQuotaInput(Given, frozen=True, kw_only=True):
-    """A pod's configuration, its node's state, and the quotas in force; -1: unlimited."""
-
-    config: QuotaConfig | None = None
-    node_state: NodeState
-    current_pod_cfs_quota_us: Whole
-    containers: list[GivenContainer] | None = None
+NO_QUOTAS = CpuBurst(cfs_quota_burst_pct=None, cfs_quota_burst_period_s=None)
+QuotaConfig = Annotated[
+    CpuBurst,
+    Form(
+        "policy cfs_quota_burst_pct cfs_quota_burst_period_s",
+        policy=GivenPolicy,
+        cfs_quota_burst_pct=None,
+        cfs_quota_burst_period_s=None,
+    ),
+]
+"""A pod's configuration; absent quota fields are not set."""
+GivenContainer = Annotated[
+    BurstContainer,
+    Form(
+        "name limit_milli quota_us running throttled_ratio used_cores limiter elapsed_s",
+        running=...,
+        # The capacity is the configuration's. Null: the limiter is new and has no tokens.
+        limiter=Nullable[Annotated[Limiter, By(lambda tokens, _: Limiter(capacity_tokens=0, tokens=tokens), Whole)]],
+        elapsed_s=Nullable[Amount],
+    ),
+]
 
 
-def calc_cpu_burst_quota(given: CpuBurstQuotaInput) -> Calculated:
-    """Compute the next CFS quota of throttled containers and their pod."""
-    containers = given.containers or []
+def calc_cpu_burst_quota(
+    *,
+    config: Nullable[QuotaConfig] = NO_QUOTAS,
+    node_state: NodeState,
+    current_pod_cfs_quota_us: Whole,
+    containers: Nullable[Sequence[GivenContainer]] = (),
+) -> Calculated:
+    """Compute the next CFS quota of throttled containers and their pod; a quota of -1 is unlimited."""
     unique((one.name for one in containers), "input.containers[{}].name", "{!r} is given twice")
-    wanted = given.config or QuotaConfig()
-    config = CpuBurst(
-        policy=burst_policy(wanted.policy),
-        cfs_quota_burst_pct=wanted.cfs_quota_burst_percent,
-        cfs_quota_burst_period_s=wanted.cfs_quota_burst_period_seconds,
-    )
     pod = next_quotas(
         config=config,
-        node_state=given.node_state,
-        pod_quota_us=given.current_pod_cfs_quota_us,
-        containers=[_container(container, limiter_capacity(config)) for container in containers],
+        node_state=node_state,
+        pod_quota_us=current_pod_cfs_quota_us,
+        containers=[_limited(container, limiter_capacity(config)) for container in containers],
     )
     output: dict[str, object] = {
         "containers": {container.name: _shown(container) for container in pod.containers},
@@ -124,18 +98,9 @@ def calc_cpu_burst_quota(given: CpuBurstQuotaInput) -> Calculated:
     return Calculated(output=output, because=pod.because)
 
 
-def _container(given: GivenContainer, capacity: int | None) -> BurstContainer:
-    tokens = given.limiter_tokens_before
-    return BurstContainer(
-        name=given.name,
-        limit_milli=given.cpu_limit_milli,
-        quota_us=given.current_cfs_quota_us,
-        running=given.running,
-        throttled_ratio=given.throttled_ratio_last,
-        used_cores=given.cpu_usage_cores_last,
-        limiter=None if capacity is None or tokens is None else Limiter(capacity_tokens=capacity, tokens=tokens),
-        elapsed_s=given.seconds_since_limiter_update or 0,
-    )
+def _limited(container: BurstContainer, capacity: int | None) -> BurstContainer:
+    limiter = container.limiter if capacity is not None else None
+    return replace(container, limiter=limiter and replace(limiter, capacity_tokens=capacity or 0))
 
 
 def _shown(container: ContainerQuota) -> dict[str, int]:

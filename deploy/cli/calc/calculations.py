@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, Given
+from slacktide.deploy.cli.calc.case import Calculated
+from slacktide.deploy.cli.calc.forms import arguments_in_cases
 from slacktide.schemas.errors import SlacktideError
 
 CALCULATIONS = {
@@ -82,7 +83,7 @@ CALCULATIONS = {
 _encoder = msgspec.json.Encoder()
 _KEY_IN = "key` in `"
 """Msgspec's text for the key of a map, before the map's path."""
-I = TypeVar("I", bound=Given)  # noqa: E741 - the input
+I = TypeVar("I")  # noqa: E741 - the input
 
 
 class Case(msgspec.Struct, Generic[I], frozen=True):
@@ -112,8 +113,8 @@ class Calculation:
 
     def __init__(self, name: str, *, explain: bool = False) -> None:
         module, _ = CALCULATIONS[name]
-        self._calculate = getattr(importlib.import_module(f"{__package__}.{module}"), f"calc_{name}")
-        kind = get_type_hints(self._calculate)["given"]
+        function = getattr(importlib.import_module(f"{__package__}.{module}"), f"calc_{name}")
+        kind, self._calculate = arguments_in_cases(function)
         self._decoder: msgspec.json.Decoder[Case[Any]] = msgspec.json.Decoder(Case[kind])  # type: ignore[valid-type]
         self._explain = explain
 
@@ -124,7 +125,7 @@ class Calculation:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             return _failed(_name_in(line), _text_of(exc))
         try:
-            calculated = self._calculate(case.input)
+            calculated = self._calculate(case.input, "input")
             return Answered(case.name, calculated, self._written(case.name, calculated))
         except SlacktideError as exc:
             return _failed(case.name, str(exc))

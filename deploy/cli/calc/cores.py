@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, Whole, unique, unique_ids
-from slacktide.schemas.inventory import Pod, Processor
+from slacktide.deploy.cli.calc.case import Calculated, Processors, unique_ids
+from slacktide.deploy.cli.calc.forms import Amount, By, Form, Given, Nullable, Whole
+from slacktide.schemas.inventory import Pod
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.cores.allocate import Free, allocate
 from slacktide.streams.decisions.cores.ledger import Ledger, available
@@ -18,8 +19,9 @@ from slacktide.streams.decisions.cores.take import TakeError, Wish
 from slacktide.streams.decisions.cores.topology import NO_CPUS, Cpus, Topology, readable, written
 from slacktide.streams.decisions.cores.zones import Amounts, divide, unheld
 
-Zones = Annotated[list["GivenZone"], msgspec.Meta(max_length=1_024)]
 CPU_MILLI = 1_000
+CpuList = Nullable[Annotated[Cpus, By(lambda text, _: readable(text), str)]]
+NodeTopology = Annotated[Topology, By(lambda processors, _: Topology(processors), Processors)]
 
 
 class GivenZone(Given, frozen=True, kw_only=True):
@@ -34,83 +36,78 @@ class GivenZone(Given, frozen=True, kw_only=True):
         return Amounts(cpu_milli=self.cpu_milli, mem_bytes=self.mem_bytes)
 
 
+Zones = Annotated[list[GivenZone], msgspec.Meta(max_length=1_024)]
+
+
 class GivenHeld(Given, frozen=True, kw_only=True):
     """CPUs and amounts that a pod holds."""
 
     uid: str
     cpuset: str = ""
     exclusive_policy: str = ""
-    zones: Zones | None = None
+    zones: Nullable[Zones] = []
 
 
-class GivenTopology(Given, frozen=True, kw_only=True):
-    """A node's CPUs."""
-
-    processors: list[Processor] | None
-
-    def topology(self) -> Topology:
-        """Convert to the rule's type. Raises CaseError if a CPU is given twice."""
-        return topology_of(self.processors, "input")
+Allocated = Nullable[Sequence[GivenHeld]]
 
 
-def topology_of(processors: Sequence[Processor] | None, field: str) -> Topology:
-    """Convert to the rule's type. Raises CaseError if a CPU is given twice."""
-    unique((one.cpu for one in processors or ()), field + ".processors[{}].cpu", "CPU {} is given twice")
-    return Topology(processors or ())
-
-
-def ledger_of(allocated: Sequence[GivenHeld] | None) -> Ledger:
+def ledger_of(allocated: Sequence[GivenHeld]) -> Ledger:
     """Convert to the rule's type; who holds no CPUs is left out."""
-    unique_ids([one.uid for one in allocated or ()], "input.allocated")
+    unique_ids([one.uid for one in allocated], "input.allocated")
     ledger = Ledger()
-    for one in allocated or ():
+    for one in allocated:
         if cpus := readable(one.cpuset):
             ledger.put(one.uid, cpus, one.exclusive_policy)
     return ledger
 
 
-class CoresTakeInput(GivenTopology, frozen=True, kw_only=True):
-    """What a pod asks for, and what the node has."""
+class WishInput(Given, frozen=True, kw_only=True):
+    """How a pod's CPUs are chosen."""
 
-    cpus_wanted: Whole
-    allocated: list[GivenHeld] | None = None
-    reserved_cpus: str | None = None
-    preferred_cpus: str | None = None
-    preemptible_cpus: str | None = None
-    max_ref_count: Whole = 1
     bind_policy: str = ""
     bind_policy_required: bool = False
     exclusive_policy: str = ""
     strategy: str = ""
+
+    def wish(self) -> Wish:
+        """Convert to the rule's type."""
+        return Wish(
+            bind=self.bind_policy,
+            required=self.bind_policy_required,
+            exclusive=self.exclusive_policy,
+            strategy=self.strategy,
+        )
+
+
+class CoresTakeInput(WishInput, frozen=True, kw_only=True):
+    """What a pod asks for, and what the node has."""
+
+    processors: NodeTopology
+    cpus_wanted: Whole
+    allocated: Allocated = []
+    reserved_cpus: CpuList = NO_CPUS
+    preferred_cpus: CpuList = NO_CPUS
+    preemptible_cpus: CpuList = NO_CPUS
+    max_ref_count: Whole = 1
     zones: Zones | None = None
 
 
 def calc_cores_take(given: CoresTakeInput) -> Calculated:
     """Take CPUs for one pod."""
-    topology = given.topology()
     free = Free(
-        topology=topology,
+        topology=given.processors,
         taken=ledger_of(given.allocated).taken,
-        reserved=readable(given.reserved_cpus),
-        preferred=readable(given.preferred_cpus),
-        preemptible=readable(given.preemptible_cpus),
+        reserved=given.reserved_cpus,
+        preferred=given.preferred_cpus,
+        preemptible=given.preemptible_cpus,
         max_ref=given.max_ref_count,
     )
     cpus, _ = free.cpus(Wish())
     zones = None if given.zones is None else [(one.numa_node, one.cpu_milli) for one in given.zones]
-    text, error = _allocated(free, _wish(given), given.cpus_wanted, zones)
-    because = _because(error or "taken", given.cpus_wanted, cpus)
+    text, error = _allocated(free, given.wish(), given.cpus_wanted, zones)
     return Calculated(
-        output={"available_cpus": written(cpus), "cpuset": text, "error": error or None}, because=[because]
-    )
-
-
-def _wish(given: CoresTakeInput | CoresZonesInput) -> Wish:
-    return Wish(
-        bind=given.bind_policy,
-        required=given.bind_policy_required,
-        exclusive=given.exclusive_policy,
-        strategy=given.strategy,
+        output={"available_cpus": written(cpus), "cpuset": text, "error": error or None},
+        because=[_because(error or "taken", given.cpus_wanted, cpus)],
     )
 
 
@@ -125,12 +122,8 @@ def _because(bound: str, wanted: int, cpus: Cpus) -> Because:
     return Because(of="cpuset", bound=bound, terms={"wanted_count": wanted, "available_count": len(cpus)})
 
 
-class GivenSpec(Given, frozen=True, kw_only=True):
-    """The annotation resource-spec."""
-
-    required_bind_policy: str | None = None
-    preferred_bind_policy: str | None = None
-    exclusive_policy: str | None = None
+GivenSpec = Annotated[Spec, Form()]
+"""The annotation resource-spec."""
 
 
 class GivenCoresPod(Given, frozen=True, kw_only=True):
@@ -138,8 +131,8 @@ class GivenCoresPod(Given, frozen=True, kw_only=True):
 
     cpu_request_milli: Amount
     priority: Whole | None = None
-    priority_class: str | None = None
-    qos_class: str | None = None
+    priority_class_label: str | None = None
+    qos_label: str | None = None
     resource_spec: GivenSpec | None = None
 
 
@@ -163,62 +156,46 @@ class GivenSystemQos(Given, frozen=True, kw_only=True):
     """The annotation system-qos-resource."""
 
     cpuset: str = ""
-    exclusive: bool | None = None
+    exclusive: Nullable[bool] = True
 
 
-class GivenCoresNode(GivenTopology, frozen=True, kw_only=True):
+class GivenCoresNode(Given, frozen=True, kw_only=True):
     """A node, and what pods hold of it."""
 
-    allocated: list[GivenHeld] | None = None
-    cpu_bind_policy_label: str | None = None
+    processors: NodeTopology
+    allocated: Allocated = []
+    cpu_bind_policy_label: Nullable[str] = ""
     default_bind_policy: str = ""
     default_numa_allocate_strategy: str = ""
     kubelet_cpu_manager: GivenCpuManager = GivenCpuManager()
-    kubelet_pod_cpus: list[GivenPinned] | None = None
-    node_reserved_cpus: str | None = None
-    numa_allocate_strategy_label: str | None = None
-    system_qos: GivenSystemQos | None = None
+    kubelet_pod_cpus: Nullable[list[GivenPinned]] = []
+    node_reserved_cpus: Nullable[str] = ""
+    numa_allocate_strategy_label: Nullable[str] = ""
+    system_qos: Nullable[GivenSystemQos] = GivenSystemQos()
 
     def reserved(self) -> Cpus:
         """Return the CPUs that no pod may get."""
-        pinned = [one for one in self.kubelet_pod_cpus or () if one.managed_by_kubelet and one.uid]
+        pinned = [one for one in self.kubelet_pod_cpus if one.managed_by_kubelet and one.uid]
         texts = [self.kubelet_cpu_manager.reserved_cpus, self.node_reserved_cpus, *(one.cpuset for one in pinned)]
-        if self.system_qos is not None and self.system_qos.exclusive is not False:
+        if self.system_qos.exclusive:
             texts.append(self.system_qos.cpuset)
         return NO_CPUS.union(*map(readable, texts))
 
 
-class CoresScheduleInput(Given, frozen=True, kw_only=True):
-    """A pod and a node."""
-
-    pod: GivenCoresPod
-    node: GivenCoresNode
-
-
-def calc_cores_schedule(given: CoresScheduleInput) -> Calculated:
+def calc_cores_schedule(*, pod: GivenCoresPod, node: GivenCoresNode) -> Calculated:
     """Decide whether a pod binds CPUs of a node, and which."""
-    pod, node = given.pod, given.node
-    spec = pod.resource_spec or GivenSpec()
     kubelet, reserved = node.kubelet_cpu_manager, node.reserved()
-    free = Free(
-        topology=topology_of(node.processors, "input.node"),
-        taken=ledger_of(node.allocated).taken,
-        reserved=reserved,
-    )
+    free = Free(topology=node.processors, taken=ledger_of(node.allocated).taken, reserved=reserved)
     found = schedule(
         Pod(
-            uid="", namespace="", name="", qos_label=pod.qos_class, priority_class_label=pod.priority_class,
+            uid="", namespace="", name="", qos_label=pod.qos_label, priority_class_label=pod.priority_class_label,
             priority=pod.priority, kube_qos="Guaranteed",
         ),
         pod.cpu_request_milli,
-        Spec(
-            required=spec.required_bind_policy or "",
-            preferred=spec.preferred_bind_policy or "",
-            exclusive=spec.exclusive_policy or "",
-        ),
+        pod.resource_spec or Spec(),
         free,
         NodePolicy(
-            label=node.cpu_bind_policy_label or "",
+            label=node.cpu_bind_policy_label,
             full_only=kubelet.policy == STATIC and kubelet.full_pcpus_only == "true",
             default=node.default_bind_policy,
             strategy=node.numa_allocate_strategy_label or node.default_numa_allocate_strategy,
@@ -232,14 +209,14 @@ def calc_cores_schedule(given: CoresScheduleInput) -> Calculated:
             "binds_cpus": found.binds,
             "cpuset": text,
             "reserved_cpus": written(reserved),
-            "resource_spec_after": _spec_after(found, given.pod.resource_spec),
+            "resource_spec_after": _spec_after(found, pod.resource_spec),
             "resource_status_after": None if text is None else {"cpuset": text},
         },
         because=[_because(found.reason or found.stage, pod.cpu_request_milli // CPU_MILLI, free.cpus(Wish())[0])],
     )
 
 
-def _spec_after(found: Scheduled, given: GivenSpec | None) -> dict[str, str] | None:
+def _spec_after(found: Scheduled, given: Spec | None) -> dict[str, str] | None:
     if found.stage != "ok" or (given is None and not found.binds):
         return None
     spec = {
@@ -256,25 +233,33 @@ class GivenLedgerEvent(Given, frozen=True, kw_only=True):
     type: Literal["assume", "unreserve", "pod_seen", "pod_gone"]
     uid: str
     cpuset: str | None = None
-    exclusive_policy: str | None = None
+    exclusive_policy: Nullable[str] = ""
     bound: bool = False
     phase: str = ""
 
+    def follow(self, ledger: Ledger) -> None:
+        """Apply the change."""
+        match self.type:
+            case "assume":
+                ledger.put(self.uid, readable(self.cpuset), self.exclusive_policy)
+            case "unreserve":
+                ledger.drop(self.uid)
+            case "pod_gone":
+                ledger.pod_gone(self.uid)
+            case "pod_seen":
+                ledger.pod_seen(
+                    self.uid, bound=self.bound, phase=self.phase, cpuset=self.cpuset, exclusive=self.exclusive_policy
+                )
 
-class CoresLedgerInput(GivenTopology, frozen=True, kw_only=True):
-    """Events, in order."""
 
-    events: list[GivenLedgerEvent] | None
-    max_ref_count: Whole = 1
-
-
-def calc_cores_ledger(given: CoresLedgerInput) -> Calculated:
-    """Follow which pods hold which CPUs."""
-    topology, ledger = given.topology(), Ledger()
-    after = []
-    for event in given.events or ():
-        _follow(ledger, event)
-        cpus, _ = available(topology, ledger.taken, NO_CPUS, max_ref=given.max_ref_count)
+def calc_cores_ledger(
+    *, processors: NodeTopology, events: Sequence[GivenLedgerEvent] | None, max_ref_count: Whole = 1
+) -> Calculated:
+    """Follow which pods hold which CPUs, after each event."""
+    ledger, after = Ledger(), []
+    for event in events or ():
+        event.follow(ledger)
+        cpus, _ = available(processors, ledger.taken, NO_CPUS, max_ref=max_ref_count)
         taken = {
             str(cpu): {"ref_count": one.references, "exclusive_policy": one.exclusive}
             for cpu, one in sorted(ledger.taken.items())
@@ -284,55 +269,29 @@ def calc_cores_ledger(given: CoresLedgerInput) -> Calculated:
     return Calculated(output={"after_each_event": after}, because=[])
 
 
-def _follow(ledger: Ledger, event: GivenLedgerEvent) -> None:
-    exclusive = event.exclusive_policy or ""
-    match event.type:
-        case "assume":
-            ledger.put(event.uid, readable(event.cpuset), exclusive)
-        case "unreserve":
-            ledger.drop(event.uid)
-        case "pod_gone":
-            ledger.pod_gone(event.uid)
-        case "pod_seen":
-            ledger.pod_seen(event.uid, bound=event.bound, phase=event.phase, cpuset=event.cpuset, exclusive=exclusive)
-
-
-class GivenRequest(Given, frozen=True, kw_only=True):
-    """What a pod requests."""
-
-    cpu_milli: Amount = 0
-    mem_bytes: Amount = 0
-
-
-class CoresZonesInput(GivenTopology, frozen=True, kw_only=True):
+class CoresZonesInput(WishInput, frozen=True, kw_only=True):
     """A pod that is aligned to NUMA zones, and what these have."""
 
+    processors: NodeTopology
     zones: Zones
     affinity: Annotated[list[Whole], msgspec.Meta(max_length=1_024)]
-    request: GivenRequest
-    reserved_cpus: str | None = None
-    allocated: list[GivenHeld] | None = None
+    request: Annotated[Amounts, Form(strict=True)]
+    reserved_cpus: CpuList = NO_CPUS
+    allocated: Allocated = []
     binds_cpus: bool = False
-    bind_policy: str = ""
-    bind_policy_required: bool = False
-    exclusive_policy: str = ""
-    strategy: str = ""
 
 
 def calc_cores_zones(given: CoresZonesInput) -> Calculated:
     """Divide a request among the zones that a pod is aligned to."""
-    free = Free(
-        topology=given.topology(), taken=ledger_of(given.allocated).taken, reserved=readable(given.reserved_cpus)
-    )
+    free = Free(topology=given.processors, taken=ledger_of(given.allocated).taken, reserved=given.reserved_cpus)
     held: dict[int, Amounts] = {}
-    for one in (zone for pod in given.allocated or () for zone in pod.zones or ()):
+    for one in (zone for pod in given.allocated for zone in pod.zones):
         before = held.get(one.numa_node, Amounts())
         held[one.numa_node] = Amounts(
             cpu_milli=before.cpu_milli + one.cpu_milli, mem_bytes=before.mem_bytes + one.mem_bytes
         )
     zones = unheld({one.numa_node: one.amounts() for one in given.zones}, held)
-    request = Amounts(cpu_milli=given.request.cpu_milli, mem_bytes=given.request.mem_bytes)
-    wish = _wish(given) if given.binds_cpus else None
+    request, wish = given.request, given.wish() if given.binds_cpus else None
     parts, lacks = divide(request, zones, given.affinity, free, wish)
     reasons, text = list(lacks), ""
     if wish is not None and not reasons:
@@ -343,10 +302,6 @@ def calc_cores_zones(given: CoresZonesInput) -> Calculated:
         {"numa_node": zone, "cpu_milli": its.cpu_milli, "memory_bytes": its.mem_bytes} for zone, its in parts.items()
     ]
     return Calculated(
-        output={
-            "cpuset": None if reasons else text,
-            "reasons": reasons,
-            "zones": None if reasons else shown,
-        },
+        output={"cpuset": None if reasons else text, "reasons": reasons, "zones": None if reasons else shown},
         because=[_because(", ".join(reasons) or "taken", request.cpu_milli // CPU_MILLI, free.cpus(Wish())[0])],
     )

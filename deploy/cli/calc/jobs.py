@@ -6,7 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, Given
+from slacktide.deploy.cli.calc.case import Calculated
+from slacktide.deploy.cli.calc.forms import Given
 from slacktide.schemas.bounds import Name, TimeMs
 from slacktide.schemas.job_pod import ControllerStatus, JobEvent, JobPodFacts, JobSpec
 from slacktide.schemas.message import Terms

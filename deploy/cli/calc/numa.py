@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import Annotated
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, Whole, into, kubernetes_names
+from slacktide.deploy.cli.calc.case import Calculated, kubernetes_names
+from slacktide.deploy.cli.calc.forms import Amount, By, Flat, Form, Given, Nullable, Whole
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
@@ -23,9 +24,7 @@ from slacktide.streams.decisions.numa.topology import (
     Kubelet,
     NamedZone,
     Pod,
-    Policy,
     Qos,
-    Scope,
     Zone,
     kubelet_of,
     zones_of,
@@ -34,16 +33,10 @@ from slacktide.streams.decisions.numa.topology import (
 RESOURCES = kubernetes_names("batch", "mid") | {"ephemeral_storage_bytes": "ephemeral-storage"}
 """The Kubernetes names of resources by their keys in cases; a device has its Kubernetes name."""
 KEYS = {resource: key for key, resource in RESOURCES.items()}
-GivenAmounts = dict[str, Amount]
 Zones = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 SETS_ZONES_MAX = 16
 """The limit of rules that try all sets of zones."""
 _HUGEPAGES = re.compile(r"hugepages_(\w+)_bytes")
-
-
-def amounts_of(given: GivenAmounts | None, field: str) -> dict[str, int]:
-    """Convert to the rule's type."""
-    return {resource_of(key, field): amount for key, amount in (given or {}).items()}
 
 
 def resource_of(key: str, field: str) -> str:
@@ -73,109 +66,54 @@ def terms_of(lack: Lack) -> Terms:
     return asked if lack.best_zone is None else {**asked, "best_zone": lack.best_zone, f"free_{unit}": lack.free}
 
 
-class GivenContainer(Given, frozen=True, kw_only=True):
-    """A container; ``restart_policy_always``: an init container that is a sidecar."""
-
-    name: str = ""
-    requests: GivenAmounts | None = None
-    restart_policy_always: bool = False
-
-    def container(self, field: str) -> Container:
-        """Convert to the rule's type."""
-        return Container(
-            name=self.name, requests=amounts_of(self.requests, f"{field}.requests"), sidecar=self.restart_policy_always
-        )
+def _by_resource(given: Mapping[str, int], path: str) -> dict[str, int]:
+    return {resource_of(key, path): amount for key, amount in given.items()}
 
 
-class GivenPod(Given, frozen=True, kw_only=True):
-    """A pod; ``pod_level_requests``: the requests of the whole pod."""
-
-    kube_qos_class: Qos
-    init_containers: list[GivenContainer] | None = None
-    containers: list[GivenContainer] | None = None
-    overhead: GivenAmounts | None = None
-    pod_level_requests: GivenAmounts | None = None
-
-    def pod(self, field: str) -> Pod:
-        """Convert to the rule's type."""
-        inits = self.init_containers or ()
-        level = self.pod_level_requests
-        return Pod(
-            qos=self.kube_qos_class,
-            inits=[one.container(f"{field}.init_containers[{at}]") for at, one in enumerate(inits)],
-            containers=[one.container(f"{field}.containers[{at}]") for at, one in enumerate(self.containers or ())],
-            overhead=amounts_of(self.overhead, f"{field}.overhead"),
-            pod_level=None if level is None else amounts_of(level, f"{field}.pod_level_requests"),
-        )
+GivenAmounts = Annotated[Amounts, By(_by_resource, dict[str, Amount])]
+_AMOUNTS: tuple[Any, ...] = (Nullable[GivenAmounts], {})
+_CONTAINERS = (Nullable[list[Annotated[Container, Form(strict=True, name="", requests=_AMOUNTS)]]], ())
+GivenPod = Annotated[
+    Pod, Form(containers=_CONTAINERS, inits=_CONTAINERS, overhead=_AMOUNTS, pod_level=GivenAmounts | None)
+]
+"""A pod; ``pod_level_requests``: the requests of the whole pod."""
 
 
-class GivenCost(Given, frozen=True, kw_only=True):
+class Cost(NamedTuple):
     """The distance to a zone."""
 
     name: str
-    value: Amount
+    value: int
 
 
-class GivenAttribute(Given, frozen=True, kw_only=True):
+class Attribute(NamedTuple):
     """An attribute of a topology object."""
 
     name: str
     value: str
 
 
-class GivenZone(Given, frozen=True, kw_only=True):
-    """A zone of a topology object."""
-
-    name: str
-    type: str
-    available: GivenAmounts | None = None
-    allocatable: GivenAmounts | None = None
-    costs: list[GivenCost] | None = None
-
-    def zone(self, field: str) -> NamedZone:
-        """Convert to the rule's type."""
-        return NamedZone(
-            name=self.name,
-            type=self.type,
-            available=amounts_of(self.available, f"{field}.available"),
-            costs=[(one.name, one.value) for one in self.costs or ()],
-            allocatable=None if self.allocatable is None else amounts_of(self.allocatable, f"{field}.allocatable"),
-        )
+GivenZones = Nullable[
+    list[
+        Annotated[
+            NamedZone,
+            Form(
+                available=_AMOUNTS,
+                costs=Nullable[list[Annotated[Cost, Form(value=Amount)]]],
+                allocatable=GivenAmounts | None,
+            ),
+        ]
+    ]
+]
+GivenAttributes = Nullable[list[Annotated[Attribute, Form()]]]
 
 
 class GivenTopology(Given, frozen=True, kw_only=True):
     """A NodeResourceTopology object."""
 
-    topology_policies: list[str] | None = None
-    attributes: list[GivenAttribute] | None = None
-    zones: list[GivenZone] | None = None
-
-    def pairs(self) -> list[tuple[str, str]]:
-        """Return the attributes as pairs."""
-        return [(one.name, one.value) for one in self.attributes or ()]
-
-    def named_zones(self, field: str) -> list[NamedZone]:
-        """Return the zones of all types."""
-        return [one.zone(f"{field}.zones[{at}]") for at, one in enumerate(self.zones or ())]
-
-
-_KUBELET_NAMES = {
-    "max_zones": "max_numa_nodes",
-    "cpu_static": "cpu_manager_static",
-    "memory_static": "memory_manager_static",
-    "prefer_closest": "prefer_closest_numa_nodes",
-}
-
-
-class GivenKubelet(Given, frozen=True, kw_only=True, rename=_KUBELET_NAMES):
-    """The kubelet's own configuration."""
-
-    policy: Policy = "none"
-    scope: Scope = "container"
-    max_zones: Zones = 8
-    cpu_static: bool | None = None
-    memory_static: bool | None = None
-    prefer_closest: bool = False
+    topology_policies: Nullable[list[str]] = []
+    attributes: GivenAttributes = []
+    zones: GivenZones = []
 
 
 def _unique_zones(zones: Collection[Zone], field: str) -> None:
@@ -192,23 +130,24 @@ class NodeCase(Given, frozen=True, kw_only=True):
     pod: GivenPod
     topology: GivenTopology | None = None
     topology_fresh: bool = True
-    kubelet: GivenKubelet | None = None
+    kubelet: Annotated[Kubelet, Form(strict=True, max_zones=(Zones, 8))] | None = None
     corrected: bool = False
 
     def settings(self) -> Kubelet:
         """Return the kubelet's settings."""
         if self.kubelet is not None:
-            return into(Kubelet, self.kubelet)
-        if self.topology is None:
-            return Kubelet()
-        return kubelet_of(self.topology.topology_policies or (), self.topology.pairs())
+            return self.kubelet
+        return (
+            Kubelet()
+            if self.topology is None
+            else kubelet_of(self.topology.topology_policies, self.topology.attributes)
+        )
 
     def zones(self) -> list[Zone] | None:
         """Convert the zones to the rule's type; None: there is no topology."""
         if self.topology is None:
             return None
-        id_max = ID_MAX_CORRECTED if self.corrected else ID_MAX
-        zones = zones_of(self.topology.named_zones("input.topology"), id_max)
+        zones = zones_of(self.topology.zones, ID_MAX_CORRECTED if self.corrected else ID_MAX)
         _unique_zones(zones, "input.topology.zones")
         return zones
 
@@ -223,7 +162,7 @@ class NodeCase(Given, frozen=True, kw_only=True):
 class GivenNode(Given, frozen=True, kw_only=True):
     """The node's allocatable resources."""
 
-    allocatable: GivenAmounts | None = None
+    allocatable: Nullable[GivenAmounts] = {}
 
 
 class NumaFilterInput(NodeCase, frozen=True, kw_only=True):
@@ -235,12 +174,12 @@ class NumaFilterInput(NodeCase, frozen=True, kw_only=True):
 def calc_numa_filter(given: NumaFilterInput) -> Calculated:
     """Check whether a node's zones can hold a pod."""
     node = Node(
-        allocatable=amounts_of(given.node.allocatable, "input.node.allocatable"),
+        allocatable=given.node.allocatable,
         kubelet=given.settings(),
         zones=given.zones_for_sets() if given.corrected else given.zones(),
         fresh=given.topology_fresh,
     )
-    found = numa_filter(given.pod.pod("input.pod"), node, corrected=given.corrected)
+    found = numa_filter(given.pod, node, corrected=given.corrected)
     failure = found.failure or Failure(message="")
     first = failure.lacks[0] if failure.lacks else None
     output: dict[str, object] = {
@@ -269,51 +208,37 @@ def _corrected(found: Filtered) -> dict[str, object]:
     }
 
 
-ZoneId = Annotated[int, msgspec.Meta(ge=0, le=1023)]
+GivenIdZone = Annotated[
+    Zone,
+    Form(
+        id=Annotated[int, msgspec.Meta(ge=0, le=1023)],
+        allocatable=_AMOUNTS,
+        available=_AMOUNTS,
+        costs=Annotated[dict[int, int], By(lambda distances, _: dict(enumerate(distances)), list[Amount])],
+    ),
+]
+"""A zone, with distances by the id of the other zone."""
+_ALIGNED = Form(
+    "policy prefer_closest cpu_static memory_static",
+    strict=True,
+    policy=...,
+    cpu_static=(bool, False),
+    memory_static=(bool, False),
+)
 
 
-class GivenIdZone(Given, frozen=True, kw_only=True):
-    """A zone, with distances by the id of the other zone."""
-
-    id: ZoneId
-    allocatable: GivenAmounts | None = None
-    available: GivenAmounts | None = None
-    distances: list[Amount] = []
-
-    def zone(self, field: str) -> Zone:
-        """Convert to the rule's type."""
-        return Zone(
-            id=self.id,
-            available=amounts_of(self.available, f"{field}.available"),
-            costs=dict(enumerate(self.distances)),
-            allocatable=amounts_of(self.allocatable, f"{field}.allocatable"),
-        )
-
-
-class NumaPolicyAdmitInput(Given, frozen=True, kw_only=True, rename=_KUBELET_NAMES):
-    """A request, the zones, and the kubelet's policies."""
-
-    policy: Policy
-    prefer_closest: bool = False
-    cpu_static: bool = False
-    memory_static: bool = False
-    kube_qos_class: Qos
-    request: GivenAmounts | None = None
-    zones: Annotated[list[GivenIdZone], msgspec.Meta(max_length=SETS_ZONES_MAX)]
-    corrected: bool = False
-
-
-def calc_numa_policy_admit(given: NumaPolicyAdmitInput) -> Calculated:
+def calc_numa_policy_admit(
+    *,
+    kubelet: Flat[Annotated[Kubelet, _ALIGNED]],
+    kube_qos_class: Qos,
+    request: GivenAmounts | None = None,
+    zones: Annotated[list[GivenIdZone], msgspec.Meta(max_length=SETS_ZONES_MAX)],
+    corrected: bool = False,
+) -> Calculated:
     """Decide whether the kubelet admits a request, and to which zones."""
-    zones = [one.zone(f"input.zones[{at}]") for at, one in enumerate(given.zones)]
     _unique_zones(zones, "input.zones")
-    answer = policy_admit(
-        amounts_of(given.request, "input.request"),
-        zones,
-        into(Kubelet, given),
-        guaranteed=given.kube_qos_class == "Guaranteed",
-        corrected=given.corrected,
-    )
+    guaranteed = kube_qos_class == "Guaranteed"
+    answer = policy_admit(request or {}, zones, kubelet, guaranteed=guaranteed, corrected=corrected)
     asked = [(name, amount) for group in answer.groups for name, amount in group.items()]
     because = [
         Because(
@@ -331,19 +256,18 @@ class NumaScoreInput(NodeCase, frozen=True, kw_only=True):
     """A pod, a node's zones, and the scoring settings."""
 
     strategy: Strategy
-    resource_weights: dict[str, Whole] | None = None
+    resource_weights: Nullable[Annotated[dict[str, int], By(_by_resource, dict[str, Whole])]] = {}
 
 
 def calc_numa_score(given: NumaScoreInput) -> Calculated:
     """Compute the score of a node's zones for a pod."""
-    weights = given.resource_weights or {}
     zones = given.zones_for_sets() if given.strategy == "LeastNUMANodes" else given.zones()
     scored = numa_score(
-        given.pod.pod("input.pod"),
+        given.pod,
         given.settings(),
         zones if given.topology_fresh else None,
         given.strategy,
-        {resource_of(key, "input.resource_weights"): weight for key, weight in weights.items()},
+        given.resource_weights,
         corrected=given.corrected,
     )
     return Calculated(output={"score": scored.score}, because=[scored.because])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
-from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, GivenResources, into
-from slacktide.deploy.cli.calc.numa import GivenPod, GivenTopology, written
+from slacktide.deploy.cli.calc.case import Calculated, GivenResources, into
+from slacktide.deploy.cli.calc.forms import Amount, By, Flat, Form, Given, Nullable
+from slacktide.deploy.cli.calc.numa import GivenAttributes, GivenPod, GivenZones, written
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.zones import Zone, ZoneId, ZoneResources
 from slacktide.streams.decisions.because import Because
@@ -24,30 +26,17 @@ from slacktide.streams.decisions.numa.reservations import (
 FIELDS = (("cpu_milli", "batch_cpu_milli", "milli"), ("mem_bytes", "batch_memory_bytes", "bytes"))
 
 
-class GivenZone(Given, frozen=True, kw_only=True):
-    """A zone in a node's record; the zone does not provide an absent amount."""
-
-    id: ZoneId
-    allocatable: GivenResources
-    available: GivenResources
+_RESOURCES = Annotated[ZoneResources, By(lambda resources, _: into(ZoneResources, resources), GivenResources)]
+GivenZone = Annotated[Zone, Form("id allocatable available", id=ZoneId, allocatable=_RESOURCES, available=_RESOURCES)]
+"""A zone in a node's record; the zone does not provide an absent amount."""
 
 
-class NumaBatchZonesInput(Given, frozen=True, kw_only=True):
-    """A node's batch resources (null: it has none) and its zones."""
-
-    batch_cpu_milli: Amount | None = None
-    batch_memory_bytes: Amount | None = None
-    zones: list[GivenZone]
-
-
-def calc_numa_batch_zones(given: NumaBatchZonesInput) -> Calculated:
-    """Divide a node's batch resources among its zones."""
-    ids = [one.id for one in given.zones]
-    zones = [
-        Zone(id=one.id, allocatable=into(ZoneResources, one.allocatable), available=into(ZoneResources, one.available))
-        for one in given.zones
-    ]
-    parts = batch_zones(given.batch_cpu_milli, given.batch_memory_bytes, zones)
+def calc_numa_batch_zones(
+    *, batch_cpu_milli: Amount | None = None, batch_memory_bytes: Amount | None = None, zones: Sequence[GivenZone]
+) -> Calculated:
+    """Divide a node's batch resources (null: it has none) among its zones."""
+    ids = [one.id for one in zones]
+    parts = batch_zones(batch_cpu_milli, batch_memory_bytes, zones)
     shares = [
         (zone, name, unit, share)
         for zone, part in zip(ids, parts, strict=True)
@@ -64,23 +53,17 @@ def _written(part: ZoneBatch) -> dict[str, int]:
     return {name: share.amount for field, name, _ in FIELDS if (share := getattr(part, field)) is not None}
 
 
-class GivenName(Given, frozen=True, kw_only=True):
+class PodName(NamedTuple):
     """A pod's name."""
 
     namespace: str
     name: str
 
 
-class NumaPodFingerprintInput(Given, frozen=True, kw_only=True):
-    """Pods of a node."""
-
-    pods: list[GivenName]
-
-
-def calc_numa_pod_fingerprint(given: NumaPodFingerprintInput) -> Calculated:
+def calc_numa_pod_fingerprint(*, pods: Sequence[Annotated[PodName, Form()]]) -> Calculated:
     """Compute the fingerprint of a set of pods."""
-    text = pod_fingerprint((pod.namespace, pod.name) for pod in given.pods)
-    because = Because(of="fingerprint", bound="hashed", terms={"pod_count": len(given.pods)})
+    text = pod_fingerprint(pods)
+    because = Because(of="fingerprint", bound="hashed", terms={"pod_count": len(pods)})
     return Calculated(output={"fingerprint": text}, because=[because])
 
 
@@ -88,37 +71,35 @@ T = TypeVar("T")
 Variant = Literal["over_reserve", "discard_reserved", "passthrough", "until_seen"]
 
 
-class GivenSeenPod(GivenPod, frozen=True, kw_only=True, rename={"scheduler": "scheduler_name"}):
-    """A pod of the API server."""
+_TEXT = (str, "")
+GivenSeenPod = Annotated[
+    SeenPod,
+    Form(
+        "pod namespace name uid scheduler node phase",
+        namespace=(str, "default"),
+        uid=_TEXT,
+        scheduler=_TEXT,
+        node=_TEXT,
+        phase=_TEXT,
+        pod=Flat[GivenPod],
+    ),
+]
+"""A pod of the API server."""
+NodeTopology = Annotated[
+    Topology,
+    Form(
+        zones=(GivenZones, ()),
+        attributes=GivenAttributes,
+        uids=Nullable[Annotated[frozenset[str], By(lambda uids, _: frozenset(uids), list[str])]],
+    ),
+]
 
-    namespace: str = "default"
-    name: str
-    uid: str = ""
-    scheduler: str = ""
-    node: str = ""
-    phase: str = ""
 
-    def seen(self, field: str) -> SeenPod:
-        """Convert to the rule's type; the name replaces a missing uid."""
-        return into(SeenPod, self, uid=self.uid or self.name, pod=self.pod(field))
-
-
-class GivenNodeTopology(GivenTopology, frozen=True, kw_only=True):
+class GivenTopology(Given, frozen=True, kw_only=True):
     """A node's topology object; ``uids``: pods that the agent's record counts."""
 
     node: str
-    annotations: dict[str, str] | None = None
-    uids: list[str] | None = None
-
-    def object(self, field: str) -> Topology:
-        """Convert to the rule's type."""
-        return Topology(
-            zones=self.named_zones(field),
-            policies=self.topology_policies or (),
-            attributes=self.pairs(),
-            annotations=self.annotations or {},
-            uids=frozenset(self.uids or ()),
-        )
+    object: Flat[NodeTopology]
 
 
 class GivenEvent(Given, frozen=True, kw_only=True):
@@ -129,43 +110,36 @@ class GivenEvent(Given, frozen=True, kw_only=True):
         "resync",
     ]  # fmt: skip
     node: str | None = None
-    topology: GivenNodeTopology | None = None
+    topology: GivenTopology | None = None
     pod: GivenSeenPod | None = None
 
 
-class NumaOverreserveInput(Given, frozen=True, kw_only=True):
-    """Topologies, and events in order."""
-
-    variant: Variant = "over_reserve"
-    resync_method: Resync = "Autodetect"
-    pods_counted: Counted = "shared"
-    foreign_pods_detect: Detect = "All"
-    own_scheduler_names: list[str] | None = None
-    topologies_at_start: list[GivenNodeTopology] | None = None
-    events: list[GivenEvent] | None = None
-
-    def cache(self) -> Passthrough:
-        """Create the variant's cache in its initial state."""
-        field = "input.topologies_at_start"
-        at_start = {one.node: one.object(f"{field}[{at}]") for at, one in enumerate(self.topologies_at_start or ())}
-        simple = {"discard_reserved": DiscardReserved, "passthrough": Passthrough, "until_seen": UntilSeen}
-        if self.variant in simple:
-            return simple[self.variant](at_start)
-        return OverReserve(
-            at_start,
-            resync_method=self.resync_method,
-            counted=self.pods_counted,
-            detect=self.foreign_pods_detect,
-            own_schedulers=self.own_scheduler_names or (),
-        )
-
-
-def calc_numa_overreserve(given: NumaOverreserveInput) -> Calculated:
+def calc_numa_overreserve(
+    *,
+    variant: Variant = "over_reserve",
+    resync_method: Resync = "Autodetect",
+    pods_counted: Counted = "shared",
+    foreign_pods_detect: Detect = "All",
+    own_scheduler_names: Nullable[Sequence[str]] = (),
+    topologies_at_start: Nullable[Sequence[GivenTopology]] = (),
+    events: Nullable[Sequence[GivenEvent]] = (),
+) -> Calculated:
     """Compute the zones' free resources after subtracting reserved pods, for each event."""
-    cache = given.cache()
-    nodes = {one.node for one in given.topologies_at_start or ()}
-    after, because = [], []
-    for at, event in enumerate(given.events or ()):
+    at_start = {one.node: one.object for one in topologies_at_start}
+    simple = {"discard_reserved": DiscardReserved, "passthrough": Passthrough, "until_seen": UntilSeen}
+    cache = (
+        simple[variant](at_start)
+        if variant in simple
+        else OverReserve(
+            at_start,
+            resync_method=resync_method,
+            counted=pods_counted,
+            detect=foreign_pods_detect,
+            own_schedulers=own_scheduler_names,
+        )
+    )
+    nodes, after, because = set(at_start), [], []
+    for at, event in enumerate(events):
         _apply(event, cache, f"input.events[{at}]")
         nodes |= set() if event.topology is None else {event.topology.node}
         after.append(
@@ -186,7 +160,7 @@ def _apply(event: GivenEvent, cache: Passthrough, field: str) -> None:
         cache.resync()
     elif event.type == "topology":
         topology = _needed(event.topology, f"{field}.topology")
-        cache.topology(topology.node, topology.object(f"{field}.topology"))
+        cache.topology(topology.node, topology.object)
     elif event.type == "topology_deleted":
         cache.topology_deleted(_needed(event.node, f"{field}.node"))
     elif event.type == "filter_failed":
@@ -196,7 +170,8 @@ def _apply(event: GivenEvent, cache: Passthrough, field: str) -> None:
 
 
 def _apply_to_pod(event: GivenEvent, cache: Passthrough, field: str) -> None:
-    pod = _needed(event.pod, f"{field}.pod").seen(f"{field}.pod")
+    pod = _needed(event.pod, f"{field}.pod")
+    pod = pod._replace(uid=pod.uid or pod.name)
     of_pod = {"pod_seen": cache.pod_seen, "pod_gone": cache.pod_gone}
     of_node = {"reserve": cache.reserve, "unreserve": cache.unreserve, "post_bind": cache.post_bind}
     if event.type in of_pod:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import (
-    AMOUNT_MAX,
-    Amount,
-    Calculated,
-    Cores,
-    Given,
-    GivenPod,
-    GivenResources,
-    Seconds,
-    because,
-    into,
-    name_in_cases,
-)
+from slacktide.deploy.cli.calc.case import Calculated, GivenResources, because, pod_form
+from slacktide.deploy.cli.calc.forms import AMOUNT_MAX, Amount, By, Form, Given, Nullable, Seconds
 from slacktide.schemas.forecast import PeakCheckpoint
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import Use
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.prediction.peak_histogram import (
@@ -51,16 +42,14 @@ class Restart(Given, frozen=True, kw_only=True, tag_field="type", tag="restart")
     """The histogram is saved and loaded."""
 
 
-class Checkpoint(Given, frozen=True, kw_only=True):
-    """A saved histogram."""
-
-    reference_seconds: Seconds
-    total_weight: TotalWeight
-    bucket_weights: dict[int, BucketWeight]
-
-    def kept(self) -> PeakCheckpoint:
-        """Convert to the rule's type."""
-        return into(PeakCheckpoint, self, reference_ms=self.reference_seconds * 1000)
+Checkpoint = Annotated[
+    PeakCheckpoint,
+    Form(
+        reference_ms=Annotated[int, By(lambda seconds, _: seconds * 1000, Seconds)],
+        total_weight=TotalWeight,
+        bucket_weights=dict[int, BucketWeight],
+    ),
+]
 
 
 class Load(Given, frozen=True, kw_only=True, tag_field="type", tag="load"):
@@ -69,26 +58,17 @@ class Load(Given, frozen=True, kw_only=True, tag_field="type", tag="load"):
     checkpoint: Checkpoint | None = None
 
 
-class PeakHistogramInput(Given, frozen=True, kw_only=True):
-    """A resource, the half-life, and the histogram's events in the order of time."""
-
-    resource: Literal["cpu", "memory"]
-    half_life_seconds: HalfLife
-    events: list[Sample | Restart | Load]
-
-
-def calc_peak_histogram(given: PeakHistogramInput) -> Calculated:
-    """Compute percentiles of a usage with decaying weights."""
-    buckets = CPU_BUCKETS if given.resource == "cpu" else MEM_BUCKETS
-    half_life_ms = given.half_life_seconds * 1000
+def calc_peak_histogram(
+    *, resource: Literal["cpu", "memory"], half_life_seconds: HalfLife, events: Sequence[Sample | Restart | Load]
+) -> Calculated:
+    """Compute percentiles of a usage with decaying weights; events are in the order of time."""
+    buckets, half_life_ms = CPU_BUCKETS if resource == "cpu" else MEM_BUCKETS, half_life_seconds * 1000
     histogram, refused = PeakHistogram(buckets=buckets, half_life_ms=half_life_ms), 0
-    for event in given.events:
+    for event in events:
         if isinstance(event, Sample):
             histogram.add(event.value, at_ms=event.at_seconds * 1000, weight=event.weight)
             continue
-        kept: PeakCheckpoint | None = histogram.checkpoint()
-        if isinstance(event, Load):
-            kept = event.checkpoint.kept() if event.checkpoint else None
+        kept = event.checkpoint if isinstance(event, Load) else histogram.checkpoint()
         loaded = PeakHistogram.restored(kept, buckets, half_life_ms=half_life_ms)
         refused += loaded is None
         histogram = loaded or PeakHistogram(buckets=buckets, half_life_ms=half_life_ms)
@@ -112,18 +92,14 @@ def _written_checkpoint(kept: PeakCheckpoint) -> dict[str, object]:
     }
 
 
-class GivenPeakUse(PeakUse, frozen=True, kw_only=True, rename=name_in_cases):
-    """The usage of the last minute."""
-
-    cpu_cores: Cores = 0.0
-    mem_bytes: Amount = 0
+GivenPeakUse = Annotated[PeakUse, Form(strict=True, mem_bytes=(Amount, 0))]
+"""The usage of the last minute."""
 
 
-class GivenUsedPod(GivenPod, frozen=True, kw_only=True):
-    """A pod on the node, and its usage; null: none."""
+class UsedPod(Pod, frozen=True, kw_only=True):
+    """A pod on the node, and its usage; None: none."""
 
-    uid: str
-    usage: GivenPeakUse | None = None
+    usage: PeakUse | None = None
 
 
 class Event(Given, frozen=True, kw_only=True):
@@ -131,22 +107,16 @@ class Event(Given, frozen=True, kw_only=True):
 
     type: Literal["train", "gc", "checkpoint", "restart"]
     at_seconds: Seconds
-    pods: list[GivenUsedPod] | None = None
+    pods: Nullable[list[Annotated[UsedPod, pod_form(uid=str, usage=GivenPeakUse | None)]]] = []
     node_usage: GivenPeakUse | None = None
 
 
-class PeakModelsInput(Given, frozen=True, kw_only=True):
-    """Events in the order of time."""
-
-    events: list[Event]
-
-
-def calc_peak_models(given: PeakModelsInput) -> Calculated:
-    """Train, save, restore and expire models of a node's peaks."""
+def calc_peak_models(*, events: Sequence[Event]) -> Calculated:
+    """Train, save, restore and expire models of a node's peaks; events are in the order of time."""
     node = PeakModels()
     saved: dict[str, SavedModel] = {}
     after: list[dict[str, object]] = []
-    for event in given.events:
+    for event in events:
         node, saved = _happen(node, saved, event)
         after.append({"synced": node.synced, "models": sorted(node.models), "saved": sorted(saved)})
     models: dict[str, object] = {}
@@ -161,7 +131,7 @@ def calc_peak_models(given: PeakModelsInput) -> Calculated:
 
 def _happen(node: PeakModels, saved: dict[str, SavedModel], event: Event) -> tuple[PeakModels, dict[str, SavedModel]]:
     """Return the models and the saved models after an event."""
-    at_ms, pods = event.at_seconds * 1000, event.pods or ()
+    at_ms, pods = event.at_seconds * 1000, event.pods
     if event.type == "restart":
         node = PeakModels.restored(saved, {pod.uid for pod in pods})
         return node, {uid: each for uid, each in saved.items() if uid in node.models}
@@ -186,47 +156,41 @@ SAFETY_MARGIN_PCT = 10
 Margin = Annotated[int, msgspec.Meta(ge=-100, le=1_000_000)]
 
 
-class GivenPeaks(
-    Use, frozen=True, kw_only=True, rename={"cpu_milli": "p95_cpu_milli", "mem_bytes": "p98_memory_bytes"}
-):
-    """A model's prediction."""
-
-    cpu_milli: Amount
-    mem_bytes: Amount
+GivenPeaks = Annotated[Use, Form(names={"cpu_milli": "p95_cpu_milli", "mem_bytes": "p98_memory_bytes"})]
+"""A model's prediction."""
 
 
-class GivenPredictedPod(GivenPod, frozen=True, kw_only=True):
-    """A pod with its age and its model's prediction; null: none."""
+class AgedPod(Pod, frozen=True, kw_only=True):
+    """A pod with its age and its model's prediction; None: none."""
 
-    uid: str
-    age_seconds: Seconds
+    age_seconds: int
     deleting: bool = False
-    prediction: GivenPeaks | None = None
+    prediction: Use | None = None
 
 
-class ProdReclaimableInput(Given, frozen=True, kw_only=True):
-    """A node with its pods and models. ``raw_allocatable`` replaces all of ``node_allocatable``."""
-
-    cold_start_seconds: Seconds = COLD_START_S
-    safety_margin_percent: Margin = SAFETY_MARGIN_PCT
-    node_allocatable: GivenResources | None = None
-    raw_allocatable: GivenResources | None = None
-    node_items: dict[str, GivenPeaks | None] | None = None
-    pods: list[GivenPredictedPod] | None = None
+_AGED = pod_form(uid=str, age_seconds=Seconds, deleting=bool, prediction=GivenPeaks | None)
 
 
-def calc_prod_reclaimable(given: ProdReclaimableInput) -> Calculated:
-    """Compute mid resources from the predicted use of production pods."""
-    items = given.node_items or {}
+def calc_prod_reclaimable(
+    *,
+    cold_start_seconds: Seconds = COLD_START_S,
+    safety_margin_percent: Margin = SAFETY_MARGIN_PCT,
+    node_allocatable: GivenResources | None = None,
+    raw_allocatable: GivenResources | None = None,
+    node_items: Mapping[str, GivenPeaks | None] | None = None,
+    pods: Nullable[Sequence[Annotated[AgedPod, _AGED]]] = (),
+) -> Calculated:
+    """Compute mid resources from the predicted use of production pods.
+
+    ``raw_allocatable`` replaces all of ``node_allocatable``.
+    """
+    items = node_items or {}
     found = prod_reclaimable(
-        [
-            PredictedPod.of(pod, age_s=pod.age_seconds, deleting=pod.deleting, peak=pod.prediction)
-            for pod in given.pods or ()
-        ],
+        [PredictedPod.of(pod, age_s=pod.age_seconds, deleting=pod.deleting, peak=pod.prediction) for pod in pods],
         NodePeaks(system=items.get("sys"), prod=items.get("koord-prod"), unclassed=items.get("")),
-        allocatable=given.node_allocatable if given.raw_allocatable is None else given.raw_allocatable,
-        cold_start_s=given.cold_start_seconds,
-        safety_margin_pct=given.safety_margin_percent,
+        allocatable=node_allocatable if raw_allocatable is None else raw_allocatable,
+        cold_start_s=cold_start_seconds,
+        safety_margin_pct=safety_margin_percent,
     )
     return Calculated(
         output={

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, Given, Seconds, Whole, into, unique, unique_ids
-from slacktide.deploy.cli.calc.queue_job import GivenFlavor, GivenToleration, Pods, tolerations_of
+from slacktide.deploy.cli.calc.case import Calculated, unique, unique_ids
+from slacktide.deploy.cli.calc.forms import By, Flat, Form, Given, Nullable, Seconds, Whole
+from slacktide.deploy.cli.calc.queue_job import GivenTolerations, Pods
 from slacktide.deploy.cli.calc.queue_quota import (
     ClusterInput,
     GivenAdmitted,
     GivenClusterQueue,
+    GivenResource,
     GivenWorkload,
     QueueAmount,
+    by_resource,
     key_of,
     known,
     resource_of,
@@ -52,19 +55,23 @@ class GivenPreemption(Given, frozen=True, kw_only=True):
 
     within_cluster_queue: Policy = "Never"
     reclaim_within_cohort: Policy = "Never"
-    borrow_within_cohort: GivenBorrowWithinCohort | None = None
+    borrow_within_cohort: Nullable[GivenBorrowWithinCohort] = GivenBorrowWithinCohort()
 
-    def preemption(self) -> Preemption:
+    def preemption(self, _: str) -> Preemption:
         """Convert to the rule's type."""
-        borrow = self.borrow_within_cohort or GivenBorrowWithinCohort()
-        borrows = borrow.policy != "Never"
-        return into(Preemption, self, borrow_within_cohort=borrows, priority_max=borrow.max_priority_threshold)
+        borrow = self.borrow_within_cohort
+        return Preemption(
+            self.within_cluster_queue,
+            self.reclaim_within_cohort,
+            borrow_within_cohort=borrow.policy != "Never",
+            priority_max=borrow.max_priority_threshold,
+        )
 
 
 class GivenPreemptingQueue(GivenClusterQueue, frozen=True, kw_only=True):
     """A ClusterQueue with its policies."""
 
-    preemption: GivenPreemption | None = None
+    preemption: Nullable[Annotated[Preemption, By(GivenPreemption.preemption, GivenPreemption)]] = Preemption()
 
 
 class GivenHolder(GivenAdmitted, frozen=True, kw_only=True):
@@ -83,7 +90,7 @@ class GivenNeed(Given, frozen=True, kw_only=True):
     """An amount of a flavor's resource, and whether it requires preemption."""
 
     flavor: str
-    resource: str
+    resource: GivenResource
     amount: QueueAmount = 0
     mode: Literal["Preempt", "Fit"] = "Preempt"
 
@@ -95,13 +102,13 @@ class HolderInput(ClusterInput, frozen=True, kw_only=True):
     corrected: bool = False
     """Correct known errors of the reference."""
     cluster_queues: list[GivenPreemptingQueue]  # type: ignore[assignment]
-    admitted: list[GivenHolder] | None = None  # type: ignore[assignment]
+    admitted: Nullable[list[GivenHolder]] = []  # type: ignore[assignment]
 
     def holders(self, tree: QuotaTree) -> list[tuple[str, Holder]]:
         """Return each workload that holds quota, with its name."""
-        unique((one.name for one in self.admitted or ()), "input.admitted[{}].name")
-        unique_ids([one.queued().uid for one in self.admitted or ()], "input.admitted")
-        return [(one.name, _holder(one, tree, f"input.admitted[{at}]")) for at, one in enumerate(self.admitted or ())]
+        unique((one.name for one in self.admitted), "input.admitted[{}].name")
+        unique_ids([one.queued().uid for one in self.admitted], "input.admitted")
+        return [(one.name, _holder(one, tree, f"input.admitted[{at}]")) for at, one in enumerate(self.admitted)]
 
 
 class PreemptInput(HolderInput, frozen=True, kw_only=True):
@@ -112,16 +119,15 @@ class PreemptInput(HolderInput, frozen=True, kw_only=True):
 
     def policies(self) -> Preemption:
         """Return the policies of the workload's ClusterQueue; ``preemptor`` checks that it exists."""
-        queue = next(one for one in self.cluster_queues if one.name == self.workload.cluster_queue)
-        return (queue.preemption or GivenPreemption()).preemption()
+        return next(one for one in self.cluster_queues if one.name == self.workload.cluster_queue).preemption
 
     def preemptor(self, tree: QuotaTree) -> Preemptor:
         """Convert to the rule's type."""
         node = known(tree.queues, self.workload.cluster_queue, "input.workload.cluster_queue")
         request: dict[FlavorResource, int] = {}
         needed = set()
-        for at, one in enumerate(self.needs):
-            of = FlavorResource(one.flavor, resource_of(one.resource, f"input.needs[{at}].resource"))
+        for one in self.needs:
+            of = FlavorResource(one.flavor, one.resource)
             if one.amount:
                 request[of] = plus(request.get(of, 0), one.amount)
             if one.mode == "Preempt":
@@ -165,10 +171,13 @@ def calc_queue_preempt(given: PreemptInput) -> Calculated:
     )
 
 
+Strategies = Nullable[Annotated[Sequence[Strategy], msgspec.Meta(min_length=1, max_length=2)]]
+
+
 class QueuePreemptFairInput(PreemptInput, frozen=True, kw_only=True):
     """A cluster with fair sharing, and a workload that needs quota."""
 
-    preemption_strategies: Annotated[list[Strategy], msgspec.Meta(min_length=1, max_length=2)] | None = None
+    preemption_strategies: Strategies = STRATEGIES
 
 
 def calc_queue_preempt_fair(given: QueuePreemptFairInput) -> Calculated:
@@ -177,8 +186,7 @@ def calc_queue_preempt_fair(given: QueuePreemptFairInput) -> Calculated:
     usage, preemptor, policies = given.usage(tree), given.preemptor(tree), given.policies()
     holders = given.holders(tree)
     names = {one.queued.uid: name for name, one in holders}
-    strategies = given.preemption_strategies or STRATEGIES
-    chosen = fair_targets(preemptor, policies, [one for _, one in holders], usage, strategies)
+    chosen = fair_targets(preemptor, policies, [one for _, one in holders], usage, given.preemption_strategies)
     because = Because(of="targets", bound="found" if chosen else "none", terms={"target_count": len(chosen)})
     targets = [{"name": names[one.holder.queued.uid], "reason": one.reason} for one in chosen]
     return Calculated(output={"targets": targets}, because=[because])
@@ -186,29 +194,22 @@ def calc_queue_preempt_fair(given: QueuePreemptFairInput) -> Calculated:
 
 Tried = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
 """Index of the flavor that was tried last; -1: all were tried."""
-Next = Literal["MayStopSearch", "TryNextFlavor"]
 
 
-class GivenTaint(Given, frozen=True, kw_only=True):
-    """A taint."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
+_TAINTS = tuple[Annotated[Taint, Form(strict=True, key="")], ...]
+_NODE_FLAVOR = Form(taints=Nullable[_TAINTS], tolerations=GivenTolerations)
 
 
-class GivenNodeFlavor(GivenFlavor, frozen=True, kw_only=True):
+class GivenNodeFlavor(Given, frozen=True, kw_only=True):
     """A ResourceFlavor with its taints."""
 
-    node_taints: list[GivenTaint] | None = None
+    name: str
+    flavor: Flat[Annotated[NodeFlavor, _NODE_FLAVOR]]
 
 
-class GivenExpression(Given, frozen=True, kw_only=True):
-    """A requirement on one node label."""
-
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: list[str] | None = None
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+_AFFINITY = tuple[tuple[Annotated[Expression, Form(operator=Operator)], ...], ...]
+_NEEDS = Form(affinity=Nullable[_AFFINITY], tolerations=GivenTolerations)
 
 
 class GivenPodSet(Given, frozen=True, kw_only=True):
@@ -217,96 +218,73 @@ class GivenPodSet(Given, frozen=True, kw_only=True):
     name: str
     count: Pods = 1
     min_count: Pods | None = None
-    requests: dict[str, QueueAmount] | None = None
-    node_selector: dict[str, str] | None = None
-    node_affinity_terms: list[list[GivenExpression]] | None = None
-    tolerations: list[GivenToleration] | None = None
+    requests: Nullable[Annotated[dict[str, int], By(by_resource, dict[str, QueueAmount])]] = {}
+    nodes: Flat[Annotated[NodeNeeds, _NEEDS]]
 
     def pod_set(self, last_tried: dict[str, int], field: str) -> PodSet:
         """Convert to the rule's type."""
-        affinity = tuple(
-            tuple(Expression(one.key, one.operator, tuple(one.values or ())) for one in term)
-            for term in self.node_affinity_terms or ()
-        )
-        return PodSet(
-            name=self.name,
-            pods=self.count,
-            min_pods=None if self.min_count is None else min(self.min_count, self.count),
-            requests={resource_of(key, f"{field}.requests"): each for key, each in (self.requests or {}).items()},
-            nodes=NodeNeeds(self.node_selector or {}, affinity, tolerations_of(self.tolerations)),
-            last_tried={resource_of(key, f"{field}.last_tried"): each for key, each in last_tried.items()},
-        )
+        min_pods = None if self.min_count is None else min(self.min_count, self.count)
+        tried = by_resource(last_tried, f"{field}.last_tried")
+        return PodSet(self.name, self.count, min_pods, self.requests, self.nodes, tried)
 
 
 class GivenPendingWorkload(GivenPreemptor, frozen=True, kw_only=True):
     """A workload without flavors."""
 
     pod_sets: list[GivenPodSet] = []
-    last_tried: list[dict[str, Tried]] | None = None
+    last_tried: Nullable[list[dict[str, Tried]]] = []
 
     def sets(self, field: str) -> list[PodSet]:
         """Convert to the rule's type."""
-        tried = [*(self.last_tried or ()), *({} for _ in self.pod_sets)]
+        tried = [*self.last_tried, *({} for _ in self.pod_sets)]
         return [one.pod_set(dict(tried[at]), f"{field}.pod_sets[{at}]") for at, one in enumerate(self.pod_sets)]
 
 
-class GivenFungibility(Given, frozen=True, kw_only=True):
-    """Whether the next flavor is tried."""
-
-    when_can_borrow: Next = "MayStopSearch"
-    when_can_preempt: Next = "TryNextFlavor"
-    preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
+_TRIES_NEXT = Annotated[bool, By(lambda what, _: what == "TryNextFlavor", Literal["MayStopSearch", "TryNextFlavor"])]
+_BORROWS_LEAST = Annotated[
+    bool,
+    By(
+        lambda preference, _: preference == "PreemptionOverBorrowing",
+        Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"],
+    ),
+]
+GivenFungibility = Annotated[
+    Fungibility,
+    Form(next_when_borrowing=_TRIES_NEXT, next_when_preempting=_TRIES_NEXT, borrow_least=Nullable[_BORROWS_LEAST]),
+]
 
 
 class GivenAssigningQueue(GivenPreemptingQueue, frozen=True, kw_only=True):
     """A ClusterQueue with all inputs of the flavor assignment."""
 
     queueing_strategy: QueueingStrategy = "BestEffortFIFO"
-    fungibility: GivenFungibility | None = None
+    fungibility: Nullable[GivenFungibility] = Fungibility()
 
     def queue(self, tree: QuotaTree, field: str) -> ClusterQueue:
         """Convert to the rule's type."""
         groups = tuple(
             Group(
-                frozenset(resource_of(key, f"{at}.resources") for key in group.resources),
+                frozenset(resource_of(key, f"{field}.resource_groups[{at}].resources") for key in group.resources),
                 tuple(one.name for one in group.flavors),
             )
-            for at, group in self.groups(field)
+            for at, group in enumerate(self.resource_groups)
         )
-        fungibility = self.fungibility or GivenFungibility()
-        return ClusterQueue(
-            node=tree.queues[self.name],
-            groups=groups,
-            fungibility=Fungibility(
-                fungibility.when_can_borrow == "TryNextFlavor",
-                fungibility.when_can_preempt == "TryNextFlavor",
-                fungibility.preference == "PreemptionOverBorrowing",
-            ),
-            policies=(self.preemption or GivenPreemption()).preemption(),
-            strategy=self.queueing_strategy,
-        )
+        return ClusterQueue(tree.queues[self.name], groups, self.fungibility, self.preemption, self.queueing_strategy)
 
 
 class AssignInput(HolderInput, frozen=True, kw_only=True):
     """A cluster with all inputs of the flavor assignment."""
 
     fair_sharing: bool = False
-    preemption_strategies: Annotated[list[Strategy], msgspec.Meta(min_length=1, max_length=2)] | None = None
-    flavors: list[GivenNodeFlavor] | None = None
+    preemption_strategies: Strategies = STRATEGIES
+    flavors: Nullable[list[GivenNodeFlavor]] = []
     cluster_queues: list[GivenAssigningQueue]  # type: ignore[assignment]
 
     def settings(self) -> Settings:
         """Convert to the rule's type."""
-        unique((one.name for one in self.flavors or ()), "input.flavors[{}].name")
-        flavors = {
-            one.name: NodeFlavor(
-                one.node_labels or {},
-                tuple(into(Taint, taint) for taint in one.node_taints or ()),
-                tolerations_of(one.tolerations),
-            )
-            for one in self.flavors or ()
-        }
-        return Settings(flavors, self.fair_sharing, self.preemption_strategies or STRATEGIES, corrected=self.corrected)
+        unique((one.name for one in self.flavors), "input.flavors[{}].name")
+        flavors = {one.name: one.flavor for one in self.flavors}
+        return Settings(flavors, self.fair_sharing, self.preemption_strategies, corrected=self.corrected)
 
     def queues(self, tree: QuotaTree) -> list[ClusterQueue]:
         """Convert to the rule's type."""

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, Seconds, into, unique, unique_ids
+from slacktide.deploy.cli.calc.case import Calculated, into, unique, unique_ids
+from slacktide.deploy.cli.calc.forms import Seconds
 from slacktide.deploy.cli.calc.queue_assign import AssignInput, GivenPendingWorkload, shown
-from slacktide.deploy.cli.calc.queue_quota import GivenCondition, condition_of, known
+from slacktide.deploy.cli.calc.queue_quota import GivenCondition, known
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.queue.cycle import Entry, Eviction
@@ -34,7 +35,6 @@ class GivenWaiting(GivenPendingWorkload, frozen=True, kw_only=True):
             self,
             queued=self.queued(),
             namespace_matches=not self.namespace_mismatch,
-            requeued=condition_of(self.requeued),
             pod_sets=msgspec.json.encode(self.pod_sets, order="deterministic"),
         )
         return Workload(pending, self.cluster_queue, tuple(self.sets(field)))
@@ -57,7 +57,7 @@ class CycleInput(AssignInput, frozen=True, kw_only=True):
 
     def names(self) -> dict[str, str]:
         """Return the names of all workloads by uid."""
-        workloads = [*(self.admitted or ()), *self.pending]
+        workloads = [*self.admitted, *self.pending]
         names = [(one.queued().uid, one.name) for one in workloads]
         unique_ids([uid for uid, _ in names], "input.pending")
         unique((one.name for one in self.pending), "input.pending[{}].name")

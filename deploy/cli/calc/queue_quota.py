@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, Given, Seconds, Whole, into, kubernetes_names, unique
+from slacktide.deploy.cli.calc.case import Calculated, kubernetes_names, unique
+from slacktide.deploy.cli.calc.forms import By, Flat, Form, Given, Nullable, Seconds, Whole
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
@@ -27,7 +28,6 @@ from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, Share, nod
 from slacktide.streams.decisions.queue.workload_objects import AdmittedPodSet, admitted_usage, pod_set_usage
 
 QueueAmount = Annotated[int, msgspec.Meta(ge=0, le=UNLIMITED)]
-QuotaAmount = QueueAmount | Literal["unlimited"]
 RESOURCES = kubernetes_names()
 """The Kubernetes names of resources by their keys in cases; all others have their Kubernetes name."""
 KEYS = {resource: key for key, resource in RESOURCES.items()}
@@ -40,6 +40,11 @@ def resource_of(key: str, field: str) -> str:
     if key in KEYS:
         raise CaseError(field, f"{key}: accepted: {KEYS[key]}, pods, or the name of another resource")
     return RESOURCES.get(key, key)
+
+
+def by_resource(given: Mapping[str, T], field: str) -> dict[str, T]:
+    """Return the values by the Kubernetes names of their resources."""
+    return {resource_of(key, field): value for key, value in given.items()}
 
 
 def written(of: FlavorResource) -> str:
@@ -57,63 +62,66 @@ def unit_of(resource: str) -> str:
     return {"cpu": "milli", "memory": "bytes"}.get(resource, "count")
 
 
-def amount_of(given: QuotaAmount) -> int:
-    """Convert a case's quota to the rule's type."""
-    return UNLIMITED if given == "unlimited" else given
-
-
 def written_amount(amount: int) -> int | str:
     """Convert to the case's format."""
     return "unlimited" if amount == UNLIMITED else amount
 
 
-class GivenQuota(Given, frozen=True, kw_only=True):
-    """A quota; an absent limit means unlimited."""
-
-    nominal: QuotaAmount = 0
-    borrowing_limit: QuotaAmount | None = None
-    lending_limit: QuotaAmount | None = None
-
-    def quota(self) -> Quota:
-        """Convert to the rule's type."""
-        borrowing, lending = self.borrowing_limit, self.lending_limit
-        return Quota(
-            nominal=amount_of(self.nominal),
-            borrowing_limit=None if borrowing is None else amount_of(borrowing),
-            lending_limit=None if lending is None else amount_of(lending),
-        )
+def known(by_name: Mapping[str, T], name: str, field: str) -> T:
+    """Return the value of that name."""
+    if name not in by_name:
+        raise CaseError(field, f"{name}: accepted: {', '.join(sorted(by_name)) or 'nothing, because none is defined'}")
+    return by_name[name]
 
 
-class GivenCohortQuota(GivenQuota, frozen=True, kw_only=True):
+def _weight(text: str, field: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not 0 <= weight <= WEIGHT_MAX:
+        raise CaseError(field, f"{text}: accepted: a decimal number from 0 to {WEIGHT_MAX:.0f}, as text")
+    return weight
+
+
+GivenWeight = Nullable[Annotated[float, By(_weight, str)]]
+GivenResource = Annotated[str, By(resource_of, str)]
+QuotaAmount = Annotated[
+    int, By(lambda amount, _: UNLIMITED if amount == "unlimited" else amount, QueueAmount | Literal["unlimited"])
+]
+GivenQuota = Annotated[
+    Quota, Form(nominal=QuotaAmount, borrowing_limit=Nullable[QuotaAmount], lending_limit=Nullable[QuotaAmount])
+]
+"""A quota; an absent limit means unlimited."""
+
+
+class GivenCohortQuota(Given, frozen=True, kw_only=True):
     """A cohort's quota of one flavor's resource."""
 
     flavor: str
-    resource: str
+    resource: GivenResource
+    quota: Flat[GivenQuota]
 
 
 class GivenCohort(Given, frozen=True, kw_only=True):
     """A cohort."""
 
     name: str
-    parent: str | None = None
-    fair_weight: str | None = None
-    quotas: list[GivenCohortQuota] | None = None
+    parent: Nullable[str] = ""
+    fair_weight: GivenWeight = 1.0
+    quotas: Nullable[list[GivenCohortQuota]] = []
 
     def spec(self, field: str) -> NodeSpec:
         """Convert to the rule's type."""
-        pairs = (
-            (FlavorResource(one.flavor, resource_of(one.resource, f"{field}.quotas[{at}].resource")), one.quota())
-            for at, one in enumerate(self.quotas or ())
-        )
-        weight = weight_of(self.fair_weight, f"{field}.fair_weight")
-        return NodeSpec(self.name, self.parent or None, _once(pairs, f"{field}.quotas"), weight)
+        quotas = ((FlavorResource(one.flavor, one.resource), one.quota) for one in self.quotas)
+        return NodeSpec(self.name, self.parent or None, _once(quotas, f"{field}.quotas"), self.fair_weight)
 
 
 class GivenFlavorQuotas(Given, frozen=True, kw_only=True):
     """A flavor of a resource group."""
 
     name: str
-    quotas: dict[str, GivenQuota] = {}
+    quotas: Annotated[dict[str, Quota], By(by_resource, dict[str, GivenQuota])] = {}
 
 
 class GivenResourceGroup(Given, frozen=True, kw_only=True):
@@ -127,37 +135,32 @@ class GivenClusterQueue(Given, frozen=True, kw_only=True):
     """A ClusterQueue."""
 
     name: str
-    cohort: str | None = None
-    fair_weight: str | None = None
-    resource_groups: list[GivenResourceGroup] | None = None
+    cohort: Nullable[str] = ""
+    fair_weight: GivenWeight = 1.0
+    resource_groups: Nullable[list[GivenResourceGroup]] = []
 
     def spec(self, field: str) -> NodeSpec:
         """Convert to the rule's type."""
-        quotas = [
-            (FlavorResource(flavor.name, resource_of(key, f"{at}.flavors[{index}].quotas")), one.quota())
-            for at, group in self.groups(field)
-            for index, flavor in enumerate(group.flavors)
-            for key, one in flavor.quotas.items()
-        ]
-        weight = weight_of(self.fair_weight, f"{field}.fair_weight")
-        return NodeSpec(self.name, self.cohort or None, _once(quotas, f"{field}.resource_groups"), weight)
-
-    def groups(self, field: str) -> list[tuple[str, GivenResourceGroup]]:
-        """Return each resource group with its path."""
-        return [(f"{field}.resource_groups[{at}]", group) for at, group in enumerate(self.resource_groups or ())]
+        quotas = (
+            (FlavorResource(flavor.name, resource), quota)
+            for group in self.resource_groups
+            for flavor in group.flavors
+            for resource, quota in flavor.quotas.items()
+        )
+        return NodeSpec(self.name, self.cohort or None, _once(quotas, f"{field}.resource_groups"), self.fair_weight)
 
 
-class GivenCondition(Given, frozen=True, kw_only=True):
-    """A condition; an absent status is True."""
+def _once(pairs: Iterable[tuple[FlavorResource, Quota]], field: str) -> dict[FlavorResource, Quota]:
+    quotas: dict[FlavorResource, Quota] = {}
+    for of, quota in pairs:
+        if of in quotas:
+            raise CaseError(field, f"{written(of)} is given twice; accepted: one quota for each resource of a flavor")
+        quotas[of] = quota
+    return quotas
 
-    reason: str = ""
-    at_s: Seconds = 0
-    status: bool = True
 
-
-def condition_of(given: GivenCondition | None) -> Condition | None:
-    """Convert to the rule's type."""
-    return None if given is None else into(Condition, given)
+GivenCondition = Annotated[Condition, Form(strict=True, reason="", at_s=0)]
+"""A condition; an absent status is True."""
 
 
 class GivenWorkload(Given, frozen=True, kw_only=True):
@@ -166,13 +169,13 @@ class GivenWorkload(Given, frozen=True, kw_only=True):
     name: str
     uid: str | None = None
     priority: Whole | None = None
-    created_seconds: Seconds = 0
+    created_s: Seconds = 0
     evicted: GivenCondition | None = None
 
     def queued(self) -> Queued:
         """Convert to the rule's type."""
         uid = self.name if self.uid is None else self.uid
-        return Queued(uid, self.priority, self.created_seconds, condition_of(self.evicted))
+        return Queued(uid, self.priority, self.created_s, self.evicted)
 
 
 class GivenUsage(Given, frozen=True, kw_only=True):
@@ -199,13 +202,13 @@ class GivenAdmitted(GivenWorkload, frozen=True, kw_only=True):
 class ClusterInput(Given, frozen=True, kw_only=True):
     """A cluster's cohorts, ClusterQueues and workloads that hold quota."""
 
-    cohorts: list[GivenCohort] | None = None
+    cohorts: Nullable[list[GivenCohort]] = []
     cluster_queues: list[GivenClusterQueue]
-    admitted: list[GivenAdmitted] | None = None
+    admitted: Nullable[list[GivenAdmitted]] = []
 
     def tree(self) -> QuotaTree:
         """Convert to the rule's type."""
-        cohorts = [one.spec(f"input.cohorts[{at}]") for at, one in enumerate(self.cohorts or ())]
+        cohorts = [one.spec(f"input.cohorts[{at}]") for at, one in enumerate(self.cohorts)]
         queues = [one.spec(f"input.cluster_queues[{at}]") for at, one in enumerate(self.cluster_queues)]
         unique((one.name for one in cohorts), "input.cohorts[{}].name")
         unique((one.name for one in queues), "input.cluster_queues[{}].name")
@@ -219,7 +222,7 @@ class ClusterInput(Given, frozen=True, kw_only=True):
     def usage(self, tree: QuotaTree) -> QuotaUsage:
         """Compute the usage of all workloads that hold quota."""
         usage = QuotaUsage()
-        for at, one in enumerate(self.admitted or ()):
+        for at, one in enumerate(self.admitted):
             field = f"input.admitted[{at}]"
             node = known(tree.queues, one.cluster_queue, f"{field}.cluster_queue")
             for index, pod_set in enumerate(one.pod_sets):
@@ -229,45 +232,18 @@ class ClusterInput(Given, frozen=True, kw_only=True):
         return usage
 
 
-def known(by_name: Mapping[str, T], name: str, field: str) -> T:
-    """Return the value of that name."""
-    if name not in by_name:
-        raise CaseError(field, f"{name}: accepted: {', '.join(sorted(by_name)) or 'nothing, because none is defined'}")
-    return by_name[name]
-
-
-def weight_of(text: str | None, field: str) -> float:
-    """Parse a decimal number that is at least 0."""
-    try:
-        weight = 1.0 if text is None else float(text)
-    except ValueError:
-        weight = math.nan
-    if not 0 <= weight <= WEIGHT_MAX:
-        raise CaseError(field, f"{text}: accepted: a decimal number from 0 to {WEIGHT_MAX:.0f}, as text")
-    return weight
-
-
-def _once(pairs: Iterable[tuple[FlavorResource, Quota]], field: str) -> dict[FlavorResource, Quota]:
-    quotas: dict[FlavorResource, Quota] = {}
-    for of, quota in pairs:
-        if of in quotas:
-            raise CaseError(field, f"{written(of)} is given twice; accepted: one quota for each resource of a flavor")
-        quotas[of] = quota
-    return quotas
-
-
 class Probe(Given, frozen=True, kw_only=True):
     """An amount of a flavor's resource at a ClusterQueue."""
 
     cluster_queue: str
     flavor: str
-    resource: str
+    resource: GivenResource
     amount: QueueAmount = 0
 
     def at(self, tree: QuotaTree, field: str) -> tuple[QuotaNode, FlavorResource]:
         """Return the ClusterQueue and the flavor's resource."""
         node = known(tree.queues, self.cluster_queue, f"{field}.cluster_queue")
-        return node, FlavorResource(self.flavor, resource_of(self.resource, f"{field}.resource"))
+        return node, FlavorResource(self.flavor, self.resource)
 
 
 class Op(Probe, frozen=True, kw_only=True):
@@ -279,15 +255,15 @@ class Op(Probe, frozen=True, kw_only=True):
 class QueueQuotaInput(ClusterInput, frozen=True, kw_only=True):
     """Quotas, changes of usage in order, and requests to check at the end."""
 
-    ops: list[Op] | None = None
-    probes: list[Probe] | None = None
+    ops: Nullable[list[Op]] = []
+    probes: Nullable[list[Probe]] = []
 
 
 def calc_queue_quota(given: QueueQuotaInput) -> Calculated:
     """Compute the quota, usage and available amount of every node, and check requests."""
     tree = given.tree()
     usage = given.usage(tree)
-    after_each = [_changed(op, tree, usage, f"input.ops[{at}]") for at, op in enumerate(given.ops or ())]
+    after_each = [_changed(op, tree, usage, f"input.ops[{at}]") for at, op in enumerate(given.ops)]
     named = {of for node in tree.nodes() for of in (*node.quotas, *usage.used(node))}
     nodes = {
         f"{'cq' if node.is_queue else 'cohort'}:{node.name}": {
@@ -295,7 +271,7 @@ def calc_queue_quota(given: QueueQuotaInput) -> Calculated:
         }
         for node in tree.nodes()
     }
-    probes = [_probed(probe, tree, usage, at) for at, probe in enumerate(given.probes or ())]
+    probes = [_probed(probe, tree, usage, at) for at, probe in enumerate(given.probes)]
     return Calculated(
         output={"after_each_op": after_each, "nodes": nodes, "probes": [answer for answer, _ in probes]},
         because=[because for _, because in probes],
@@ -381,19 +357,12 @@ class GivenPodSet(Given, frozen=True, kw_only=True):
     reclaimable: QueueAmount = 0
 
 
-class QueueAdmittedUsageInput(Given, frozen=True, kw_only=True):
-    """Pod sets and their admission."""
-
-    pod_sets: list[GivenPodSet]
-    admission: list[GivenUsage]
-
-
-def calc_queue_admitted_usage(given: QueueAdmittedUsageInput) -> Calculated:
-    """Compute the usage of an admitted workload."""
-    unique((one.name for one in given.pod_sets), "input.pod_sets[{}].name")
-    unique((one.name for one in given.admission), "input.admission[{}].name")
-    by_name = {one.name: one for one in given.pod_sets}
-    sets = [pod_set_usage(_admitted(one, by_name, f"input.admission[{at}]")) for at, one in enumerate(given.admission)]
+def calc_queue_admitted_usage(*, pod_sets: Sequence[GivenPodSet], admission: Sequence[GivenUsage]) -> Calculated:
+    """Compute the usage of an admitted workload by its pod sets and their admission."""
+    unique((one.name for one in pod_sets), "input.pod_sets[{}].name")
+    unique((one.name for one in admission), "input.admission[{}].name")
+    by_name = {one.name: one for one in pod_sets}
+    sets = [pod_set_usage(_admitted(one, by_name, f"input.admission[{at}]")) for at, one in enumerate(admission)]
     return Calculated(
         output={
             "usage": {written(of): amount for of, amount in admitted_usage(sets).items()},

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Amount, Calculated, Cores, Given, Percent, Whole, figure, unique
+from slacktide.deploy.cli.calc.case import Calculated, Processors, figure
+from slacktide.deploy.cli.calc.forms import Amount, By, Cores, Given, Nullable, Percent, Whole
 from slacktide.schemas.errors import CaseError
-from slacktide.schemas.inventory import NodeFacts, Processor, Resources
+from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.qos import raw_qos
 from slacktide.schemas.sample import LOOKS_MAX, LsPressure, PressureGate, PressureLook
 from slacktide.streams.decisions.because import Because
@@ -26,13 +27,7 @@ from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import (
     pick_cpus,
 )
 
-
-def distinct(processors: Sequence[Processor]) -> Sequence[Processor]:
-    """Return the processors unchanged, if each CPU occurs once."""
-    unique((one.cpu for one in processors), "input.processors[{}].cpu", "CPU {} is given twice")
-    return processors
-
-
+OPEN = PressureGate()
 ADDS = ("+ceiling_milli", "-nonbe_pods_milli", "-nonbe_hosts_milli", "-system_milli")
 
 
@@ -40,20 +35,16 @@ class Reserved(Given, frozen=True, kw_only=True):
     """Annotation node.koordinator.sh/reservation."""
 
     cpu_milli: Amount | None = None
-    reserved_cpus: str | None = None
+    reserved_cpus: Nullable[str] = ""
 
 
 class Used(Given, frozen=True, kw_only=True):
     """The classes and use of a pod, or of an application outside Kubernetes, which has a ``cgroup_base``."""
 
-    qos_class: str | None = None
-    kube_qos_class: str | None = None
+    qos_label: str | None = None
+    kube_qos: str | None = None
     cgroup_base: str | None = None
-    cpu_usage_cores: Cores | None = None
-
-    def use(self, *, best_effort: bool = False) -> CpuUse:
-        """Convert to the rule's type."""
-        return CpuUse(used_cores=self.cpu_usage_cores, best_effort=best_effort)
+    used_cores: Cores | None = None
 
 
 class CpuSuppressAllowedInput(Given, frozen=True, kw_only=True):
@@ -61,42 +52,39 @@ class CpuSuppressAllowedInput(Given, frozen=True, kw_only=True):
 
     node_capacity_cpu_milli: Amount
     node_allocatable_cpu_milli: Amount
-    reserved: Reserved | None = None
+    reserved: Nullable[Reserved] = Reserved()
     node_cpu_usage_cores: Cores
-    pods: list[Used] | None = None
-    pod_metrics_without_pod: list[Used] | None = None
-    host_apps: list[Used] | None = None
-    threshold_percent: Percent
-    min_percent: Percent | None = None
+    pods: Nullable[list[Used]] = []
+    pod_metrics_without_pod: Nullable[list[Used]] = []
+    host_apps: Nullable[list[Used]] = []
+    threshold_pct: Percent
+    min_pct: Percent | None = None
 
 
 def calc_cpu_suppress_allowed(given: CpuSuppressAllowedInput) -> Calculated:
     """Compute the CPU limit of best-effort pods."""
-    reserved = given.reserved or Reserved()
     facts = NodeFacts(
         name="",
         capacity=Resources(cpu_milli=given.node_capacity_cpu_milli),
         allocatable=Resources(cpu_milli=given.node_allocatable_cpu_milli),
-        reserved=Resources(cpu_milli=reserved.cpu_milli),
-        reserved_cpus=reserved.reserved_cpus or "",
+        reserved=Resources(cpu_milli=given.reserved.cpu_milli),
+        reserved_cpus=given.reserved.reserved_cpus,
     )
+    pods = [
+        CpuUse(pod.used_cores, best_effort=raw_qos(pod.qos_label) == "BE" or pod.kube_qos == "BestEffort")
+        for pod in given.pods
+    ]
     allowed = be_allowed_cpu(
         capacity_milli=given.node_capacity_cpu_milli,
         reserved_milli=node_reserved(facts).cpu_milli or 0,
         node_used_cores=given.node_cpu_usage_cores,
-        pods=[
-            *(
-                pod.use(best_effort=raw_qos(pod.qos_class) == "BE" or pod.kube_qos_class == "BestEffort")
-                for pod in given.pods or ()
-            ),
-            *(pod.use() for pod in given.pod_metrics_without_pod or ()),
-        ],
+        pods=[*pods, *(CpuUse(pod.used_cores, best_effort=False) for pod in given.pod_metrics_without_pod)],
         hosts=[
-            app.use(best_effort=app.qos_class == "BE" and app.cgroup_base == "KubepodsBesteffort")
-            for app in given.host_apps or ()
+            CpuUse(app.used_cores, best_effort=app.qos_label == "BE" and app.cgroup_base == "KubepodsBesteffort")
+            for app in given.host_apps
         ],
-        threshold_pct=given.threshold_percent,
-        min_pct=given.min_percent,
+        threshold_pct=given.threshold_pct,
+        min_pct=given.min_pct,
     )
     return Calculated(
         output={"be_allowed_cpu_milli": allowed.allowed_milli},
@@ -104,72 +92,65 @@ def calc_cpu_suppress_allowed(given: CpuSuppressAllowedInput) -> Calculated:
     )
 
 
-class CpuSuppressCfsQuotaInput(Given, frozen=True, kw_only=True):
-    """The CPU limit, and the quota in force; -1: unlimited."""
-
-    be_allowed_cpu_milli: Whole
-    current_be_cfs_quota_us: Whole
-    node_capacity_cpu_milli: Amount
-
-
-def calc_cpu_suppress_cfs_quota(given: CpuSuppressCfsQuotaInput) -> Calculated:
-    """Compute the next CFS quota of the best-effort cgroup."""
+def calc_cpu_suppress_cfs_quota(
+    *, be_allowed_cpu_milli: Whole, current_be_cfs_quota_us: Whole, node_capacity_cpu_milli: Amount
+) -> Calculated:
+    """Compute the next CFS quota of the best-effort cgroup by the CPU limit and the quota in force; -1: unlimited."""
     step = next_cfs_quota(
-        allowed_milli=given.be_allowed_cpu_milli,
-        current_us=None if given.current_be_cfs_quota_us == -1 else given.current_be_cfs_quota_us,
-        capacity_milli=given.node_capacity_cpu_milli,
+        allowed_milli=be_allowed_cpu_milli,
+        current_us=None if current_be_cfs_quota_us == -1 else current_be_cfs_quota_us,
+        capacity_milli=node_capacity_cpu_milli,
     )
     return figure("be_cfs_quota_us", step.quota_us, step)
 
 
-class CpuSuppressCpusetPickInput(Given, frozen=True, kw_only=True):
-    """The number of CPUs to pick, and the processors."""
-
-    cpus_wanted: Whole
-    processors: list[Processor] | None
-
-
-def calc_cpu_suppress_cpuset_pick(given: CpuSuppressCpusetPickInput) -> Calculated:
+def calc_cpu_suppress_cpuset_pick(*, cpus_wanted: Whole, processors: Processors) -> Calculated:
     """Pick CPUs, in order."""
-    picked = pick_cpus(given.cpus_wanted, distinct(given.processors or ()))
+    picked = pick_cpus(cpus_wanted, processors)
     return figure("cpus_in_pick_order", list(picked.cpus), picked)
+
+
+def _cpus(text: str, path: str) -> Sequence[int]:
+    cpus = cpu_list(text)
+    if cpus is None:
+        raise CaseError(path, f"not a CPU list such as 0-3,6 with ids up to {CPU_ID_MAX}")
+    return cpus
+
+
+Cpus = Nullable[Annotated[Sequence[int], By(_cpus, str)]]
 
 
 class GivenPinnedPod(Given, frozen=True, kw_only=True):
     """A pod's class and its CPU list."""
 
-    qos_class: str | None = None
+    qos_label: str | None = None
     cpuset: str | None = None
 
 
-class CpuSuppressCpusetInput(Given, frozen=True, kw_only=True):
-    """The CPU limit, the CPU set in force, and the node's CPUs."""
+def calc_cpu_suppress_cpuset(
+    *,
+    be_allowed_cpu_milli: Whole,
+    current_be_cpuset: Nullable[Sequence[Amount]] = (),
+    processors: Processors,
+    pods_with_cpuset: Nullable[Sequence[GivenPinnedPod]] = (),
+    reserved_cpus: Cpus = (),
+    system_qos_cpus: Cpus = (),
+    system_qos_exclusive: Nullable[bool] = True,
+    cpus_min: Nullable[Annotated[int, msgspec.Meta(ge=1, le=CPU_ID_MAX)]] = CPUS_MIN,
+) -> Calculated:
+    """Compute the next CPU set of the best-effort cgroup by the CPU limit, the set in force, and the node's CPUs.
 
-    be_allowed_cpu_milli: Whole
-    current_be_cpuset: list[Amount] | None = None
-    processors: list[Processor] | None
-    pods_with_cpuset: list[GivenPinnedPod] | None = None
-    reserved_cpus: str | None = None
-    system_qos_cpus: str | None = None
-    system_qos_exclusive: bool | None = None
-    cpus_min: Annotated[int, msgspec.Meta(ge=1, le=CPU_ID_MAX)] | None = None
-    """The minimum number of CPUs; the reference always uses 2."""
-
-
-def calc_cpu_suppress_cpuset(given: CpuSuppressCpusetInput) -> Calculated:
-    """Compute the next CPU set of the best-effort cgroup."""
+    ``cpus_min``: the minimum number of CPUs; the reference always uses 2.
+    """
     node = NodeCpus(
-        processors=distinct(given.processors or ()),
-        reserved=_cpus(given.reserved_cpus, "input.reserved_cpus"),
-        system=_cpus(given.system_qos_cpus, "input.system_qos_cpus"),
-        system_exclusive=given.system_qos_exclusive is not False,
+        processors=processors, reserved=reserved_cpus, system=system_qos_cpus, system_exclusive=system_qos_exclusive
     )
     step = next_be_cpuset(
-        allowed_milli=given.be_allowed_cpu_milli,
-        current=given.current_be_cpuset or (),
+        allowed_milli=be_allowed_cpu_milli,
+        current=current_be_cpuset,
         node=node,
-        pods=_pinned(given.pods_with_cpuset or ()),
-        cpus_min=CPUS_MIN if given.cpus_min is None else given.cpus_min,
+        pods=_pinned(pods_with_cpuset),
+        cpus_min=cpus_min,
     )
     return figure("be_cpuset", list(step.cpus), step)
 
@@ -177,25 +158,15 @@ def calc_cpu_suppress_cpuset(given: CpuSuppressCpusetInput) -> Calculated:
 def _pinned(pods: Sequence[GivenPinnedPod]) -> Iterator[PinnedPod]:
     """Yield pods one by one, so that only one long list is in memory."""
     for at, pod in enumerate(pods):
-        yield PinnedPod(qos_label=pod.qos_class, cpus=_cpus(pod.cpuset, f"input.pods_with_cpuset[{at}].cpuset"))
+        yield PinnedPod(qos_label=pod.qos_label, cpus=_cpus(pod.cpuset or "", f"input.pods_with_cpuset[{at}].cpuset"))
 
 
-def _cpus(text: str | None, field: str) -> list[int]:
-    cpus = cpu_list(text or "")
-    if cpus is None:
-        raise CaseError(field, f"not a CPU list such as 0-3,6 with ids up to {CPU_ID_MAX}")
-    return cpus
-
-
-class CpuPressureInput(Given, frozen=True, kw_only=True):
-    """The gate of a sample, the measurements since, and the node."""
-
-    node_capacity_cpu_milli: Amount
-    gate: PressureGate = PressureGate()
-    looks: Annotated[list[PressureLook], msgspec.Meta(max_length=LOOKS_MAX)]
-
-
-def calc_cpu_pressure(given: CpuPressureInput) -> Calculated:
-    """Compute the gate after the newest measurement."""
-    step = fold(LsPressure(gate=given.gate, looks=given.looks), given.node_capacity_cpu_milli)
+def calc_cpu_pressure(
+    *,
+    node_capacity_cpu_milli: Amount,
+    gate: PressureGate = OPEN,
+    looks: Annotated[list[PressureLook], msgspec.Meta(max_length=LOOKS_MAX)],
+) -> Calculated:
+    """Compute the gate after the newest measurement by a sample's gate and the measurements since."""
+    step = fold(LsPressure(gate=gate, looks=looks), node_capacity_cpu_milli)
     return figure("gate", msgspec.structs.asdict(step.gate), step)
