@@ -35,29 +35,24 @@ Need = Annotated[
 ]
 
 
-class PodRequestsInput(Given, frozen=True, kw_only=True):
-    """A pod's containers."""
-
+class _PodRequestsInput(Given, frozen=True, kw_only=True):
     init_containers: Nullable[list[Need]] = []
     containers: list[Need]
     overhead: Nullable[Decimals] = {}
 
     def needs(self) -> pod_resources.Needs:
-        """Convert to the rule's type."""
         return pod_resources.Needs(
             containers=self.containers, inits=self.init_containers, overhead=self.overhead, pod_level=None
         )
 
 
-def calc_pod_requests(given: PodRequestsInput) -> Calculated:
+def calc_pod_requests(given: _PodRequestsInput) -> Calculated:
     """Compute the requests of a pod with several containers."""
     asked = pod_requests(given.needs())
     return Calculated(output={"cpu_milli": asked.cpu_milli, "memory_bytes": asked.mem_bytes}, because=asked.because)
 
 
-class GivenClaims(PodRequestsInput, frozen=True, kw_only=True):
-    """A pod's claims; an absent label is null."""
-
+class _Claims(_PodRequestsInput, frozen=True, kw_only=True):
     qos_class: str | None = None
     priority_class: str | None = None
     koordinator_priority: str | None = None
@@ -66,7 +61,6 @@ class GivenClaims(PodRequestsInput, frozen=True, kw_only=True):
     preferred_cpu_bind_policy: Nullable[str] = ""
 
     def claims(self) -> Claims:
-        """Convert to the rule's type."""
         needs = self.needs()
         return Claims(
             qos_label=self.qos_class,
@@ -82,8 +76,8 @@ class GivenClaims(PodRequestsInput, frozen=True, kw_only=True):
 def calc_qos_priority_admit(
     *,
     operation: Literal["CREATE", "UPDATE"],
-    pod: GivenClaims,
-    old_pod: GivenClaims | None = None,
+    pod: _Claims,
+    old_pod: _Claims | None = None,
     skip_validating_priority: Nullable[bool] = False,
     strict: Nullable[bool] = False,
 ) -> Calculated:
@@ -141,18 +135,15 @@ GivenPod = Annotated[
 ]
 
 
-class SelectorParts(Given, frozen=True, kw_only=True):
-    """A label selector. An unknown operator makes the selector invalid, not the case."""
-
-    match_labels: Nullable[dict[str, str]] = {}
-    match_expressions: Nullable[list[Annotated[Expression, Form(key="", operator="")]]] = []
-
-    def selector(self, _: str) -> Selector | InvalidSelector:
-        """Convert to the rule's type."""
-        return selector_of(self.match_labels, self.match_expressions)
-
-
-GivenSelector = Nullable[Annotated[Selector | InvalidSelector, By(SelectorParts.selector, SelectorParts)]]
+_EXPRESSIONS = list[Annotated[Expression, Form(key="", operator="")]]
+_SELECTOR = Form(
+    make=selector_of,
+    names={"expressions": "match_expressions"},
+    match_labels=(Nullable[dict[str, str]], {}),
+    expressions=(Nullable[_EXPRESSIONS], []),
+)
+GivenSelector = Nullable[Annotated[Selector | InvalidSelector, _SELECTOR]]
+"""A label selector. An unknown operator makes the selector invalid, not the case."""
 GivenProfile = Annotated[
     Profile,
     Form(

@@ -110,6 +110,23 @@ class Calculated:
     because: Sequence[Because]
 
 
+class CpuAndMemory(Protocol):
+    """A rule's amounts."""
+
+    @property
+    def cpu_milli(self) -> int:
+        """CPU in millicores."""
+
+    @property
+    def mem_bytes(self) -> int:
+        """Memory in bytes."""
+
+
+def amounts_out(amounts: CpuAndMemory) -> dict[str, int]:
+    """Return the amounts in the result's format."""
+    return {"cpu_milli": amounts.cpu_milli, "memory_bytes": amounts.mem_bytes}
+
+
 class Step(Protocol):
     """A rule's result with its arithmetic."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, Processors, unique_ids
+from slacktide.deploy.cli.calc.case import Calculated, Processors, amounts_out, unique_ids
 from slacktide.deploy.cli.calc.forms import Amount, By, Form, Given, Nullable, Whole
 from slacktide.schemas.inventory import Pod
 from slacktide.streams.decisions.because import Because
@@ -24,34 +24,29 @@ CpuList = Nullable[Annotated[Cpus, By(lambda text, _: readable(text), str)]]
 NodeTopology = Annotated[Topology, By(lambda processors, _: Topology(processors), Processors)]
 
 
-class GivenZone(Given, frozen=True, kw_only=True):
-    """Amounts of a NUMA zone."""
-
+class _Zone(Given, frozen=True, kw_only=True):
     numa_node: Whole
     cpu_milli: Amount = 0
     mem_bytes: Amount = 0
 
     def amounts(self) -> Amounts:
-        """Convert to the rule's type."""
         return Amounts(cpu_milli=self.cpu_milli, mem_bytes=self.mem_bytes)
 
 
-Zones = Annotated[list[GivenZone], msgspec.Meta(max_length=1_024)]
+Zones = Annotated[list[_Zone], msgspec.Meta(max_length=1_024)]
 
 
-class GivenHeld(Given, frozen=True, kw_only=True):
-    """CPUs and amounts that a pod holds."""
-
+class _Held(Given, frozen=True, kw_only=True):
     uid: str
     cpuset: str = ""
     exclusive_policy: str = ""
     zones: Nullable[Zones] = []
 
 
-Allocated = Nullable[Sequence[GivenHeld]]
+Allocated = Nullable[Sequence[_Held]]
 
 
-def ledger_of(allocated: Sequence[GivenHeld]) -> Ledger:
+def ledger_of(allocated: Sequence[_Held]) -> Ledger:
     """Convert to the rule's type; who holds no CPUs is left out."""
     unique_ids([one.uid for one in allocated], "input.allocated")
     ledger = Ledger()
@@ -61,16 +56,13 @@ def ledger_of(allocated: Sequence[GivenHeld]) -> Ledger:
     return ledger
 
 
-class WishInput(Given, frozen=True, kw_only=True):
-    """How a pod's CPUs are chosen."""
-
+class _WishInput(Given, frozen=True, kw_only=True):
     bind_policy: str = ""
     bind_policy_required: bool = False
     exclusive_policy: str = ""
     strategy: str = ""
 
     def wish(self) -> Wish:
-        """Convert to the rule's type."""
         return Wish(
             bind=self.bind_policy,
             required=self.bind_policy_required,
@@ -79,9 +71,7 @@ class WishInput(Given, frozen=True, kw_only=True):
         )
 
 
-class CoresTakeInput(WishInput, frozen=True, kw_only=True):
-    """What a pod asks for, and what the node has."""
-
+class _CoresTakeInput(_WishInput, frozen=True, kw_only=True):
     processors: NodeTopology
     cpus_wanted: Whole
     allocated: Allocated = []
@@ -92,7 +82,7 @@ class CoresTakeInput(WishInput, frozen=True, kw_only=True):
     zones: Zones | None = None
 
 
-def calc_cores_take(given: CoresTakeInput) -> Calculated:
+def calc_cores_take(given: _CoresTakeInput) -> Calculated:
     """Take CPUs for one pod."""
     free = Free(
         topology=given.processors,
@@ -126,9 +116,7 @@ GivenSpec = Annotated[Spec, Form()]
 """The annotation resource-spec."""
 
 
-class GivenCoresPod(Given, frozen=True, kw_only=True):
-    """A pod to schedule."""
-
+class _CoresPod(Given, frozen=True, kw_only=True):
     cpu_request_milli: Amount
     priority: Whole | None = None
     priority_class_label: str | None = None
@@ -136,17 +124,13 @@ class GivenCoresPod(Given, frozen=True, kw_only=True):
     resource_spec: GivenSpec | None = None
 
 
-class GivenCpuManager(Given, frozen=True, kw_only=True):
-    """The kubelet's CPU manager."""
-
+class _CpuManager(Given, frozen=True, kw_only=True):
     policy: str = ""
     full_pcpus_only: str = ""
     reserved_cpus: str = ""
 
 
-class GivenPinned(Given, frozen=True, kw_only=True):
-    """A pod's CPUs in the annotation pod-cpu-allocs."""
-
+class _Pinned(Given, frozen=True, kw_only=True):
     uid: str = ""
     cpuset: str = ""
     managed_by_kubelet: bool = False
@@ -159,16 +143,14 @@ class GivenSystemQos(Given, frozen=True, kw_only=True):
     exclusive: Nullable[bool] = True
 
 
-class GivenCoresNode(Given, frozen=True, kw_only=True):
-    """A node, and what pods hold of it."""
-
+class _CoresNode(Given, frozen=True, kw_only=True):
     processors: NodeTopology
     allocated: Allocated = []
     cpu_bind_policy_label: Nullable[str] = ""
     default_bind_policy: str = ""
     default_numa_allocate_strategy: str = ""
-    kubelet_cpu_manager: GivenCpuManager = GivenCpuManager()
-    kubelet_pod_cpus: Nullable[list[GivenPinned]] = []
+    kubelet_cpu_manager: _CpuManager = _CpuManager()
+    kubelet_pod_cpus: Nullable[list[_Pinned]] = []
     node_reserved_cpus: Nullable[str] = ""
     numa_allocate_strategy_label: Nullable[str] = ""
     system_qos: Nullable[GivenSystemQos] = GivenSystemQos()
@@ -182,7 +164,7 @@ class GivenCoresNode(Given, frozen=True, kw_only=True):
         return NO_CPUS.union(*map(readable, texts))
 
 
-def calc_cores_schedule(*, pod: GivenCoresPod, node: GivenCoresNode) -> Calculated:
+def calc_cores_schedule(*, pod: _CoresPod, node: _CoresNode) -> Calculated:
     """Decide whether a pod binds CPUs of a node, and which."""
     kubelet, reserved = node.kubelet_cpu_manager, node.reserved()
     free = Free(topology=node.processors, taken=ledger_of(node.allocated).taken, reserved=reserved)
@@ -227,9 +209,7 @@ def _spec_after(found: Scheduled, given: Spec | None) -> dict[str, str] | None:
     return {name: value for name, value in spec.items() if value}
 
 
-class GivenLedgerEvent(Given, frozen=True, kw_only=True):
-    """A change of a pod."""
-
+class _LedgerEvent(Given, frozen=True, kw_only=True):
     type: Literal["assume", "unreserve", "pod_seen", "pod_gone"]
     uid: str
     cpuset: str | None = None
@@ -253,7 +233,7 @@ class GivenLedgerEvent(Given, frozen=True, kw_only=True):
 
 
 def calc_cores_ledger(
-    *, processors: NodeTopology, events: Sequence[GivenLedgerEvent] | None, max_ref_count: Whole = 1
+    *, processors: NodeTopology, events: Sequence[_LedgerEvent] | None, max_ref_count: Whole = 1
 ) -> Calculated:
     """Follow which pods hold which CPUs, after each event."""
     ledger, after = Ledger(), []
@@ -269,9 +249,7 @@ def calc_cores_ledger(
     return Calculated(output={"after_each_event": after}, because=[])
 
 
-class CoresZonesInput(WishInput, frozen=True, kw_only=True):
-    """A pod that is aligned to NUMA zones, and what these have."""
-
+class _CoresZonesInput(_WishInput, frozen=True, kw_only=True):
     processors: NodeTopology
     zones: Zones
     affinity: Annotated[list[Whole], msgspec.Meta(max_length=1_024)]
@@ -281,7 +259,7 @@ class CoresZonesInput(WishInput, frozen=True, kw_only=True):
     binds_cpus: bool = False
 
 
-def calc_cores_zones(given: CoresZonesInput) -> Calculated:
+def calc_cores_zones(given: _CoresZonesInput) -> Calculated:
     """Divide a request among the zones that a pod is aligned to."""
     free = Free(topology=given.processors, taken=ledger_of(given.allocated).taken, reserved=given.reserved_cpus)
     held: dict[int, Amounts] = {}
@@ -298,9 +276,7 @@ def calc_cores_zones(given: CoresZonesInput) -> Calculated:
         cpus = [(zone, its.cpu_milli) for zone, its in parts.items()]
         found, error = _allocated(free, wish, -(-request.cpu_milli // CPU_MILLI), cpus)
         text, reasons = found or "", [error] if error else []
-    shown = [
-        {"numa_node": zone, "cpu_milli": its.cpu_milli, "memory_bytes": its.mem_bytes} for zone, its in parts.items()
-    ]
+    shown = [{"numa_node": zone} | amounts_out(its) for zone, its in parts.items()]
     return Calculated(
         output={"cpuset": None if reasons else text, "reasons": reasons, "zones": None if reasons else shown},
         because=[_because(", ".join(reasons) or "taken", request.cpu_milli // CPU_MILLI, free.cpus(Wish())[0])],

@@ -33,14 +33,12 @@ class GivenKubelet(Given, frozen=True, kw_only=True):
         return found if self.queried else None
 
 
-class GivenReservation(Given, frozen=True, kw_only=True):
-    """The annotation reservation of a node."""
-
+class _Reservation(Given, frozen=True, kw_only=True):
     cpu_milli: Nullable[Amount] = 0
     reserved_cpus: Nullable[str] = ""
 
 
-NO_KUBELET, NO_RESERVATION, NO_SYSTEM = GivenKubelet(), GivenReservation(), GivenSystemQos()
+NO_KUBELET, NO_RESERVATION, NO_SYSTEM = GivenKubelet(), _Reservation(), GivenSystemQos()
 
 
 def calc_cores_pools(
@@ -49,7 +47,7 @@ def calc_cores_pools(
     pods: Nullable[Sequence[Annotated[CoresPod, Form()]]] = (),
     kubelet: GivenKubelet = NO_KUBELET,
     cpu_manager_state: Mapping[str, Mapping[str, str]] | None = None,
-    node_reservation: Nullable[GivenReservation] = NO_RESERVATION,
+    node_reservation: Nullable[_Reservation] = NO_RESERVATION,
     system_qos: Nullable[GivenSystemQos] = NO_SYSTEM,
 ) -> Calculated:
     """Compute the CPUs that pods without CPUs of their own share."""
@@ -92,18 +90,14 @@ RuleNode = Annotated[CpusetRule, Form(strict=True, ls=_POOLS, be=_POOLS, system=
 """The pools of a node, and its settings."""
 
 
-class GivenStatusAmounts(Given, frozen=True, kw_only=True):
-    """A pod's CPU in a zone."""
-
+class _StatusAmounts(Given, frozen=True, kw_only=True):
     cpu_milli: Nullable[Amount] = 0
     batch_cpu_milli: Nullable[Amount] = 0
 
 
-class GivenStatusZone(Given, frozen=True, kw_only=True):
-    """A zone of the annotation resource-status."""
-
+class _StatusZone(Given, frozen=True, kw_only=True):
     numa_node: Whole
-    resources: Nullable[GivenStatusAmounts] = GivenStatusAmounts()
+    resources: Nullable[_StatusAmounts] = _StatusAmounts()
 
 
 class GivenCpusetPod(Given, frozen=True, kw_only=True):
@@ -113,7 +107,7 @@ class GivenCpusetPod(Given, frozen=True, kw_only=True):
     qos_label: str | None = None
     status_cpuset: Nullable[str] = ""
     status_raw: str | None = None
-    status_zones: Nullable[Annotated[list[GivenStatusZone], msgspec.Meta(max_length=1_024)]] = []
+    status_zones: Nullable[Annotated[list[_StatusZone], msgspec.Meta(max_length=1_024)]] = []
 
 
 def calc_cores_cpuset(*, node: RuleNode, pod: GivenCpusetPod) -> Calculated:

@@ -54,9 +54,7 @@ GivenPlacedPod = Annotated[
 """A pod with its usage, and the other inputs of the eviction order."""
 
 
-class GivenNode(Given, frozen=True, kw_only=True):
-    """A node, its pods and its metric."""
-
+class _Node(Given, frozen=True, kw_only=True):
     name: str
     allocatable: GivenAmounts
     raw_allocatable: GivenAmounts | None = None
@@ -68,7 +66,6 @@ class GivenNode(Given, frozen=True, kw_only=True):
     pods: Nullable[list[GivenPlacedPod]] = []
 
     def node(self) -> LoadedNode:
-        """Convert to the rule's type."""
         return LoadedNode(
             name=self.name,
             allocatable=self.allocatable,
@@ -105,7 +102,7 @@ def calc_load_aware_descheduling(
     looked_at: Flat[GivenSurvey],
     policy: Flat[GivenPolicy],
     rounds: Nullable[Rounds] = 1,
-    nodes: Sequence[GivenNode] = (),
+    nodes: Sequence[_Node] = (),
 ) -> Calculated:
     """Select the pods to evict from overloaded nodes of an unchanged cluster, pass by pass."""
     unique((one.name for one in nodes), "input.nodes[{}].name", "{!r} is not unique: an earlier node has this name")

@@ -132,9 +132,7 @@ CpuStrategy = Annotated[
 ]
 
 
-class CpuEvictInput(Given, frozen=True, kw_only=True):
-    """A node's CPU, the CPU of its best-effort pods, its pods and the thresholds."""
-
+class _CpuEvictInput(Given, frozen=True, kw_only=True):
     node_capacity_cpu_milli: Whole
     node_cpu_used_cores_average: Cores | None = None
     node_allocatable: Nullable[GivenResources] = NO_AMOUNTS
@@ -147,7 +145,7 @@ class CpuEvictInput(Given, frozen=True, kw_only=True):
     strategy: Nullable[CpuStrategy] = NO_STRATEGY
 
 
-def calc_cpu_evict(given: CpuEvictInput) -> Calculated:
+def calc_cpu_evict(given: _CpuEvictInput) -> Calculated:
     """Compute the victims when CPU is short, in order."""
     node = CpuEvictNode(
         capacity=given.node_capacity_cpu_milli,

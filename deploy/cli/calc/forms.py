@@ -130,13 +130,26 @@ class Form:
 
     ``fields``: those that cases have; "": all. ``strict``: null is an error. ``names``: their names in cases, if these
     differ from the usual ones. ``changed``: the type, the default or both of fields for which cases have another one.
-    Such a type accepts null only if it says so; ``...`` instead of a default: the field is required.
+    Such a type accepts null only if it says so; ``...`` instead of a default: the field is required. ``make``: a
+    function that returns T, whose arguments are the fields.
     """
 
     def __init__(
-        self, fields: str = "", *, strict: bool = False, names: Mapping[str, str] | None = None, **changed: Any
+        self,
+        fields: str = "",
+        *,
+        strict: bool = False,
+        names: Mapping[str, str] | None = None,
+        make: Callable[..., Any] | None = None,
+        **changed: Any,
     ) -> None:
-        self.fields, self.strict, self.names, self.changed = fields.split(), strict, names or {}, changed
+        self.fields, self.strict, self.names, self.make, self.changed = (
+            fields.split(),
+            strict,
+            names or {},
+            make,
+            changed,
+        )
 
     def fields_of(self, kind: Callable[..., object]) -> list[_Field]:
         """Return the fields of the rule's type in cases."""
@@ -246,7 +259,7 @@ def _annotated(kind: Any, *notes: Any) -> tuple[Any, Build | None]:
             build: Build | None = _then(inner, note.convert)
             break
         if isinstance(note, Form):
-            decoded, build = _built(kind, note.fields_of(kind))
+            decoded, build = _built(note.make or kind, note.fields_of(note.make or kind))
             break
     else:
         decoded, build = in_cases(kind)
@@ -275,7 +288,8 @@ def _builder(
         if get_origin(one.hint) is Annotated and _FLAT in get_args(one.hint)[1:]:
             kind, *notes = get_args(one.hint)
             form = next(note for note in notes if isinstance(note, Form))
-            flat[one.name] = _builder(kind, form.fields_of(kind), f"{inside}__", rows, names)
+            make_flat = form.make or kind
+            flat[one.name] = _builder(make_flat, form.fields_of(make_flat), f"{inside}__", rows, names)
             continue
         decoded, parts[one.name] = in_cases(one.hint)
         rows.append((inside, decoded) if one.required else (inside, decoded, UNSET))

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace as replaced
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from slacktide.deploy.cli.calc.case import NO_AMOUNTS, Calculated, GivenPod, GivenResources, GivenUse, because, into
+from slacktide.deploy.cli.calc.case import (
+    NO_AMOUNTS,
+    Calculated,
+    GivenPod,
+    GivenResources,
+    GivenUse,
+    amounts_out,
+    because,
+    into,
+)
 from slacktide.deploy.cli.calc.forms import Amount, By, Flat, Form, Given, Nullable, Percent, Seconds
 from slacktide.schemas.errors import CaseError
 from slacktide.streams.decisions.because import Because
@@ -40,17 +49,16 @@ Share = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 GivenAmounts = Annotated[Amounts, Form()]
 
 
-def _percents(per_resource: dict[str, int | None], _: str) -> Percents | None:
-    """Convert to the rule's type; an empty map counts as absent."""
-    return Percents(per_resource.get("cpu") or 0, per_resource.get("memory") or 0) if per_resource else None
+def _by_resource(kind: Callable[[int, int], object], number: Any) -> By:
+    """Cases have a map, of which an empty one counts as absent."""
+    return By(
+        lambda given, _: kind(given.get("cpu") or 0, given.get("memory") or 0) if given else None,
+        dict[str, number | None],
+    )
 
 
-def _weights(per_resource: dict[str, int | None], _: str) -> Weights | None:
-    return Weights(per_resource.get("cpu") or 0, per_resource.get("memory") or 0) if per_resource else None
-
-
-GivenPercents = Nullable[Annotated[Percents | None, By(_percents, dict[str, Percent | None])]]
-GivenWeights = Nullable[Annotated[Weights | None, By(_weights, dict[str, Amount | None])]]
+GivenPercents = Nullable[Annotated[Percents | None, _by_resource(Percents, Percent)]]
+GivenWeights = Nullable[Annotated[Weights | None, _by_resource(Weights, Amount)]]
 GivenFactors = Nullable[Annotated[Factors, Form(cpu_pct=Share | None, mem_pct=Share | None)]]
 GivenLoadAwarePod = Annotated[
     LoadAwarePod,
@@ -73,33 +81,27 @@ def _used(use: GivenUse, _: str) -> Amounts | None:
 Used = Nullable[Annotated[Amounts | None, By(_used, GivenUse)]]
 
 
-class GivenStatistic(Given, frozen=True, kw_only=True):
-    """An aggregated usage of the node."""
-
+class _Statistic(Given, frozen=True, kw_only=True):
     type: str
     duration_seconds: Nullable[Seconds] = 0
     usage: Used = None
 
 
-class GivenPodUse(Given, frozen=True, kw_only=True):
-    """A pod's usage as the agent reported it."""
-
+class _PodUse(Given, frozen=True, kw_only=True):
     namespace: str = "default"
     name: str = ""
     priority_class: str | None = None
     usage: Used = None
 
 
-class GivenReport(Given, frozen=True, kw_only=True):
-    """A NodeMetric."""
-
+class _Report(Given, frozen=True, kw_only=True):
     update_time_seconds: Seconds | None = None
     report_interval_seconds: Nullable[Seconds] = REPORT_INTERVAL_S
     node_level_missing: Nullable[bool] = False
     node_usage: Nullable[GivenAmounts] = NOTHING
     system_usage: Nullable[GivenAmounts] = NOTHING
-    aggregated_node_usage: Nullable[list[GivenStatistic]] = []
-    pod_metrics: Nullable[list[GivenPodUse]] = []
+    aggregated_node_usage: Nullable[list[_Statistic]] = []
+    pod_metrics: Nullable[list[_PodUse]] = []
 
     def report(self, _: str) -> NodeReport:
         """Convert to the rule's type. The last entry of a key wins."""
@@ -120,12 +122,10 @@ class GivenReport(Given, frozen=True, kw_only=True):
         )
 
 
-NodeMetric = Nullable[Annotated[NodeReport | None, By(GivenReport.report, GivenReport)]]
+NodeMetric = Nullable[Annotated[NodeReport | None, By(_Report.report, _Report)]]
 
 
-class GivenAggregated(Given, frozen=True, kw_only=True):
-    """Thresholds and scores by an aggregated usage of the node."""
-
+class _Aggregated(Given, frozen=True, kw_only=True):
     usage_thresholds: GivenPercents = None
     usage_aggregation_type: Nullable[str] = ""
     usage_aggregated_duration_seconds: Nullable[Seconds] = 0
@@ -133,15 +133,12 @@ class GivenAggregated(Given, frozen=True, kw_only=True):
     score_aggregated_duration_seconds: Nullable[Seconds] = 0
 
 
-class GivenThresholds(Given, frozen=True, kw_only=True):
-    """Thresholds by kind: the cluster's, or the node's own."""
-
+class _Thresholds(Given, frozen=True, kw_only=True):
     usage_thresholds: GivenPercents = None
     prod_usage_thresholds: GivenPercents = None
-    aggregated: Nullable[GivenAggregated] = GivenAggregated()
+    aggregated: Nullable[_Aggregated] = _Aggregated()
 
     def thresholds(self, _: str) -> Thresholds:
-        """Convert to the rule's type."""
         aggregated = self.aggregated
         return Thresholds(
             usage=self.usage_thresholds,
@@ -166,24 +163,16 @@ _OTHERS = _settings(
 )
 
 
-class GivenArgs(GivenThresholds, frozen=True, kw_only=True):
-    """The cluster's settings; absent ones have their defaults."""
-
+class _Args(_Thresholds, frozen=True, kw_only=True):
     others: Flat[Annotated[LoadAwareArgs, _OTHERS]]
 
     def args(self, path: str) -> LoadAwareArgs:
-        """Convert to the rule's type."""
         kind, duration_s = self.aggregated.score_aggregation_type, self.aggregated.score_aggregated_duration_seconds
         return replaced(self.others, thresholds=self.thresholds(path), score_aggregation=_aggregation(kind, duration_s))
 
 
-Args = Nullable[Annotated[LoadAwareArgs, By(GivenArgs.args, GivenArgs)]]
+Args = Nullable[Annotated[LoadAwareArgs, By(_Args.args, _Args)]]
 DEFAULTS = LoadAwareArgs()
-
-
-def amounts_out(amounts: Amounts) -> dict[str, int]:
-    """Return the amounts in the result's format."""
-    return {"cpu_milli": amounts.cpu_milli, "memory_bytes": amounts.mem_bytes}
 
 
 def existing_out(load: ExistingLoad | None) -> dict[str, object]:
@@ -204,25 +193,21 @@ def calc_load_aware_estimator(
 ) -> Calculated:
     """Estimate the use of a pod."""
     estimated = estimate(pod, args)
-    return Calculated(output=dict(amounts_out(estimated.amounts)), because=estimated.because)
+    return Calculated(output={**amounts_out(estimated.amounts)}, because=estimated.because)
 
 
-class GivenNode(Given, frozen=True, kw_only=True):
-    """A node and its own thresholds."""
-
+class _Node(Given, frozen=True, kw_only=True):
     name: str = ""
     allocatable: Nullable[GivenResources] = NO_AMOUNTS
     raw_allocatable: Nullable[GivenResources] = NO_AMOUNTS
-    custom_usage_thresholds: Nullable[Annotated[Thresholds, By(GivenThresholds.thresholds, GivenThresholds)]] = (
-        Thresholds()
-    )
+    custom_usage_thresholds: Nullable[Annotated[Thresholds, By(_Thresholds.thresholds, _Thresholds)]] = Thresholds()
 
 
 def calc_load_aware_scheduling(
     *,
     now_seconds: Seconds,
     args: Args = DEFAULTS,
-    node: GivenNode,
+    node: _Node,
     node_metric: NodeMetric = None,
     assigned_pods: Nullable[Sequence[GivenLoadAwarePod]] = (),
     pod: GivenLoadAwarePod,
@@ -252,16 +237,14 @@ def calc_load_aware_scheduling(
     )
 
 
-class Event(Given, frozen=True, kw_only=True):
-    """An event on the node."""
-
+class _Event(Given, frozen=True, kw_only=True):
     at_seconds: Seconds
     type: Literal["assign", "unassign", "pod_update", "node_metric", "delete_node_metric"]
     pod: GivenLoadAwarePod | None = None
     node_metric: NodeMetric = None
 
 
-def calc_load_aware_assign_cache(*, args: Args = DEFAULTS, events: Sequence[Event]) -> Calculated:
+def calc_load_aware_assign_cache(*, args: Args = DEFAULTS, events: Sequence[_Event]) -> Calculated:
     """Compute the load of a node as pods are assigned between two reports; events are in the order of time."""
     cache = AssignCache(args=args)
     after: list[dict[str, object]] = []
@@ -274,7 +257,7 @@ def calc_load_aware_assign_cache(*, args: Args = DEFAULTS, events: Sequence[Even
     return Calculated(output={"after_each_event": after}, because=because)
 
 
-def _happen(cache: AssignCache, event: Event, path: str) -> None:
+def _happen(cache: AssignCache, event: _Event, path: str) -> None:
     if event.type == "delete_node_metric":
         cache.measured(None)
     elif event.type == "node_metric":
@@ -291,9 +274,7 @@ def _happen(cache: AssignCache, event: Event, path: str) -> None:
         cache.update(event.pod, at_s=event.at_seconds)
 
 
-class GivenPlacementNode(Given, frozen=True, kw_only=True):
-    """A node, its records, and the pods placed there."""
-
+class _PlacementNode(Given, frozen=True, kw_only=True):
     name: str
     allocatable: Nullable[GivenResources] = NO_AMOUNTS
     node_metric: NodeMetric = None
@@ -306,7 +287,6 @@ class GivenPlacementNode(Given, frozen=True, kw_only=True):
     free_left: Nullable[GivenAmounts] = NOTHING
 
     def view(self, args: LoadAwareArgs) -> NodeView:
-        """Convert to the rule's type."""
         cache = AssignCache(args=args, report=self.node_metric)
         for assigned in self.assigned_pods:
             cache.assign(assigned, at_s=0)
@@ -318,7 +298,7 @@ class GivenPlacementNode(Given, frozen=True, kw_only=True):
 def calc_pod_placement(
     *,
     pod: GivenLoadAwarePod,
-    nodes: Sequence[GivenPlacementNode],
+    nodes: Sequence[_PlacementNode],
     args: Args = DEFAULTS,
     load_weight: Amount = 1,
     balance_weight: Amount = 1,

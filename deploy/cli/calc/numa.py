@@ -108,9 +108,7 @@ GivenZones = Nullable[
 GivenAttributes = Nullable[list[Annotated[Attribute, Form()]]]
 
 
-class GivenTopology(Given, frozen=True, kw_only=True):
-    """A NodeResourceTopology object."""
-
+class _Topology(Given, frozen=True, kw_only=True):
     topology_policies: Nullable[list[str]] = []
     attributes: GivenAttributes = []
     zones: GivenZones = []
@@ -128,7 +126,7 @@ class NodeCase(Given, frozen=True, kw_only=True):
     """
 
     pod: GivenPod
-    topology: GivenTopology | None = None
+    topology: _Topology | None = None
     topology_fresh: bool = True
     kubelet: Annotated[Kubelet, Form(strict=True, max_zones=(Zones, 8))] | None = None
     corrected: bool = False
@@ -159,19 +157,15 @@ class NodeCase(Given, frozen=True, kw_only=True):
         return zones
 
 
-class GivenNode(Given, frozen=True, kw_only=True):
-    """The node's allocatable resources."""
-
+class _Node(Given, frozen=True, kw_only=True):
     allocatable: Nullable[GivenAmounts] = {}
 
 
-class NumaFilterInput(NodeCase, frozen=True, kw_only=True):
-    """A pod, and a node with its zones."""
-
-    node: GivenNode
+class _NumaFilterInput(NodeCase, frozen=True, kw_only=True):
+    node: _Node
 
 
-def calc_numa_filter(given: NumaFilterInput) -> Calculated:
+def calc_numa_filter(given: _NumaFilterInput) -> Calculated:
     """Check whether a node's zones can hold a pod."""
     node = Node(
         allocatable=given.node.allocatable,
@@ -252,14 +246,12 @@ def calc_numa_policy_admit(
     return Calculated(output=output, because=because)
 
 
-class NumaScoreInput(NodeCase, frozen=True, kw_only=True):
-    """A pod, a node's zones, and the scoring settings."""
-
+class _NumaScoreInput(NodeCase, frozen=True, kw_only=True):
     strategy: Strategy
     resource_weights: Nullable[Annotated[dict[str, int], By(_by_resource, dict[str, Whole])]] = {}
 
 
-def calc_numa_score(given: NumaScoreInput) -> Calculated:
+def calc_numa_score(given: _NumaScoreInput) -> Calculated:
     """Compute the score of a node's zones for a pod."""
     zones = given.zones_for_sets() if given.strategy == "LeastNUMANodes" else given.zones()
     scored = numa_score(

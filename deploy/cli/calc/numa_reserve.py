@@ -11,21 +11,12 @@ from slacktide.deploy.cli.calc.numa import GivenAttributes, GivenPod, GivenZones
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.zones import Zone, ZoneId, ZoneResources
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.numa.batch_zones import ZoneBatch, batch_zones
+from slacktide.streams.decisions.numa.batch_zones import batch_zones
 from slacktide.streams.decisions.numa.overreserve import Counted, Detect, OverReserve, Resync
 from slacktide.streams.decisions.numa.pod_fingerprint import pod_fingerprint
-from slacktide.streams.decisions.numa.reservations import (
-    DiscardReserved,
-    Passthrough,
-    SeenPod,
-    Topology,
-    UntilSeen,
-    View,
-)
+from slacktide.streams.decisions.numa.reservations import DiscardReserved, Passthrough, SeenPod, Topology, UntilSeen
 
 FIELDS = (("cpu_milli", "batch_cpu_milli", "milli"), ("mem_bytes", "batch_memory_bytes", "bytes"))
-
-
 _RESOURCES = Annotated[ZoneResources, By(lambda resources, _: into(ZoneResources, resources), GivenResources)]
 GivenZone = Annotated[Zone, Form("id allocatable available", id=ZoneId, allocatable=_RESOURCES, available=_RESOURCES)]
 """A zone in a node's record; the zone does not provide an absent amount."""
@@ -35,22 +26,16 @@ def calc_numa_batch_zones(
     *, batch_cpu_milli: Amount | None = None, batch_memory_bytes: Amount | None = None, zones: Sequence[GivenZone]
 ) -> Calculated:
     """Divide a node's batch resources (null: it has none) among its zones."""
-    ids = [one.id for one in zones]
-    parts = batch_zones(batch_cpu_milli, batch_memory_bytes, zones)
-    shares = [
-        (zone, name, unit, share)
-        for zone, part in zip(ids, parts, strict=True)
-        for field, name, unit in FIELDS
-        if (share := getattr(part, field)) is not None
-    ]
-    return Calculated(
-        output={"zones": [{"id": zone} | _written(part) for zone, part in zip(ids, parts, strict=True)]},
-        because=[share.because(f"zones/{zone}/{name}", unit) for zone, name, unit, share in shares],
-    )
-
-
-def _written(part: ZoneBatch) -> dict[str, int]:
-    return {name: share.amount for field, name, _ in FIELDS if (share := getattr(part, field)) is not None}
+    shown: list[dict[str, int]] = []
+    because = []
+    for zone, part in zip(zones, batch_zones(batch_cpu_milli, batch_memory_bytes, zones), strict=True):
+        shown.append({"id": zone.id})
+        for field, name, unit in FIELDS:
+            share = getattr(part, field)
+            if share is not None:
+                shown[-1][name] = share.amount
+                because.append(share.because(f"zones/{zone.id}/{name}", unit))
+    return Calculated(output={"zones": shown}, because=because)
 
 
 class PodName(NamedTuple):
@@ -69,8 +54,6 @@ def calc_numa_pod_fingerprint(*, pods: Sequence[Annotated[PodName, Form()]]) -> 
 
 T = TypeVar("T")
 Variant = Literal["over_reserve", "discard_reserved", "passthrough", "until_seen"]
-
-
 _TEXT = (str, "")
 GivenSeenPod = Annotated[
     SeenPod,
@@ -102,9 +85,7 @@ class GivenTopology(Given, frozen=True, kw_only=True):
     object: Flat[NodeTopology]
 
 
-class GivenEvent(Given, frozen=True, kw_only=True):
-    """An event."""
-
+class _Event(Given, frozen=True, kw_only=True):
     type: Literal[
         "topology", "topology_deleted", "reserve", "unreserve", "post_bind", "filter_failed", "pod_seen", "pod_gone",
         "resync",
@@ -122,7 +103,7 @@ def calc_numa_overreserve(
     foreign_pods_detect: Detect = "All",
     own_scheduler_names: Nullable[Sequence[str]] = (),
     topologies_at_start: Nullable[Sequence[GivenTopology]] = (),
-    events: Nullable[Sequence[GivenEvent]] = (),
+    events: Nullable[Sequence[_Event]] = (),
 ) -> Calculated:
     """Compute the zones' free resources after subtracting reserved pods, for each event."""
     at_start = {one.node: one.object for one in topologies_at_start}
@@ -147,7 +128,14 @@ def calc_numa_overreserve(
                 "generation": cache.generation,
                 "dirty": sorted(cache.dirty),
                 "config_changed": sorted(cache.config_changed),
-                "views": {node: _shown(cache.view(node)) for node in sorted(nodes)},
+                "views": {
+                    node: {
+                        "fresh": view.fresh,
+                        "zones": view.zones and {name: written(amounts) for name, amounts in view.zones.items()},
+                    }
+                    for node in sorted(nodes)
+                    for view in (cache.view(node),)
+                },
             }
         )
         terms: dict[str, int | float] = {"generation": cache.generation, "dirty_count": len(cache.dirty)}
@@ -155,40 +143,26 @@ def calc_numa_overreserve(
     return Calculated(output={"after_each_event": after}, because=because)
 
 
-def _apply(event: GivenEvent, cache: Passthrough, field: str) -> None:
+def _apply(event: _Event, cache: Passthrough, field: str) -> None:
+    def needed(value: T | None, name: str) -> T:
+        if value is None:
+            raise CaseError(f"{field}.{name}", "missing: an event of this type requires a value")
+        return value
+
+    of_node = {"topology_deleted": cache.topology_deleted, "filter_failed": cache.filter_failed}
+    of_pod = {"pod_seen": cache.pod_seen, "pod_gone": cache.pod_gone}
+    of_both = {"reserve": cache.reserve, "unreserve": cache.unreserve, "post_bind": cache.post_bind}
     if event.type == "resync":
         cache.resync()
     elif event.type == "topology":
-        topology = _needed(event.topology, f"{field}.topology")
+        topology = needed(event.topology, "topology")
         cache.topology(topology.node, topology.object)
-    elif event.type == "topology_deleted":
-        cache.topology_deleted(_needed(event.node, f"{field}.node"))
-    elif event.type == "filter_failed":
-        cache.filter_failed(_needed(event.node, f"{field}.node"))
+    elif event.type in of_node:
+        of_node[event.type](needed(event.node, "node"))
     else:
-        _apply_to_pod(event, cache, field)
-
-
-def _apply_to_pod(event: GivenEvent, cache: Passthrough, field: str) -> None:
-    pod = _needed(event.pod, f"{field}.pod")
-    pod = pod._replace(uid=pod.uid or pod.name)
-    of_pod = {"pod_seen": cache.pod_seen, "pod_gone": cache.pod_gone}
-    of_node = {"reserve": cache.reserve, "unreserve": cache.unreserve, "post_bind": cache.post_bind}
-    if event.type in of_pod:
-        of_pod[event.type](pod)
-    else:
-        of_node[event.type](_needed(event.node, f"{field}.node"), pod)
-
-
-def _needed(value: T | None, field: str) -> T:
-    if value is None:
-        raise CaseError(field, "missing: an event of this type requires a value")
-    return value
-
-
-def _shown(view: View) -> dict[str, object]:
-    zones = view.zones
-    return {
-        "fresh": view.fresh,
-        "zones": None if zones is None else {name: written(amounts) for name, amounts in zones.items()},
-    }
+        pod = needed(event.pod, "pod")
+        pod = pod._replace(uid=pod.uid or pod.name)
+        if event.type in of_pod:
+            of_pod[event.type](pod)
+        else:
+            of_both[event.type](needed(event.node, "node"), pod)

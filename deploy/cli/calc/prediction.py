@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, GivenResources, because, pod_form
-from slacktide.deploy.cli.calc.forms import AMOUNT_MAX, Amount, By, Form, Given, Nullable, Seconds
+from slacktide.deploy.cli.calc.case import Calculated, GivenResources, amounts_out, because, pod_form
+from slacktide.deploy.cli.calc.forms import AMOUNT_MAX, Amount, By, Flat, Form, Given, Nullable, Seconds
 from slacktide.schemas.forecast import PeakCheckpoint
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import Use
@@ -20,7 +20,7 @@ from slacktide.streams.decisions.prediction.peak_histogram import (
     Peak,
     PeakHistogram,
 )
-from slacktide.streams.decisions.prediction.peak_models import PeakModel, PeakModels, PeakUse, SavedModel
+from slacktide.streams.decisions.prediction.peak_models import PeakModels, PeakUse, SavedModel
 from slacktide.streams.decisions.prediction.prod_reclaimable import NodePeaks, PredictedPod, prod_reclaimable
 
 HalfLife = Annotated[int, msgspec.Meta(ge=1, le=31_536_000)]
@@ -68,28 +68,24 @@ def calc_peak_histogram(
         if isinstance(event, Sample):
             histogram.add(event.value, at_ms=event.at_seconds * 1000, weight=event.weight)
             continue
-        kept = event.checkpoint if isinstance(event, Load) else histogram.checkpoint()
-        loaded = PeakHistogram.restored(kept, buckets, half_life_ms=half_life_ms)
+        saved = event.checkpoint if isinstance(event, Load) else histogram.checkpoint()
+        loaded = PeakHistogram.restored(saved, buckets, half_life_ms=half_life_ms)
         refused += loaded is None
         histogram = loaded or PeakHistogram(buckets=buckets, half_life_ms=half_life_ms)
-    peaks = {name: histogram.peak(share) for name, share in PERCENTILES.items()}
+    peaks, kept = {name: histogram.peak(share) for name, share in PERCENTILES.items()}, histogram.checkpoint()
     return Calculated(
         output={
             "percentiles": {name: peak.amount for name, peak in peaks.items()},
             "empty": histogram.empty,
             "loads_refused": refused,
-            "checkpoint": _written_checkpoint(histogram.checkpoint()),
+            "checkpoint": {
+                "reference_seconds": kept.reference_ms // 1000,
+                "total_weight": float(f"{kept.total_weight:.6g}"),
+                "bucket_weights": {str(bucket): weight for bucket, weight in kept.bucket_weights.items()},
+            },
         },
         because=[because(f"percentiles/{name}", peak) for name, peak in peaks.items()],
     )
-
-
-def _written_checkpoint(kept: PeakCheckpoint) -> dict[str, object]:
-    return {
-        "reference_seconds": kept.reference_ms // 1000,
-        "total_weight": float(f"{kept.total_weight:.6g}"),
-        "bucket_weights": {str(bucket): weight for bucket, weight in kept.bucket_weights.items()},
-    }
 
 
 GivenPeakUse = Annotated[PeakUse, Form(strict=True, mem_bytes=(Amount, 0))]
@@ -122,7 +118,9 @@ def calc_peak_models(*, events: Sequence[Event]) -> Calculated:
     models: dict[str, object] = {}
     reasons: list[Because] = []
     for uid, model in sorted(node.models.items()):
-        peaks = _peaks(model)
+        peaks: dict[str, Peak] = {}
+        for name, share in PERCENTILES.items():
+            peaks |= {f"{name}_cpu_milli": model.cpu.peak(share), f"{name}_memory_bytes": model.mem.peak(share)}
         percentiles = {name: peak.amount for name, peak in peaks.items()}
         models[uid] = {"last_updated_seconds": model.updated_ms // 1000, "percentiles": percentiles}
         reasons += [because(f"models/{uid}/{name}", each) for name, each in peaks.items()]
@@ -144,31 +142,23 @@ def _happen(node: PeakModels, saved: dict[str, SavedModel], event: Event) -> tup
     return node, saved
 
 
-def _peaks(model: PeakModel) -> dict[str, Peak]:
-    found: dict[str, Peak] = {}
-    for name, share in PERCENTILES.items():
-        found |= {f"{name}_cpu_milli": model.cpu.peak(share), f"{name}_memory_bytes": model.mem.peak(share)}
-    return found
-
-
 COLD_START_S = 86_400
 SAFETY_MARGIN_PCT = 10
 Margin = Annotated[int, msgspec.Meta(ge=-100, le=1_000_000)]
-
-
 GivenPeaks = Annotated[Use, Form(names={"cpu_milli": "p95_cpu_milli", "mem_bytes": "p98_memory_bytes"})]
 """A model's prediction."""
 
 
-class AgedPod(Pod, frozen=True, kw_only=True):
-    """A pod with its age and its model's prediction; None: none."""
-
-    age_seconds: int
-    deleting: bool = False
-    prediction: Use | None = None
-
-
-_AGED = pod_form(uid=str, age_seconds=Seconds, deleting=bool, prediction=GivenPeaks | None)
+GivenPredictedPod = Annotated[
+    PredictedPod,
+    Form(
+        make=PredictedPod.of,
+        names={"age_s": "age_seconds", "peak": "prediction"},
+        pod=Flat[Annotated[Pod, pod_form(uid=str)]],
+        deleting=(bool, False),
+        peak=GivenPeaks | None,
+    ),
+]
 
 
 def calc_prod_reclaimable(
@@ -178,7 +168,7 @@ def calc_prod_reclaimable(
     node_allocatable: GivenResources | None = None,
     raw_allocatable: GivenResources | None = None,
     node_items: Mapping[str, GivenPeaks | None] | None = None,
-    pods: Nullable[Sequence[Annotated[AgedPod, _AGED]]] = (),
+    pods: Nullable[Sequence[GivenPredictedPod]] = (),
 ) -> Calculated:
     """Compute mid resources from the predicted use of production pods.
 
@@ -186,25 +176,19 @@ def calc_prod_reclaimable(
     """
     items = node_items or {}
     found = prod_reclaimable(
-        [PredictedPod.of(pod, age_s=pod.age_seconds, deleting=pod.deleting, peak=pod.prediction) for pod in pods],
+        pods,
         NodePeaks(system=items.get("sys"), prod=items.get("koord-prod"), unclassed=items.get("")),
         allocatable=node_allocatable if raw_allocatable is None else raw_allocatable,
         cold_start_s=cold_start_seconds,
         safety_margin_pct=safety_margin_percent,
     )
-    return Calculated(
-        output={
-            "pod_reclaimable": _written_use(found.by_pods),
-            "priority_reclaimable": _written_use(found.by_node),
-            "prod_reclaimable": _written_use(found.reclaimable),
-            "pod_peak": _written_use(found.pod_peak),
-            "priority_peak": _written_use(found.node_peak),
-            "prod_peak": _written_use(found.peak),
-            "pods_refused": list(found.refused),
-        },
-        because=found.because,
-    )
-
-
-def _written_use(use: Use | None) -> dict[str, int] | None:
-    return None if use is None else {"cpu_milli": use.cpu_milli, "memory_bytes": use.mem_bytes}
+    uses = {
+        "pod_reclaimable": found.by_pods,
+        "priority_reclaimable": found.by_node,
+        "prod_reclaimable": found.reclaimable,
+        "pod_peak": found.pod_peak,
+        "priority_peak": found.node_peak,
+        "prod_peak": found.peak,
+    }
+    output = {name: None if use is None else amounts_out(use) for name, use in uses.items()}
+    return Calculated(output=output | {"pods_refused": list(found.refused)}, because=found.because)

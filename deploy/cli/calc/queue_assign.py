@@ -9,7 +9,7 @@ import msgspec
 
 from slacktide.deploy.cli.calc.case import Calculated, unique, unique_ids
 from slacktide.deploy.cli.calc.forms import By, Flat, Form, Given, Nullable, Seconds, Whole
-from slacktide.deploy.cli.calc.queue_job import GivenTolerations, Pods
+from slacktide.deploy.cli.calc.jobs import GivenTolerations, Pods
 from slacktide.deploy.cli.calc.queue_quota import (
     ClusterInput,
     GivenAdmitted,
@@ -25,16 +25,7 @@ from slacktide.deploy.cli.calc.queue_quota import (
 )
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.assign import (
-    FIT,
-    Assignment,
-    Cluster,
-    Fungibility,
-    Group,
-    PodSet,
-    PodSetAssignment,
-    assign,
-)
+from slacktide.streams.decisions.queue.assign import FIT, Assignment, Cluster, Fungibility, Group, PodSet, assign
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavor, NodeNeeds, Taint
 from slacktide.streams.decisions.queue.preempt import Holder, Policy, Preemption, Preemptor, candidates, targets
 from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy, fair_targets
@@ -43,22 +34,17 @@ from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaTr
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Settings
 
 
-class GivenBorrowWithinCohort(Given, frozen=True, kw_only=True):
-    """Whether workloads may preempt while their ClusterQueue borrows, and up to which priority."""
-
+class _BorrowWithinCohort(Given, frozen=True, kw_only=True):
     policy: Literal["Never", "LowerPriority"] = "Never"
     max_priority_threshold: Whole | None = None
 
 
-class GivenPreemption(Given, frozen=True, kw_only=True):
-    """A ClusterQueue's policies."""
-
+class _Preemption(Given, frozen=True, kw_only=True):
     within_cluster_queue: Policy = "Never"
     reclaim_within_cohort: Policy = "Never"
-    borrow_within_cohort: Nullable[GivenBorrowWithinCohort] = GivenBorrowWithinCohort()
+    borrow_within_cohort: Nullable[_BorrowWithinCohort] = _BorrowWithinCohort()
 
     def preemption(self, _: str) -> Preemption:
-        """Convert to the rule's type."""
         borrow = self.borrow_within_cohort
         return Preemption(
             self.within_cluster_queue,
@@ -68,10 +54,8 @@ class GivenPreemption(Given, frozen=True, kw_only=True):
         )
 
 
-class GivenPreemptingQueue(GivenClusterQueue, frozen=True, kw_only=True):
-    """A ClusterQueue with its policies."""
-
-    preemption: Nullable[Annotated[Preemption, By(GivenPreemption.preemption, GivenPreemption)]] = Preemption()
+class _PreemptingQueue(GivenClusterQueue, frozen=True, kw_only=True):
+    preemption: Nullable[Annotated[Preemption, By(_Preemption.preemption, _Preemption)]] = Preemption()
 
 
 class GivenHolder(GivenAdmitted, frozen=True, kw_only=True):
@@ -80,49 +64,45 @@ class GivenHolder(GivenAdmitted, frozen=True, kw_only=True):
     quota_reserved_seconds: Seconds | None = None
 
 
-class GivenPreemptor(GivenWorkload, frozen=True, kw_only=True):
-    """A workload that needs quota."""
-
+class _Preemptor(GivenWorkload, frozen=True, kw_only=True):
     cluster_queue: str
 
 
-class GivenNeed(Given, frozen=True, kw_only=True):
-    """An amount of a flavor's resource, and whether it requires preemption."""
-
+class _Need(Given, frozen=True, kw_only=True):
     flavor: str
     resource: GivenResource
     amount: QueueAmount = 0
     mode: Literal["Preempt", "Fit"] = "Preempt"
 
 
-class HolderInput(ClusterInput, frozen=True, kw_only=True):
-    """A cluster with the policies of its ClusterQueues."""
-
+class _HolderInput(ClusterInput, frozen=True, kw_only=True):
     now_seconds: Seconds = 0
     corrected: bool = False
     """Correct known errors of the reference."""
-    cluster_queues: list[GivenPreemptingQueue]  # type: ignore[assignment]
+    cluster_queues: list[_PreemptingQueue]  # type: ignore[assignment]
     admitted: Nullable[list[GivenHolder]] = []  # type: ignore[assignment]
 
     def holders(self, tree: QuotaTree) -> list[tuple[str, Holder]]:
         """Return each workload that holds quota, with its name."""
         unique((one.name for one in self.admitted), "input.admitted[{}].name")
         unique_ids([one.queued().uid for one in self.admitted], "input.admitted")
-        return [(one.name, _holder(one, tree, f"input.admitted[{at}]")) for at, one in enumerate(self.admitted)]
+        found = []
+        for at, one in enumerate(self.admitted):
+            usage: dict[FlavorResource, int] = {}
+            for of, amount in (each for pod_set in one.pod_sets for each in pod_set.amounts.items()):
+                usage[of] = plus(usage.get(of, 0), amount)
+            assigned = frozenset(of for pod_set in one.pod_sets for of in pod_set.flavors)
+            queue = known(tree.queues, one.cluster_queue, f"input.admitted[{at}].cluster_queue")
+            found.append((one.name, Holder(one.queued(), queue, assigned, usage, one.quota_reserved_seconds)))
+        return found
 
 
-class PreemptInput(HolderInput, frozen=True, kw_only=True):
-    """A cluster, and a workload that needs quota."""
+class _PreemptInput(_HolderInput, frozen=True, kw_only=True):
+    workload: _Preemptor
+    needs: list[_Need]
 
-    workload: GivenPreemptor
-    needs: list[GivenNeed]
-
-    def policies(self) -> Preemption:
-        """Return the policies of the workload's ClusterQueue; ``preemptor`` checks that it exists."""
-        return next(one for one in self.cluster_queues if one.name == self.workload.cluster_queue).preemption
-
-    def preemptor(self, tree: QuotaTree) -> Preemptor:
-        """Convert to the rule's type."""
+    def preemptor(self, tree: QuotaTree) -> tuple[Preemptor, Preemption]:
+        """Return the workload, and the policies of its ClusterQueue."""
         node = known(tree.queues, self.workload.cluster_queue, "input.workload.cluster_queue")
         request: dict[FlavorResource, int] = {}
         needed = set()
@@ -132,58 +112,41 @@ class PreemptInput(HolderInput, frozen=True, kw_only=True):
                 request[of] = plus(request.get(of, 0), one.amount)
             if one.mode == "Preempt":
                 needed.add(of)
+        policies = next(one for one in self.cluster_queues if one.name == self.workload.cluster_queue).preemption
         return Preemptor(
             self.workload.queued(), node, request, frozenset(needed), self.now_seconds, corrected=self.corrected
-        )
+        ), policies
 
 
-def _holder(one: GivenHolder, tree: QuotaTree, field: str) -> Holder:
-    usage: dict[FlavorResource, int] = {}
-    assigned: set[FlavorResource] = set()
-    for index, pod_set in enumerate(one.pod_sets):
-        of = pod_set.flavor_resources(f"{field}.pod_sets[{index}].usage")
-        assigned.update(of.values())
-        for key, amount in pod_set.usage.items():
-            usage[of[key]] = plus(usage.get(of[key], 0), amount)
-    queue = known(tree.queues, one.cluster_queue, f"{field}.cluster_queue")
-    return Holder(one.queued(), queue, frozenset(assigned), usage, one.quota_reserved_seconds)
-
-
-def calc_queue_preempt(given: PreemptInput) -> Calculated:
+def calc_queue_preempt(given: _PreemptInput) -> Calculated:
     """Select the workloads to preempt, without fair sharing."""
     tree = given.tree()
-    usage, preemptor, policies = given.usage(tree), given.preemptor(tree), given.policies()
+    usage, (preemptor, policies) = given.usage(tree), given.preemptor(tree)
     holders = given.holders(tree)
     names = {one.queued.uid: name for name, one in holders}
     tried = candidates(preemptor, policies, [one for _, one in holders], usage)
     chosen = targets(preemptor, policies, tried, usage)
-    because = Because(
-        of="targets",
-        bound="found" if chosen else "none",
-        terms={"candidate_count": len(tried), "target_count": len(chosen)},
-    )
+    terms: Terms = {"candidate_count": len(tried), "target_count": len(chosen)}
     return Calculated(
         output={
             "candidates_in_order": [{"name": names[one.holder.queued.uid], "kind": one.kind} for one in tried],
             "targets": [{"name": names[one.holder.queued.uid], "reason": one.reason} for one in chosen],
         },
-        because=[because],
+        because=[Because(of="targets", bound="found" if chosen else "none", terms=terms)],
     )
 
 
 Strategies = Nullable[Annotated[Sequence[Strategy], msgspec.Meta(min_length=1, max_length=2)]]
 
 
-class QueuePreemptFairInput(PreemptInput, frozen=True, kw_only=True):
-    """A cluster with fair sharing, and a workload that needs quota."""
-
+class _QueuePreemptFairInput(_PreemptInput, frozen=True, kw_only=True):
     preemption_strategies: Strategies = STRATEGIES
 
 
-def calc_queue_preempt_fair(given: QueuePreemptFairInput) -> Calculated:
+def calc_queue_preempt_fair(given: _QueuePreemptFairInput) -> Calculated:
     """Select the workloads to preempt, with fair sharing."""
     tree = given.tree()
-    usage, preemptor, policies = given.usage(tree), given.preemptor(tree), given.policies()
+    usage, (preemptor, policies) = given.usage(tree), given.preemptor(tree)
     holders = given.holders(tree)
     names = {one.queued.uid: name for name, one in holders}
     chosen = fair_targets(preemptor, policies, [one for _, one in holders], usage, given.preemption_strategies)
@@ -194,15 +157,11 @@ def calc_queue_preempt_fair(given: QueuePreemptFairInput) -> Calculated:
 
 Tried = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
 """Index of the flavor that was tried last; -1: all were tried."""
-
-
 _TAINTS = tuple[Annotated[Taint, Form(strict=True, key="")], ...]
 _NODE_FLAVOR = Form(taints=Nullable[_TAINTS], tolerations=GivenTolerations)
 
 
-class GivenNodeFlavor(Given, frozen=True, kw_only=True):
-    """A ResourceFlavor with its taints."""
-
+class _NodeFlavor(Given, frozen=True, kw_only=True):
     name: str
     flavor: Flat[Annotated[NodeFlavor, _NODE_FLAVOR]]
 
@@ -228,7 +187,7 @@ class GivenPodSet(Given, frozen=True, kw_only=True):
         return PodSet(self.name, self.count, min_pods, self.requests, self.nodes, tried)
 
 
-class GivenPendingWorkload(GivenPreemptor, frozen=True, kw_only=True):
+class GivenPendingWorkload(_Preemptor, frozen=True, kw_only=True):
     """A workload without flavors."""
 
     pod_sets: list[GivenPodSet] = []
@@ -254,31 +213,28 @@ GivenFungibility = Annotated[
 ]
 
 
-class GivenAssigningQueue(GivenPreemptingQueue, frozen=True, kw_only=True):
-    """A ClusterQueue with all inputs of the flavor assignment."""
-
+class _AssigningQueue(_PreemptingQueue, frozen=True, kw_only=True):
     queueing_strategy: QueueingStrategy = "BestEffortFIFO"
     fungibility: Nullable[GivenFungibility] = Fungibility()
 
     def queue(self, tree: QuotaTree, field: str) -> ClusterQueue:
-        """Convert to the rule's type."""
         groups = tuple(
             Group(
-                frozenset(resource_of(key, f"{field}.resource_groups[{at}].resources") for key in group.resources),
-                tuple(one.name for one in group.flavors),
+                frozenset(resource_of(key, f"{field}[{at}].resources") for key in one.resources),
+                tuple(flavor.name for flavor in one.flavors),
             )
-            for at, group in enumerate(self.resource_groups)
+            for at, one in enumerate(self.resource_groups)
         )
         return ClusterQueue(tree.queues[self.name], groups, self.fungibility, self.preemption, self.queueing_strategy)
 
 
-class AssignInput(HolderInput, frozen=True, kw_only=True):
+class AssignInput(_HolderInput, frozen=True, kw_only=True):
     """A cluster with all inputs of the flavor assignment."""
 
     fair_sharing: bool = False
     preemption_strategies: Strategies = STRATEGIES
-    flavors: Nullable[list[GivenNodeFlavor]] = []
-    cluster_queues: list[GivenAssigningQueue]  # type: ignore[assignment]
+    flavors: Nullable[list[_NodeFlavor]] = []
+    cluster_queues: list[_AssigningQueue]  # type: ignore[assignment]
 
     def settings(self) -> Settings:
         """Convert to the rule's type."""
@@ -288,16 +244,16 @@ class AssignInput(HolderInput, frozen=True, kw_only=True):
 
     def queues(self, tree: QuotaTree) -> list[ClusterQueue]:
         """Convert to the rule's type."""
-        return [one.queue(tree, f"input.cluster_queues[{at}]") for at, one in enumerate(self.cluster_queues)]
+        return [
+            one.queue(tree, f"input.cluster_queues[{at}].resource_groups") for at, one in enumerate(self.cluster_queues)
+        ]
 
 
-class QueueAssignInput(AssignInput, frozen=True, kw_only=True):
-    """A cluster, and a workload without flavors."""
-
+class _QueueAssignInput(AssignInput, frozen=True, kw_only=True):
     workload: GivenPendingWorkload
 
 
-def calc_queue_assign(given: QueueAssignInput) -> Calculated:
+def calc_queue_assign(given: _QueueAssignInput) -> Calculated:
     """Assign flavors to a workload, and select the workloads that it would preempt."""
     tree, settings = given.tree(), given.settings()
     holders = given.holders(tree)
@@ -311,17 +267,16 @@ def calc_queue_assign(given: QueueAssignInput) -> Calculated:
         policies=queue.policies,
         holders=[one for _, one in holders],
         usage=given.usage(tree),
-        fair_sharing=settings.fair_sharing,
-        strategies=settings.strategies,
+        fair_sharing=given.fair_sharing,
+        strategies=given.preemption_strategies,
         now_s=given.now_seconds,
-        corrected=settings.corrected,
+        corrected=given.corrected,
     )
     done = assign(given.workload.queued(), given.workload.sets("input.workload"), cluster)
-    terms: Terms = {"borrowing_height": done.height, "target_count": len(done.targets)}
-    terms["targets_saved_count"] = done.targets_saved_count
+    counts: Terms = {"target_count": len(done.targets), "targets_saved_count": done.targets_saved_count}
     return Calculated(
         output=shown(done, {one.queued.uid: name for name, one in holders}),
-        because=[Because(of="mode", bound=done.mode, terms=terms)],
+        because=[Because(of="mode", bound=done.mode, terms={"borrowing_height": done.height, **counts})],
     )
 
 
@@ -330,20 +285,22 @@ def shown(done: Assignment, names: Mapping[str, str]) -> dict[str, object]:
     return {
         "mode": done.mode,
         "borrowing_height": done.height,
-        "pod_sets": [_shown(one) for one in done.pod_sets],
+        "pod_sets": [
+            {
+                "name": one.name,
+                "count": one.pods,
+                "flavors": {
+                    key_of(resource): {
+                        "flavor": each.flavor,
+                        "mode": "Fit" if each.rated.mode == FIT else "Preempt",
+                        "tried_index": each.tried_index,
+                    }
+                    for resource, each in one.flavors.items()
+                },
+            }
+            for one in done.pod_sets
+        ],
         "usage": {written(of): amount for of, amount in done.usage().items()},
         "pending_flavors": done.pending_flavors,
         "targets": [{"name": names[one.holder.queued.uid], "reason": one.reason} for one in done.targets],
     }
-
-
-def _shown(one: PodSetAssignment) -> dict[str, object]:
-    flavors = {
-        key_of(resource): {
-            "flavor": each.flavor,
-            "mode": "Fit" if each.rated.mode == FIT else "Preempt",
-            "tried_index": each.tried_index,
-        }
-        for resource, each in one.flavors.items()
-    }
-    return {"name": one.name, "count": one.pods, "flavors": flavors}

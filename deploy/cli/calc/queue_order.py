@@ -15,7 +15,6 @@ from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.queue.pods_ready import (
     JobProgress,
-    PodsReadyAction,
     PodsReadyConfig,
     Waiting,
     admission_open,
@@ -51,8 +50,6 @@ def calc_queue_order(
 
 Duration = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-
-
 GivenConfig = Annotated[
     PodsReadyConfig,
     Form(
@@ -72,11 +69,6 @@ def calc_queue_pods_ready(
 ) -> Calculated:
     """Decide the action on an admitted workload without ready pods; without settings, no workload waits for pods."""
     done = pods_ready_action(workload, config, now_seconds)
-    terms: Terms = {"left_s": done.after_s, "requeue_count": done.requeue_count} if done.cause else {}
-    return Calculated(output=_shown(done), because=[Because(of="action", bound=done.cause or "none", terms=terms)])
-
-
-def _shown(done: PodsReadyAction) -> dict[str, object]:
     output: dict[str, object] = {"action": done.action}
     if done.cause:
         output["cause"] = done.cause
@@ -88,7 +80,8 @@ def _shown(done: PodsReadyAction) -> dict[str, object]:
             "requeue_count": done.requeue_count,
             "requeue_at_seconds": done.requeue_at_s,
         }
-    return output
+    terms: Terms = {"left_s": done.after_s, "requeue_count": done.requeue_count} if done.cause else {}
+    return Calculated(output=output, because=[Because(of="action", bound=done.cause or "none", terms=terms)])
 
 
 def progress_form(count: Any) -> Form:
@@ -116,9 +109,6 @@ def calc_queue_pods_ready_condition(
     return Calculated(
         output={"status": status, "reason": reason}, because=[Because(of="status", bound=reason, terms=terms)]
     )
-
-
-Elapsed = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 
 
 class GivenPending(GivenWorkload, frozen=True, kw_only=True):
@@ -150,80 +140,74 @@ class GivenEvent(Given, frozen=True, kw_only=True):
     """The new version of the workload."""
     reason: str = ""
     pending_flavors: bool = False
-    seconds: Elapsed = 0
+    seconds: Duration = 0
 
 
-class QueueRequeueInput(Given, frozen=True, kw_only=True):
-    """Workloads of a ClusterQueue, and events in order."""
+class _Queue(PendingQueue):
+    """A ClusterQueue, its current workloads by name, and the time."""
 
-    now_seconds: Seconds = 0
-    queueing_strategy: QueueingStrategy = "BestEffortFIFO"
-    workloads: list[GivenPending]
-    events: Nullable[list[GivenEvent]] = []
-
-
-class _Run:
-    """A ClusterQueue, its current workloads, and the time."""
-
-    def __init__(self, given: QueueRequeueInput) -> None:
-        unique((one.name for one in given.workloads), "input.workloads[{}].name")
-        self.queue = PendingQueue(given.queueing_strategy)
-        self.workloads = {one.name: one.pending() for one in given.workloads}
+    def __init__(self, strategy: QueueingStrategy, workloads: Sequence[GivenPending], now_s: int) -> None:
+        super().__init__(strategy)
+        unique((one.name for one in workloads), "input.workloads[{}].name")
+        self.workloads = {one.name: one.pending() for one in workloads}
         self.names = {one.uid: name for name, one in self.workloads.items()}
         unique_ids([one.uid for one in self.workloads.values()], "input.workloads")
-        self.now_s = given.now_seconds
+        self.now_s = now_s
 
-    def done(self, event: GivenEvent, field: str) -> dict[str, object]:
+    def happen(self, event: GivenEvent, field: str) -> dict[str, object]:
         """Apply an event, and return its result."""
         if event.type == "pop":
-            popped = self.queue.pop()
+            popped = self.pop()
             return {"popped": None if popped is None else self.names[popped.uid]}
         if event.type == "retry":
-            return {"moved": self.queue.retry(self.now_s)}
+            return {"moved": self.retry(self.now_s)}
         if event.type == "advance":
             self.now_s += event.seconds
             return {}
-        return self._of_workload(event, field)
-
-    def _of_workload(self, event: GivenEvent, field: str) -> dict[str, object]:
-        name = event.workload or ""
-        one = known(self.workloads, name, f"{field}.workload")
+        one = known(self.workloads, event.workload or "", f"{field}.workload")
         if event.type == "requeue":
-            return {"added": self.queue.requeue(one, event.reason, self.now_s, pending_flavors=event.pending_flavors)}
+            return {"added": self.requeue(one, event.reason, self.now_s, pending_flavors=event.pending_flavors)}
         if event.type == "delete":
-            self.queue.delete(one.uid)
-            return {}
-        if event.update is not None:
-            updated = event.update.pending()
-            if updated.uid != one.uid:
-                raise CaseError(f"{field}.update.uid", f"{updated.uid}: accepted: {one.uid}, the uid of the workload")
-            self.workloads[name] = one = updated
-        self.queue.push(one, self.now_s)
+            self.delete(one.uid)
+        else:
+            self.push(self._updated(one, event, field), self.now_s)
         return {}
 
+    def _updated(self, one: Pending, event: GivenEvent, field: str) -> Pending:
+        if event.update is None:
+            return one
+        updated = event.update.pending()
+        if updated.uid != one.uid:
+            raise CaseError(f"{field}.update.uid", f"{updated.uid}: accepted: {one.uid}, the uid of the workload")
+        self.workloads[event.workload or ""] = updated
+        return updated
 
-def calc_queue_requeue(given: QueueRequeueInput) -> Calculated:
-    """Compute which workloads are active, inadmissible and requeued."""
-    run = _Run(given)
-    after, because = [], []
-    for at, event in enumerate(given.events):
-        done = run.done(event, f"input.events[{at}]")
-        active = [run.names[one.uid] for one in run.queue.active]
-        inadmissible = sorted(run.names[one.uid] for one in run.queue.inadmissible)
+
+def calc_queue_requeue(
+    *,
+    now_seconds: Seconds = 0,
+    queueing_strategy: QueueingStrategy = "BestEffortFIFO",
+    workloads: Sequence[GivenPending],
+    events: Nullable[Sequence[GivenEvent]] = (),
+) -> Calculated:
+    """Compute which workloads of a ClusterQueue are active, inadmissible and requeued, after each event."""
+    queue, after, because = _Queue(queueing_strategy, workloads, now_seconds), [], []
+    for at, event in enumerate(events):
+        done = queue.happen(event, f"input.events[{at}]")
+        active = [queue.names[one.uid] for one in queue.active]
+        inadmissible = sorted(queue.names[one.uid] for one in queue.inadmissible)
         after.append({"active_in_order": active, "inadmissible": inadmissible} | done)
-        terms: Terms = {"now_s": run.now_s, "active_count": len(active), "inadmissible_count": len(inadmissible)}
+        terms: Terms = {"now_s": queue.now_s, "active_count": len(active), "inadmissible_count": len(inadmissible)}
         because.append(Because(of=f"after_each_event/{at}", bound=event.reason or event.type, terms=terms))
     return Calculated(output={"after_each_event": after}, because=because)
 
 
-class QueueBlockAdmissionInput(ClusterInput, frozen=True, kw_only=True):
-    """Workloads that hold quota, and their PodsReady conditions by name."""
-
+class _QueueBlockAdmissionInput(ClusterInput, frozen=True, kw_only=True):
     block_admission: bool = False
     ready: Nullable[dict[str, GivenCondition]] = {}
 
 
-def calc_queue_block_admission(given: QueueBlockAdmissionInput) -> Calculated:
+def calc_queue_block_admission(given: _QueueBlockAdmissionInput) -> Calculated:
     """Decide whether a workload may be admitted now."""
     holding = [given.ready.get(one.name) for one in given.admitted]
     is_open = admission_open(block_admission=given.block_admission, holding=holding)

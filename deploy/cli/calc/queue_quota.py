@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,7 +24,7 @@ from slacktide.streams.decisions.queue.quota_tree import (
     cohort_on_cycle,
     quota_tree,
 )
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, Share, node_share, potential_available
+from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, node_share, potential_available
 from slacktide.streams.decisions.queue.workload_objects import AdmittedPodSet, admitted_usage, pod_set_usage
 
 QueueAmount = Annotated[int, msgspec.Meta(ge=0, le=UNLIMITED)]
@@ -95,21 +95,17 @@ GivenQuota = Annotated[
 """A quota; an absent limit means unlimited."""
 
 
-class GivenCohortQuota(Given, frozen=True, kw_only=True):
-    """A cohort's quota of one flavor's resource."""
-
+class _CohortQuota(Given, frozen=True, kw_only=True):
     flavor: str
     resource: GivenResource
     quota: Flat[GivenQuota]
 
 
-class GivenCohort(Given, frozen=True, kw_only=True):
-    """A cohort."""
-
+class _Cohort(Given, frozen=True, kw_only=True):
     name: str
     parent: Nullable[str] = ""
     fair_weight: GivenWeight = 1.0
-    quotas: Nullable[list[GivenCohortQuota]] = []
+    quotas: Nullable[list[_CohortQuota]] = []
 
     def spec(self, field: str) -> NodeSpec:
         """Convert to the rule's type."""
@@ -117,9 +113,7 @@ class GivenCohort(Given, frozen=True, kw_only=True):
         return NodeSpec(self.name, self.parent or None, _once(quotas, f"{field}.quotas"), self.fair_weight)
 
 
-class GivenFlavorQuotas(Given, frozen=True, kw_only=True):
-    """A flavor of a resource group."""
-
+class _FlavorQuotas(Given, frozen=True, kw_only=True):
     name: str
     quotas: Annotated[dict[str, Quota], By(by_resource, dict[str, GivenQuota])] = {}
 
@@ -128,7 +122,7 @@ class GivenResourceGroup(Given, frozen=True, kw_only=True):
     """Resources of the same flavor; flavors in the order of preference."""
 
     resources: list[str] = []
-    flavors: list[GivenFlavorQuotas] = []
+    flavors: list[_FlavorQuotas] = []
 
 
 class GivenClusterQueue(Given, frozen=True, kw_only=True):
@@ -178,18 +172,31 @@ class GivenWorkload(Given, frozen=True, kw_only=True):
         return Queued(uid, self.priority, self.created_s, self.evicted)
 
 
-class GivenUsage(Given, frozen=True, kw_only=True):
-    """Usage of a pod set: totals by resource, and the flavor of each."""
+class Usage(NamedTuple):
+    """Amounts that a pod set uses, and the flavors of its resources."""
 
+    name: str
+    count: int | None
+    flavors: Collection[FlavorResource]
+    amounts: Mapping[FlavorResource, int]
+
+
+class _Usage(Given, frozen=True, kw_only=True):
     name: str = ""
     count: QueueAmount | None = None
     flavors: dict[str, str] = {}
     usage: dict[str, QueueAmount] = {}
 
-    def flavor_resources(self, field: str) -> dict[str, FlavorResource]:
-        """Return the flavor resources by key; "": no flavor."""
-        keys = {**self.flavors, **self.usage}
-        return {key: FlavorResource(self.flavors.get(key, ""), resource_of(key, field)) for key in keys}
+    def resolved(self, field: str) -> Usage:
+        """Join the flavor of each resource, "" if it has none, with its total."""
+        of = {
+            key: FlavorResource(self.flavors.get(key, ""), resource_of(key, f"{field}.usage"))
+            for key in self.flavors | self.usage
+        }
+        return Usage(self.name, self.count, of.values(), {of[key]: amount for key, amount in self.usage.items()})
+
+
+GivenUsage = Annotated[Usage, By(_Usage.resolved, _Usage)]
 
 
 class GivenAdmitted(GivenWorkload, frozen=True, kw_only=True):
@@ -202,7 +209,7 @@ class GivenAdmitted(GivenWorkload, frozen=True, kw_only=True):
 class ClusterInput(Given, frozen=True, kw_only=True):
     """A cluster's cohorts, ClusterQueues and workloads that hold quota."""
 
-    cohorts: Nullable[list[GivenCohort]] = []
+    cohorts: Nullable[list[_Cohort]] = []
     cluster_queues: list[GivenClusterQueue]
     admitted: Nullable[list[GivenAdmitted]] = []
 
@@ -223,12 +230,10 @@ class ClusterInput(Given, frozen=True, kw_only=True):
         """Compute the usage of all workloads that hold quota."""
         usage = QuotaUsage()
         for at, one in enumerate(self.admitted):
-            field = f"input.admitted[{at}]"
-            node = known(tree.queues, one.cluster_queue, f"{field}.cluster_queue")
-            for index, pod_set in enumerate(one.pod_sets):
-                of = pod_set.flavor_resources(f"{field}.pod_sets[{index}].usage")
-                for key, amount in pod_set.usage.items():
-                    usage.book(node, of[key], amount)
+            node = known(tree.queues, one.cluster_queue, f"input.admitted[{at}].cluster_queue")
+            for pod_set in one.pod_sets:
+                for of, amount in pod_set.amounts.items():
+                    usage.book(node, of, amount)
         return usage
 
 
@@ -246,28 +251,37 @@ class Probe(Given, frozen=True, kw_only=True):
         return node, FlavorResource(self.flavor, self.resource)
 
 
-class Op(Probe, frozen=True, kw_only=True):
-    """A change of usage."""
-
+class _Op(Probe, frozen=True, kw_only=True):
     op: Literal["add", "remove"]
 
 
-class QueueQuotaInput(ClusterInput, frozen=True, kw_only=True):
-    """Quotas, changes of usage in order, and requests to check at the end."""
-
-    ops: Nullable[list[Op]] = []
+class _QueueQuotaInput(ClusterInput, frozen=True, kw_only=True):
+    ops: Nullable[list[_Op]] = []
     probes: Nullable[list[Probe]] = []
 
 
-def calc_queue_quota(given: QueueQuotaInput) -> Calculated:
+def calc_queue_quota(given: _QueueQuotaInput) -> Calculated:
     """Compute the quota, usage and available amount of every node, and check requests."""
     tree = given.tree()
     usage = given.usage(tree)
-    after_each = [_changed(op, tree, usage, f"input.ops[{at}]") for at, op in enumerate(given.ops)]
+    after_each = []
+    for at, op in enumerate(given.ops):
+        node, of = op.at(tree, f"input.ops[{at}]")
+        usage.book(node, of, op.amount if op.op == "add" else -op.amount)
+        root_usage = None if node.parent is None else written_amount(usage.usage(node.root(), of))
+        after_each.append({"available": written_amount(usage.available(node, of)), "root_usage": root_usage})
     named = {of for node in tree.nodes() for of in (*node.quotas, *usage.used(node))}
     nodes = {
         f"{'cq' if node.is_queue else 'cohort'}:{node.name}": {
-            written(of): _shown_node(node, of, usage) for of in sorted(named)
+            written(of): {
+                "subtree_quota": written_amount(node.subtree_quota(of)),
+                "usage": written_amount(usage.usage(node, of)),
+                "local_available": written_amount(usage.local_available(node, of)),
+                "available": written_amount(usage.available(node, of)),
+                "potential_available": written_amount(potential_available(node, of)),
+                "borrowing": usage.borrowing(node, of),
+            }
+            for of in sorted(named)
         }
         for node in tree.nodes()
     }
@@ -276,24 +290,6 @@ def calc_queue_quota(given: QueueQuotaInput) -> Calculated:
         output={"after_each_op": after_each, "nodes": nodes, "probes": [answer for answer, _ in probes]},
         because=[because for _, because in probes],
     )
-
-
-def _changed(op: Op, tree: QuotaTree, usage: QuotaUsage, field: str) -> dict[str, int | str | None]:
-    node, of = op.at(tree, field)
-    usage.book(node, of, op.amount if op.op == "add" else -op.amount)
-    root_usage = None if node.parent is None else written_amount(usage.usage(node.root(), of))
-    return {"available": written_amount(usage.available(node, of)), "root_usage": root_usage}
-
-
-def _shown_node(node: QuotaNode, of: FlavorResource, usage: QuotaUsage) -> dict[str, int | str]:
-    return {
-        "subtree_quota": written_amount(node.subtree_quota(of)),
-        "usage": written_amount(usage.usage(node, of)),
-        "local_available": written_amount(usage.local_available(node, of)),
-        "available": written_amount(usage.available(node, of)),
-        "potential_available": written_amount(potential_available(node, of)),
-        "borrowing": usage.borrowing(node, of),
-    }
 
 
 def _probed(probe: Probe, tree: QuotaTree, usage: QuotaUsage, at: int) -> tuple[dict[str, int | bool], Because]:
@@ -319,50 +315,45 @@ def calc_queue_share(given: ClusterInput) -> Calculated:
     """Compute each node's borrowed share of the lendable amount."""
     tree = given.tree()
     usage = given.usage(tree)
-    shares = {f"{'cq' if node.is_queue else 'cohort'}:{node.name}": node_share(node, usage) for node in tree.nodes()}
-    return Calculated(
-        output={"shares": {name: _shown_share(share) for name, share in shares.items()}},
-        because=[_because(name, share) for name, share in shares.items() if share.borrowing_on],
-    )
+    shares, because = {}, []
+    for node in tree.nodes():
+        name, share = f"{'cq' if node.is_queue else 'cohort'}:{node.name}", node_share(node, usage)
+        endless, resource = math.isinf(share.share), share.dominant_resource
+        shares[name] = {
+            "share": "infinite" if endless else share.share,
+            "rounded_share": "infinite" if endless else math.ceil(share.share),
+            "ratio_per_mille": share.ratio_permille,
+            "dominant_resource": key_of(resource),
+            "borrowing_on": sorted(map(written, share.borrowing_on)),
+        }
+        if share.borrowing_on:
+            # Of the dominant resource; there is none if nothing is lendable.
+            unit = unit_of(resource)
+            terms: Terms = (
+                {f"borrowed_{unit}": share.borrowed[resource], f"lendable_{unit}": share.lendable[resource]}
+                if resource
+                else {}
+            )
+            terms |= {"ratio_permille": share.ratio_permille, "weight": share.weight}
+            because.append(Because(of=f"shares/{name}", bound=key_of(resource) or "nothing_lendable", terms=terms))
+    return Calculated(output={"shares": shares}, because=because)
 
 
-def _shown_share(share: Share) -> dict[str, object]:
-    endless = math.isinf(share.share)
-    return {
-        "share": "infinite" if endless else share.share,
-        "rounded_share": "infinite" if endless else math.ceil(share.share),
-        "ratio_per_mille": share.ratio_permille,
-        "dominant_resource": key_of(share.dominant_resource),
-        "borrowing_on": sorted(map(written, share.borrowing_on)),
-    }
-
-
-def _because(name: str, share: Share) -> Because:
-    """Return the arithmetic of the dominant resource; none if nothing is lendable."""
-    terms: Terms = {}
-    resource = share.dominant_resource
-    if resource:
-        unit = unit_of(resource)
-        terms[f"borrowed_{unit}"] = share.borrowed[resource]
-        terms[f"lendable_{unit}"] = share.lendable[resource]
-    terms |= {"ratio_permille": share.ratio_permille, "weight": share.weight}
-    return Because(of=f"shares/{name}", bound=key_of(resource) or "nothing_lendable", terms=terms)
-
-
-class GivenPodSet(Given, frozen=True, kw_only=True):
-    """A pod set as the workload requests it."""
-
+class _PodSet(Given, frozen=True, kw_only=True):
     name: str
     count: QueueAmount
     reclaimable: QueueAmount = 0
 
 
-def calc_queue_admitted_usage(*, pod_sets: Sequence[GivenPodSet], admission: Sequence[GivenUsage]) -> Calculated:
+def calc_queue_admitted_usage(*, pod_sets: Sequence[_PodSet], admission: Sequence[GivenUsage]) -> Calculated:
     """Compute the usage of an admitted workload by its pod sets and their admission."""
     unique((one.name for one in pod_sets), "input.pod_sets[{}].name")
     unique((one.name for one in admission), "input.admission[{}].name")
     by_name = {one.name: one for one in pod_sets}
-    sets = [pod_set_usage(_admitted(one, by_name, f"input.admission[{at}]")) for at, one in enumerate(admission)]
+    sets = []
+    for at, one in enumerate(admission):
+        spec = known(by_name, one.name, f"input.admission[{at}].name")
+        sets.append(pod_set_usage(AdmittedPodSet(one.name, spec.count, spec.reclaimable, one.count, usage=one.amounts)))
     return Calculated(
         output={
             "usage": {written(of): amount for of, amount in admitted_usage(sets).items()},
@@ -376,16 +367,4 @@ def calc_queue_admitted_usage(*, pod_sets: Sequence[GivenPodSet], admission: Seq
             )
             for one in sets
         ],
-    )
-
-
-def _admitted(one: GivenUsage, pod_sets: dict[str, GivenPodSet], field: str) -> AdmittedPodSet:
-    spec = known(pod_sets, one.name, f"{field}.name")
-    of = one.flavor_resources(f"{field}.usage")
-    return AdmittedPodSet(
-        name=one.name,
-        spec_count=spec.count,
-        reclaimable=spec.reclaimable,
-        admitted_count=one.count,
-        usage={of[key]: amount for key, amount in one.usage.items()},
     )

@@ -25,9 +25,7 @@ from slacktide.streams.decisions.resources.published_floor import published_floo
 from slacktide.streams.decisions.resources.resource_sync_decision import DIFF_THRESHOLD, Pair, resource_sync_decision
 
 
-class GivenReserved(Given, frozen=True, kw_only=True):
-    """Annotation node.koordinator.sh/reservation."""
-
+class _Reserved(Given, frozen=True, kw_only=True):
     resources: Nullable[GivenResources] = NO_AMOUNTS
     reserved_cpus: Nullable[str] = ""
 
@@ -35,19 +33,16 @@ class GivenReserved(Given, frozen=True, kw_only=True):
 _OPTIONAL = (Nullable[GivenResources], NO_AMOUNTS)
 
 
-class GivenNode(Given, frozen=True, kw_only=True):
-    """A node object."""
-
+class _Node(Given, frozen=True, kw_only=True):
     name: str = ""
     capacity: GivenResources
     allocatable: GivenResources
     labels: Nullable[dict[str, str]] = {}
     annotations: Nullable[dict[str, str]] = {}
-    reserved: Nullable[GivenReserved] = GivenReserved()
+    reserved: Nullable[_Reserved] = _Reserved()
     numa_zones: Nullable[list[Annotated[Zone, Form(allocatable=_OPTIONAL)]]] = []
 
     def facts(self) -> NodeFacts:
-        """Convert to the rule's type."""
         return NodeFacts(
             name=self.name,
             capacity=self.capacity,
@@ -65,23 +60,19 @@ def _whole(use: GivenUse, _: str) -> Use | None:
     return Use(cpu_milli=use.cpu_milli or 0, mem_bytes=use.mem_bytes or 0) if measured else None
 
 
-class GivenPodMetric(Given, frozen=True, kw_only=True):
-    """The use of a pod, or of an application outside Kubernetes, as the agent reported it."""
-
+class _PodMetric(Given, frozen=True, kw_only=True):
     namespace: str = "default"
     name: str = ""
     priority_class: str = ""
     usage: Used = NOTHING
 
 
-class GivenMetric(Given, frozen=True, kw_only=True):
-    """A NodeMetric."""
-
+class _Metric(Given, frozen=True, kw_only=True):
     update_time_seconds: Seconds | None = None
     node_usage: Nullable[Annotated[Use | None, By(_whole, GivenUse)]] = None
     system_usage: Used = NOTHING
-    pod_metrics: Nullable[list[GivenPodMetric]] = []
-    host_apps: Nullable[list[GivenPodMetric]] = []
+    pod_metrics: Nullable[list[_PodMetric]] = []
+    host_apps: Nullable[list[_PodMetric]] = []
     prod_reclaimable: Used = NOTHING
 
     def host_use(self, classes: Collection[str]) -> Use:
@@ -90,9 +81,7 @@ class GivenMetric(Given, frozen=True, kw_only=True):
         return Use(cpu_milli=sum(use.cpu_milli for use in used), mem_bytes=sum(use.mem_bytes for use in used))
 
 
-class BoundPod(Pod, frozen=True, kw_only=True):
-    """A pod that may be bound to NUMA nodes."""
-
+class _BoundPod(Pod, frozen=True, kw_only=True):
     numa_nodes: list[int] | None = None
 
 
@@ -113,13 +102,11 @@ GivenStrategy = Annotated[
 """A colocation strategy. The rules validate its values."""
 
 
-class NodeCase(Given, frozen=True, kw_only=True):
-    """A node with its pods, its metric and its strategy."""
-
+class _NodeCase(Given, frozen=True, kw_only=True):
     now_seconds: Seconds
-    node: GivenNode
-    pods: Nullable[list[Annotated[BoundPod, pod_form(numa_nodes=list[int] | None)]]] = []
-    node_metric: Nullable[GivenMetric] = GivenMetric()
+    node: _Node
+    pods: Nullable[list[Annotated[_BoundPod, pod_form(numa_nodes=list[int] | None)]]] = []
+    node_metric: Nullable[_Metric] = _Metric()
     strategy: Nullable[GivenStrategy] = Colocation()
 
     def colocation(self) -> Colocation:
@@ -127,7 +114,7 @@ class NodeCase(Given, frozen=True, kw_only=True):
         return overlaid(self.strategy, self.node.annotations, self.node.labels)[0]
 
 
-def load_of(given: NodeCase, host_classes: Collection[str]) -> NodeLoad:
+def load_of(given: _NodeCase, host_classes: Collection[str]) -> NodeLoad:
     """Convert the node to the rule's type, with host applications of only these classes."""
     metric = given.node_metric
     return NodeLoad(
@@ -148,7 +135,7 @@ def key(namespace: str, name: str) -> str:
 
 
 def _published(
-    given: NodeCase, tier: str, host_classes: Collection[str], rule: Callable[[NodeLoad, Colocation], Figured]
+    given: _NodeCase, tier: str, host_classes: Collection[str], rule: Callable[[NodeLoad, Colocation], Figured]
 ) -> Calculated:
     """Compute what a node publishes of a tier: nothing if it is degraded, or does not enable the tier."""
     fields = (f"{tier}_cpu_milli", f"{tier}_memory_bytes")
@@ -173,7 +160,7 @@ def _published(
 BATCH_HOST_CLASSES = frozenset({"koord-prod", "koord-mid"})
 
 
-def calc_batch_resource(given: NodeCase) -> Calculated:
+def calc_batch_resource(given: _NodeCase) -> Calculated:
     """Compute the batch resources of a node and its NUMA zones."""
     whole = _published(given, "batch", BATCH_HOST_CLASSES, batch_resource)
     if whole.output["degraded"]:
@@ -191,21 +178,19 @@ def calc_batch_resource(given: NodeCase) -> Calculated:
     )
 
 
-def calc_mid_resource(given: NodeCase) -> Calculated:
+def calc_mid_resource(given: _NodeCase) -> Calculated:
     """Compute the mid resources of a node."""
     metric = given.node_metric
     rule = partial(mid_resource, reclaimable=metric.prod_reclaimable, node_use=metric.node_usage)
     return _published(given, "mid", {"koord-prod"}, rule)
 
 
-def calc_free_resource(given: NodeCase) -> Calculated:
+def calc_free_resource(given: _NodeCase) -> Calculated:
     """Compute the free resources of a node from its idle capacity."""
     return _published(given, "free", {"koord-prod", "koord-mid", "koord-batch"}, free_resource)
 
 
-class GivenAllocation(Given, frozen=True, kw_only=True):
-    """An allocation by another scheduler."""
-
+class _Allocation(Given, frozen=True, kw_only=True):
     name: str = ""
     allocation: Flat[Annotated[Allocation, Form(priority_class=(str, ""), resources=_OPTIONAL)]]
 
@@ -214,7 +199,7 @@ def calc_batch_resource_publish(
     *,
     calculated: GivenResources | None,
     cpu_normalization_ratio: str | None = None,
-    third_party_allocations: Nullable[Sequence[GivenAllocation]] = (),
+    third_party_allocations: Nullable[Sequence[_Allocation]] = (),
 ) -> Calculated:
     """Compute the batch resources to write to the node from the computed ones (null: degraded)."""
     published = batch_resource_publish(

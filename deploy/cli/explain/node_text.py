@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 from typing import Any
 
-from slacktide.deploy.cli.calc.waterfall import block
+from slacktide.deploy.cli.calc.calculations import block
 from slacktide.deploy.runtime.text import count, instant
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
