@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from slacktide.deploy.cli.calc.case import Calculated, Processors, amounts_out, unique_ids
-from slacktide.deploy.cli.calc.forms import Amount, By, Form, Given, Nullable, Whole
+from slacktide.deploy.cli.calc.forms import Amount, By, Flat, Form, Given, Nullable, Whole
 from slacktide.schemas.inventory import Pod
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.cores.allocate import Free, allocate
@@ -26,11 +26,7 @@ NodeTopology = Annotated[Topology, By(lambda processors, _: Topology(processors)
 
 class _Zone(Given, frozen=True, kw_only=True):
     numa_node: Whole
-    cpu_milli: Amount = 0
-    mem_bytes: Amount = 0
-
-    def amounts(self) -> Amounts:
-        return Amounts(cpu_milli=self.cpu_milli, mem_bytes=self.mem_bytes)
+    amounts: Flat[Annotated[Amounts, Form(strict=True)]]
 
 
 Zones = Annotated[list[_Zone], msgspec.Meta(max_length=1_024)]
@@ -56,22 +52,11 @@ def ledger_of(allocated: Sequence[_Held]) -> Ledger:
     return ledger
 
 
-class _WishInput(Given, frozen=True, kw_only=True):
-    bind_policy: str = ""
-    bind_policy_required: bool = False
-    exclusive_policy: str = ""
-    strategy: str = ""
-
-    def wish(self) -> Wish:
-        return Wish(
-            bind=self.bind_policy,
-            required=self.bind_policy_required,
-            exclusive=self.exclusive_policy,
-            strategy=self.strategy,
-        )
+GivenWish = Flat[Annotated[Wish, Form(strict=True)]]
 
 
-class _CoresTakeInput(_WishInput, frozen=True, kw_only=True):
+class _CoresTakeInput(Given, frozen=True, kw_only=True):
+    wish: GivenWish
     processors: NodeTopology
     cpus_wanted: Whole
     allocated: Allocated = []
@@ -93,8 +78,8 @@ def calc_cores_take(given: _CoresTakeInput) -> Calculated:
         max_ref=given.max_ref_count,
     )
     cpus, _ = free.cpus(Wish())
-    zones = None if given.zones is None else [(one.numa_node, one.cpu_milli) for one in given.zones]
-    text, error = _allocated(free, given.wish(), given.cpus_wanted, zones)
+    zones = None if given.zones is None else [(one.numa_node, one.amounts.cpu_milli) for one in given.zones]
+    text, error = _allocated(free, given.wish, given.cpus_wanted, zones)
     return Calculated(
         output={"available_cpus": written(cpus), "cpuset": text, "error": error or None},
         because=[_because(error or "taken", given.cpus_wanted, cpus)],
@@ -249,7 +234,8 @@ def calc_cores_ledger(
     return Calculated(output={"after_each_event": after}, because=[])
 
 
-class _CoresZonesInput(_WishInput, frozen=True, kw_only=True):
+class _CoresZonesInput(Given, frozen=True, kw_only=True):
+    wish: GivenWish
     processors: NodeTopology
     zones: Zones
     affinity: Annotated[list[Whole], msgspec.Meta(max_length=1_024)]
@@ -266,10 +252,10 @@ def calc_cores_zones(given: _CoresZonesInput) -> Calculated:
     for one in (zone for pod in given.allocated for zone in pod.zones):
         before = held.get(one.numa_node, Amounts())
         held[one.numa_node] = Amounts(
-            cpu_milli=before.cpu_milli + one.cpu_milli, mem_bytes=before.mem_bytes + one.mem_bytes
+            cpu_milli=before.cpu_milli + one.amounts.cpu_milli, mem_bytes=before.mem_bytes + one.amounts.mem_bytes
         )
-    zones = unheld({one.numa_node: one.amounts() for one in given.zones}, held)
-    request, wish = given.request, given.wish() if given.binds_cpus else None
+    zones = unheld({one.numa_node: one.amounts for one in given.zones}, held)
+    request, wish = given.request, given.wish if given.binds_cpus else None
     parts, lacks = divide(request, zones, given.affinity, free, wish)
     reasons, text = list(lacks), ""
     if wish is not None and not reasons:

@@ -14,7 +14,7 @@ from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.evict.cpu_evict import CpuEvictNode, cpu_evict
 from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Order
-from slacktide.streams.decisions.evict.evict_tasks import Evictions, EvictNode, EvictTask
+from slacktide.streams.decisions.evict.evict_tasks import Evictions, EvictNode
 from slacktide.streams.decisions.evict.memory_evict import memory_evict
 
 
@@ -62,27 +62,23 @@ NO_STRATEGY = Strategy(mem_evict_threshold_pct=None)
 
 def shown(evictions: Evictions) -> Calculated:
     """Return the evictions in the format of the vectors."""
-    return Calculated(
-        output={
-            "tasks": [_task(task) for task in evictions.tasks],
-            "evicted_in_order": [victim.pod.pod.name for victim in evictions.victims],
-        },
-        because=evictions.because,
-    )
+    tasks: list[dict[str, object]] = []
+    for task in evictions.tasks:
+        tasks.append({"feature": task.feature, "status": task.release.status})
+        if task.release.status == "release":
+            amounts = task.release.amounts.items()
+            tasks[-1] |= {
+                # Cases name memory in full.
+                "to_release": {name.replace("mem_", "memory_"): amount for name, amount in amounts},
+                "candidates_in_order": [one.pod.name for one in task.candidates],
+            }
+    victims = [victim.pod.pod.name for victim in evictions.victims]
+    return Calculated(output={"tasks": tasks, "evicted_in_order": victims}, because=evictions.because)
 
 
 def milli(cores: float | None) -> int | None:
     """Convert cores to millicores, rounded down."""
     return None if cores is None else int(cores * 1000)
-
-
-def _task(task: EvictTask) -> dict[str, object]:
-    known: dict[str, object] = {"feature": task.feature, "status": task.release.status}
-    if task.release.status != "release":
-        return known
-    # Cases name memory in full.
-    to_release = {name.replace("mem_", "memory_"): amount for name, amount in task.release.amounts.items()}
-    return known | {"to_release": to_release, "candidates_in_order": [one.pod.name for one in task.candidates]}
 
 
 MemoryStrategy = Annotated[

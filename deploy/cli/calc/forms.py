@@ -90,6 +90,9 @@ _NAMES = {
     "PlacedPod.created_s": "creation_time_seconds",
     "SharePoolPod.request_milli": "cpu_request_milli",
     "Spec.exclusive": "exclusive_policy",
+    "Wish.bind": "bind_policy",
+    "Wish.exclusive": "exclusive_policy",
+    "Wish.required": "bind_policy_required",
     "Zone.costs": "distances",
 }
 """Names in cases of fields that the rules call differently, all or those of one type."""
@@ -207,7 +210,7 @@ def in_cases(hint: Any) -> tuple[Any, Build | None]:
         return _annotated(*args)
     if origin in {Union, UnionType}:
         parts = [in_cases(one) for one in args]
-        builds = {get_origin(decoded) or decoded: build for decoded, build in parts if build is not None}
+        builds = {_class_of(decoded): build for decoded, build in parts if build is not None}
         decoded: Any = Union[tuple(decoded for decoded, _ in parts)]  # noqa: UP007 - of a tuple
         return decoded, _of_kind(builds) if builds else None
     if isinstance(origin, type) and issubclass(origin, Iterable):
@@ -222,6 +225,11 @@ def in_cases(hint: Any) -> tuple[Any, Build | None]:
         config = hint.__struct_config__
         return _built(hint, fields, tag_field=config.tag_field, tag=config.tag)
     return hint, None
+
+
+def _class_of(decoded: Any) -> Any:
+    plain = get_args(decoded)[0] if get_origin(decoded) is Annotated else decoded
+    return get_origin(plain) or plain
 
 
 def _collection(origin: type, args: tuple[Any, ...]) -> tuple[Any, Build | None]:

@@ -13,8 +13,9 @@ from slacktide.deploy.cli.calc.forms import Amount, By, Flat, Form, Given, Nulla
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.numa.filter import Failure, Filtered, Lack, Node, lack_of, numa_filter
+from slacktide.streams.decisions.numa.filter import Failure, Lack, Node, lack_of, numa_filter
 from slacktide.streams.decisions.numa.policy_admit import policy_admit
+from slacktide.streams.decisions.numa.reservations import Topology
 from slacktide.streams.decisions.numa.score import Strategy, numa_score
 from slacktide.streams.decisions.numa.topology import (
     ID_MAX,
@@ -26,7 +27,6 @@ from slacktide.streams.decisions.numa.topology import (
     Pod,
     Qos,
     Zone,
-    kubelet_of,
     zones_of,
 )
 
@@ -93,25 +93,14 @@ class Attribute(NamedTuple):
     value: str
 
 
-GivenZones = Nullable[
-    list[
-        Annotated[
-            NamedZone,
-            Form(
-                available=_AMOUNTS,
-                costs=Nullable[list[Annotated[Cost, Form(value=Amount)]]],
-                allocatable=GivenAmounts | None,
-            ),
-        ]
-    ]
-]
-GivenAttributes = Nullable[list[Annotated[Attribute, Form()]]]
-
-
-class _Topology(Given, frozen=True, kw_only=True):
-    topology_policies: Nullable[list[str]] = []
-    attributes: GivenAttributes = []
-    zones: GivenZones = []
+_ZONE = Form(
+    available=_AMOUNTS, costs=Nullable[list[Annotated[Cost, Form(value=Amount)]]], allocatable=GivenAmounts | None
+)
+TOPOLOGY: dict[str, Any] = {
+    "zones": (Nullable[list[Annotated[NamedZone, _ZONE]]], ()),
+    "attributes": Nullable[list[Annotated[Attribute, Form()]]],
+}
+"""Fields of a NodeResourceTopology object for which cases have another type."""
 
 
 def _unique_zones(zones: Collection[Zone], field: str) -> None:
@@ -126,20 +115,14 @@ class NodeCase(Given, frozen=True, kw_only=True):
     """
 
     pod: GivenPod
-    topology: _Topology | None = None
+    topology: Annotated[Topology, Form("zones policies attributes", **TOPOLOGY)] | None = None
     topology_fresh: bool = True
     kubelet: Annotated[Kubelet, Form(strict=True, max_zones=(Zones, 8))] | None = None
     corrected: bool = False
 
     def settings(self) -> Kubelet:
         """Return the kubelet's settings."""
-        if self.kubelet is not None:
-            return self.kubelet
-        return (
-            Kubelet()
-            if self.topology is None
-            else kubelet_of(self.topology.topology_policies, self.topology.attributes)
-        )
+        return self.kubelet or (Kubelet() if self.topology is None else self.topology.kubelet())
 
     def zones(self) -> list[Zone] | None:
         """Convert the zones to the rule's type; None: there is no topology."""
@@ -189,17 +172,14 @@ def calc_numa_filter(given: _NumaFilterInput) -> Calculated:
     lacks = [
         Because(of=f"lacks/{key_of(lack.resource)}", bound=lack.why, terms=terms_of(lack)) for lack in failure.lacks
     ]
-    return Calculated(output=output | (_corrected(found) if given.corrected else {}), because=lacks)
-
-
-def _corrected(found: Filtered) -> dict[str, object]:
-    failure = found.failure
-    return {
-        "placed": [{"container": one.container, "zones": list(one.zones)} for one in found.placed],
-        "lacks": [] if failure is None else [key_of(lack.resource) for lack in failure.lacks],
-        "moved_containers": list(found.moved),
-        "overhead_not_charged": written(found.not_charged),
-    }
+    if given.corrected:
+        output |= {
+            "placed": [{"container": one.container, "zones": list(one.zones)} for one in found.placed],
+            "lacks": [key_of(lack.resource) for lack in failure.lacks],
+            "moved_containers": list(found.moved),
+            "overhead_not_charged": written(found.not_charged),
+        }
+    return Calculated(output=output, because=lacks)
 
 
 GivenIdZone = Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from slacktide.deploy.cli.calc.case import Calculated, GivenResources, into
 from slacktide.deploy.cli.calc.forms import Amount, By, Flat, Form, Given, Nullable
-from slacktide.deploy.cli.calc.numa import GivenAttributes, GivenPod, GivenZones, written
+from slacktide.deploy.cli.calc.numa import TOPOLOGY, GivenPod, written
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.zones import Zone, ZoneId, ZoneResources
 from slacktide.streams.decisions.because import Because
@@ -68,21 +68,14 @@ GivenSeenPod = Annotated[
     ),
 ]
 """A pod of the API server."""
-NodeTopology = Annotated[
-    Topology,
-    Form(
-        zones=(GivenZones, ()),
-        attributes=GivenAttributes,
-        uids=Nullable[Annotated[frozenset[str], By(lambda uids, _: frozenset(uids), list[str])]],
-    ),
-]
+_UIDS = Nullable[Annotated[frozenset[str], By(lambda uids, _: frozenset(uids), list[str])]]
 
 
 class GivenTopology(Given, frozen=True, kw_only=True):
     """A node's topology object; ``uids``: pods that the agent's record counts."""
 
     node: str
-    object: Flat[NodeTopology]
+    object: Flat[Annotated[Topology, Form(uids=_UIDS, **TOPOLOGY)]]
 
 
 class _Event(Given, frozen=True, kw_only=True):

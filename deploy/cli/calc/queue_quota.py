@@ -176,7 +176,7 @@ class Usage(NamedTuple):
     """Amounts that a pod set uses, and the flavors of its resources."""
 
     name: str
-    count: int | None
+    pods: int | None
     flavors: Collection[FlavorResource]
     amounts: Mapping[FlavorResource, int]
 
@@ -353,7 +353,7 @@ def calc_queue_admitted_usage(*, pod_sets: Sequence[_PodSet], admission: Sequenc
     sets = []
     for at, one in enumerate(admission):
         spec = known(by_name, one.name, f"input.admission[{at}].name")
-        sets.append(pod_set_usage(AdmittedPodSet(one.name, spec.count, spec.reclaimable, one.count, usage=one.amounts)))
+        sets.append(pod_set_usage(AdmittedPodSet(one.name, spec.count, spec.reclaimable, one.pods, usage=one.amounts)))
     return Calculated(
         output={
             "usage": {written(of): amount for of, amount in admitted_usage(sets).items()},

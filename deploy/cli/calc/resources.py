@@ -8,9 +8,17 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import NO_AMOUNTS, Calculated, GivenPod, GivenResources, GivenUse, pod_form
+from slacktide.deploy.cli.calc.case import (
+    NO_AMOUNTS,
+    Calculated,
+    GivenPod,
+    GivenResources,
+    GivenUse,
+    amounts_out,
+    pod_form,
+)
 from slacktide.deploy.cli.calc.forms import Amount, By, Flat, Form, Given, Nullable, Percent, Seconds
-from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.metric import PodMetric, Use
 from slacktide.schemas.policy.node_overlay import overlaid
 from slacktide.schemas.policy.strategies import Colocation
@@ -153,8 +161,8 @@ def _published(
             because=[Because(of=field, bound=bound, terms=terms or {}) for field in fields],
         )
     found = rule(load_of(given, host_classes), colocation)
-    amounts: dict[str, object] = dict(zip(fields, (found.cpu_milli, found.mem_bytes), strict=True))
-    return Calculated(output={"degraded": False} | amounts, because=found.because)
+    amounts = {f"{tier}_{name}": amount for name, amount in amounts_out(found).items()}
+    return Calculated(output={"degraded": False, **amounts}, because=found.because)
 
 
 BATCH_HOST_CLASSES = frozenset({"koord-prod", "koord-mid"})
@@ -169,7 +177,7 @@ def calc_batch_resource(given: _NodeCase) -> Calculated:
     zones = given.node.numa_zones
     figures = batch_resource_zones(load_of(given, BATCH_HOST_CLASSES), given.colocation(), zones, bound)
     written = {
-        zone.name: {"batch_cpu_milli": one.cpu_milli, "batch_memory_bytes": one.mem_bytes}
+        zone.name: {f"batch_{name}": amount for name, amount in amounts_out(one).items()}
         for zone, one in zip(zones, figures, strict=False)
     }
     return Calculated(
@@ -205,19 +213,11 @@ def calc_batch_resource_publish(
     published = batch_resource_publish(
         calculated, cpu_normalization_ratio, [one.allocation for one in third_party_allocations]
     )
-    return Calculated(
-        output={
-            "node_allocatable": _written_tier(published.allocatable),
-            "origin_annotation": _written_tier(published.origin),
-        },
-        because=published.because,
-    )
-
-
-def _written_tier(resources: Resources | None) -> dict[str, int | None]:
-    if resources is None:
-        return {}
-    return {"batch_cpu_milli": resources.batch_cpu_milli, "batch_memory_bytes": resources.batch_mem_bytes}
+    written = {
+        name: {"batch_cpu_milli": one.batch_cpu_milli, "batch_memory_bytes": one.batch_mem_bytes} if one else {}
+        for name, one in (("node_allocatable", published.allocatable), ("origin_annotation", published.origin))
+    }
+    return Calculated(output={**written}, because=published.because)
 
 
 def calc_resource_sync_decision(
