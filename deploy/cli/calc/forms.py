@@ -146,13 +146,8 @@ class Form:
         make: Callable[..., Any] | None = None,
         **changed: Any,
     ) -> None:
-        self.fields, self.strict, self.names, self.make, self.changed = (
-            fields.split(),
-            strict,
-            names or {},
-            make,
-            changed,
-        )
+        self.fields, self.changed = fields.split(), changed
+        self.strict, self.names, self.make = strict, names or {}, make
 
     def fields_of(self, kind: Callable[..., object]) -> list[_Field]:
         """Return the fields of the rule's type in cases."""
@@ -212,7 +207,7 @@ def in_cases(hint: Any) -> tuple[Any, Build | None]:
         parts = [in_cases(one) for one in args]
         builds = {_class_of(decoded): build for decoded, build in parts if build is not None}
         decoded: Any = Union[tuple(decoded for decoded, _ in parts)]  # noqa: UP007 - of a tuple
-        return decoded, _of_kind(builds) if builds else None
+        return decoded, _of_class(builds) if builds else None
     if isinstance(origin, type) and issubclass(origin, Iterable):
         return _collection(origin, args)
     if isinstance(hint, type) and issubclass(hint, Given):
@@ -220,7 +215,7 @@ def in_cases(hint: Any) -> tuple[Any, Build | None]:
         fields = [
             _Field(one.name, one.encode_name, hints[one.name], one.required) for one in msgspec.structs.fields(hint)
         ]
-        if all(in_cases(one.hint)[1] is None and not _nullable(one.hint) for one in fields):
+        if all(in_cases(one.hint)[1] is None and not _has(one.hint, _NULL) for one in fields):
             return hint, None
         config = hint.__struct_config__
         return _built(hint, fields, tag_field=config.tag_field, tag=config.tag)
@@ -232,11 +227,19 @@ def _class_of(decoded: Any) -> Any:
     return get_origin(plain) or plain
 
 
+def _of_class(builds: Mapping[Any, Build]) -> Build:
+    return lambda value, path: builds[type(value)](value, path) if type(value) in builds else value
+
+
 def _collection(origin: type, args: tuple[Any, ...]) -> tuple[Any, Build | None]:
     mapping = issubclass(origin, Mapping)
     decoded, build = in_cases(args[1 if mapping else 0])
     whole = dict[args[0], decoded] if mapping else tuple[decoded, ...] if origin is tuple else list[decoded]  # type: ignore[valid-type]
-    return whole, None if build is None else _of_values(build) if mapping else _of_items(build)
+    if build is None:
+        return whole, None
+    if mapping:
+        return whole, lambda value, path: {key: build(one, path) for key, one in value.items()}
+    return whole, lambda value, path: type(value)(build(one, f"{path}[{at}]") for at, one in enumerate(value))
 
 
 def arguments_in_cases(function: Callable[..., object]) -> tuple[Any, Build]:
@@ -264,7 +267,7 @@ def _annotated(kind: Any, *notes: Any) -> tuple[Any, Build | None]:
     for note in notes:
         if isinstance(note, By):
             decoded, inner = in_cases(note.form)
-            build: Build | None = _then(inner, note.convert)
+            build: Build | None = note.convert if inner is None else _then(inner, note.convert)
             break
         if isinstance(note, Form):
             decoded, build = _built(note.make or kind, note.fields_of(note.make or kind))
@@ -289,50 +292,38 @@ def _builder(
     make: Callable[..., Any], fields: Sequence[_Field], prefix: str, rows: list[tuple[Any, ...]], names: dict[str, str]
 ) -> Build:
     """Add the fields to a struct's rows and names, and return the function that makes a value from the struct."""
-    parts: dict[str, Build | None] = {}
     flat: dict[str, Build] = {}
+    plain: list[tuple[str, str, str, bool, object, Build | None]] = []
     for one in fields:
         inside = f"{prefix}{one.name}"
-        if get_origin(one.hint) is Annotated and _FLAT in get_args(one.hint)[1:]:
+        if _has(one.hint, _FLAT):
             kind, *notes = get_args(one.hint)
             form = next(note for note in notes if isinstance(note, Form))
             make_flat = form.make or kind
             flat[one.name] = _builder(make_flat, form.fields_of(make_flat), f"{inside}__", rows, names)
             continue
-        decoded, parts[one.name] = in_cases(one.hint)
+        decoded, convert = in_cases(one.hint)
         rows.append((inside, decoded) if one.required else (inside, decoded, UNSET))
         names[inside] = one.encoded
+        plain.append((one.name, inside, one.encoded, _has(one.hint, _NULL), one.default, convert))
 
     def build(value: Any, path: str) -> Any:
         given = {name: convert(value, path) for name, convert in flat.items()}
-        for name, encoded, hint, _, default in fields:
-            if name in flat:
-                continue
-            one, convert = getattr(value, prefix + name), parts[name]
-            if one is UNSET or (one is None and _nullable(hint)):
-                one, convert = default, None
-            if one is not UNSET:
+        for name, inside, encoded, nullable, default, convert in plain:
+            one = getattr(value, inside)
+            if one is UNSET or (nullable and one is None):
+                if default is not UNSET:
+                    given[name] = default
+            else:
                 given[name] = one if convert is None else convert(one, f"{path}.{encoded}")
         return make(**given)
 
     return build
 
 
-def _nullable(hint: Any) -> bool:
-    return get_origin(hint) is Annotated and _NULL in get_args(hint)[1:]
+def _has(hint: Any, note: str) -> bool:
+    return get_origin(hint) is Annotated and note in get_args(hint)[1:]
 
 
-def _then(inner: Build | None, convert: Build) -> Build:
-    return convert if inner is None else lambda value, path: convert(inner(value, path), path)
-
-
-def _of_kind(builds: Mapping[Any, Build]) -> Build:
-    return lambda value, path: builds[type(value)](value, path) if type(value) in builds else value
-
-
-def _of_values(build: Build) -> Build:
-    return lambda value, path: {key: build(one, path) for key, one in value.items()}
-
-
-def _of_items(build: Build) -> Build:
-    return lambda value, path: type(value)(build(one, f"{path}[{at}]") for at, one in enumerate(value))
+def _then(inner: Build, convert: Build) -> Build:
+    return lambda value, path: convert(inner(value, path), path)
