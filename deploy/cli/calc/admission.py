@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, GivenResources, because, kubernetes_names
+from slacktide.deploy.cli.calc.case import Calculated, GivenResources, amounts_out, because, kubernetes_names
 from slacktide.deploy.cli.calc.forms import Amount, By, Form, Given, Nullable, Whole
 from slacktide.schemas import pod_resources
 from slacktide.schemas.errors import BadMessageError
@@ -49,7 +49,7 @@ class _PodRequestsInput(Given, frozen=True, kw_only=True):
 def calc_pod_requests(given: _PodRequestsInput) -> Calculated:
     """Compute the requests of a pod with several containers."""
     asked = pod_requests(given.needs())
-    return Calculated(output={"cpu_milli": asked.cpu_milli, "memory_bytes": asked.mem_bytes}, because=asked.because)
+    return Calculated(output={**amounts_out(asked)}, because=asked.because)
 
 
 class _Claims(_PodRequestsInput, frozen=True, kw_only=True):
