@@ -131,10 +131,13 @@ class By:
 class Form:
     """In ``Annotated[T, Form(...)]``: the fields of the rule's type T in cases; null means the field's default.
 
-    ``fields``: those that cases have; "": all. ``strict``: null is an error. ``names``: their names in cases, if these
-    differ from the usual ones. ``changed``: the type, the default or both of fields for which cases have another one.
-    Such a type accepts null only if it says so; ``...`` instead of a default: the field is required. ``make``: a
-    function that returns T, whose arguments are the fields.
+    Args:
+        fields: the names of those that cases have; "": all.
+        strict: null is an error.
+        names: names in cases that differ from the usual ones.
+        make: a function that returns T, whose arguments are the fields.
+        changed: the type, the default or both of fields for which cases have another one. Null is an error unless the
+            type is ``Nullable``. ``...`` instead of a default: the field is required.
     """
 
     def __init__(
