@@ -56,10 +56,10 @@ CALCULATIONS = {
     "numa_filter": ("numa", "whether a node's NUMA zones can hold a pod"),
     "numa_policy_admit": ("numa", "whether the kubelet's topology manager admits a request, and to which zones"),
     "numa_score": ("numa", "score of a node's NUMA zones for a pod"),
-    "numa_batch_zones": ("numa_reserve", "share of each NUMA zone in a node's batch resources"),
-    "numa_pod_fingerprint": ("numa_reserve", "fingerprint of a set of pods, as NodeResourceTopology contains it"),
+    "numa_batch_zones": ("numa", "share of each NUMA zone in a node's batch resources"),
+    "numa_pod_fingerprint": ("numa", "fingerprint of a set of pods, as NodeResourceTopology contains it"),
     "numa_overreserve": (
-        "numa_reserve",
+        "numa",
         "free resources of NUMA zones, less pods that were placed but not reported yet",
     ),
     "queue_quota": ("queue_quota", "quota, usage and available quota in a tree of cohorts"),
