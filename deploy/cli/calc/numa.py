@@ -129,18 +129,13 @@ class NodeCase(Given, frozen=True, kw_only=True):
         """Return the kubelet's settings."""
         return self.kubelet or (Kubelet() if self.topology is None else self.topology.kubelet())
 
-    def zones(self) -> list[Zone] | None:
-        """Convert the zones to the rule's type; None: there is no topology."""
+    def zones(self, *, sets: bool) -> list[Zone] | None:
+        """Convert the zones to the rule's type; None: there is no topology. ``sets``: reject too many of them."""
         if self.topology is None:
             return None
         zones = zones_of(self.topology.zones, ID_MAX_CORRECTED if self.corrected else ID_MAX)
         _unique_zones(zones, "input.topology.zones")
-        return zones
-
-    def zones_for_sets(self) -> list[Zone] | None:
-        """Return the zones, and reject too many of them."""
-        zones = self.zones()
-        if zones is not None and len(zones) > SETS_ZONES_MAX:
+        if sets and len(zones) > SETS_ZONES_MAX:
             raise CaseError("input.topology.zones", f"{len(zones)} zones; accepted: at most {SETS_ZONES_MAX}")
         return zones
 
@@ -158,7 +153,7 @@ def calc_numa_filter(given: _NumaFilterInput) -> Calculated:
     node = Node(
         allocatable=given.node.allocatable,
         kubelet=given.settings(),
-        zones=given.zones_for_sets() if given.corrected else given.zones(),
+        zones=given.zones(sets=given.corrected),
         fresh=given.topology_fresh,
     )
     found = numa_filter(given.pod, node, corrected=given.corrected)
@@ -238,7 +233,7 @@ class _NumaScoreInput(NodeCase, frozen=True, kw_only=True):
 
 def calc_numa_score(given: _NumaScoreInput) -> Calculated:
     """Compute the score of a node's zones for a pod."""
-    zones = given.zones_for_sets() if given.strategy == "LeastNUMANodes" else given.zones()
+    zones = given.zones(sets=given.strategy == "LeastNUMANodes")
     scored = numa_score(
         given.pod,
         given.settings(),

@@ -345,7 +345,7 @@ class _PodSet(Given, frozen=True, kw_only=True):
     reclaimable: QueueAmount = 0
 
 
-def calc_queue_admitted_usage(*, pod_sets: Sequence[_PodSet], admission: Sequence[GivenUsage]) -> Calculated:
+def calc_queue_admitted_usage(*, pod_sets: Sequence[_PodSet], admission: Sequence[_Usage]) -> Calculated:
     """Compute the usage of an admitted workload by its pod sets and their admission."""
     unique((one.name for one in pod_sets), "input.pod_sets[{}].name")
     unique((one.name for one in admission), "input.admission[{}].name")
@@ -353,7 +353,10 @@ def calc_queue_admitted_usage(*, pod_sets: Sequence[_PodSet], admission: Sequenc
     sets = []
     for at, one in enumerate(admission):
         spec = known(by_name, one.name, f"input.admission[{at}].name")
-        sets.append(pod_set_usage(AdmittedPodSet(one.name, spec.count, spec.reclaimable, one.pods, usage=one.amounts)))
+        used = one.resolved(f"input.admission[{at}]")
+        sets.append(
+            pod_set_usage(AdmittedPodSet(one.name, spec.count, spec.reclaimable, used.pods, usage=used.amounts))
+        )
     return Calculated(
         output={
             "usage": {written(of): amount for of, amount in admitted_usage(sets).items()},
