@@ -89,9 +89,10 @@ class _HolderInput(ClusterInput, frozen=True, kw_only=True):
         found = []
         for at, one in enumerate(self.admitted):
             usage: dict[FlavorResource, int] = {}
-            for of, amount in (each for pod_set in one.pod_sets for each in pod_set.amounts.items()):
+            pod_sets = one.used(f"input.admitted[{at}]")
+            for of, amount in (each for pod_set in pod_sets for each in pod_set.amounts.items()):
                 usage[of] = plus(usage.get(of, 0), amount)
-            assigned = frozenset(of for pod_set in one.pod_sets for of in pod_set.flavors)
+            assigned = frozenset(of for pod_set in pod_sets for of in pod_set.flavors)
             queue = known(tree.queues, one.cluster_queue, f"input.admitted[{at}].cluster_queue")
             found.append((one.name, Holder(one.queued(), queue, assigned, usage, one.quota_reserved_seconds)))
         return found

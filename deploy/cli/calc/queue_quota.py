@@ -84,7 +84,6 @@ def _weight(text: str, field: str) -> float:
     return weight
 
 
-GivenWeight = Nullable[Annotated[float, By(_weight, str)]]
 GivenResource = Annotated[str, By(resource_of, str)]
 QuotaAmount = Annotated[
     int, By(lambda amount, _: UNLIMITED if amount == "unlimited" else amount, QueueAmount | Literal["unlimited"])
@@ -97,25 +96,29 @@ GivenQuota = Annotated[
 
 class _CohortQuota(Given, frozen=True, kw_only=True):
     flavor: str
-    resource: GivenResource
+    resource: str
     quota: Flat[GivenQuota]
 
 
 class _Cohort(Given, frozen=True, kw_only=True):
     name: str
     parent: Nullable[str] = ""
-    fair_weight: GivenWeight = 1.0
+    fair_weight: Nullable[str] = "1"
     quotas: Nullable[list[_CohortQuota]] = []
 
     def spec(self, field: str) -> NodeSpec:
         """Convert to the rule's type."""
-        quotas = ((FlavorResource(one.flavor, one.resource), one.quota) for one in self.quotas)
-        return NodeSpec(self.name, self.parent or None, _once(quotas, f"{field}.quotas"), self.fair_weight)
+        quotas = (
+            (FlavorResource(one.flavor, resource_of(one.resource, f"{field}.quotas[{at}].resource")), one.quota)
+            for at, one in enumerate(self.quotas)
+        )
+        weight = _weight(self.fair_weight, f"{field}.fair_weight")
+        return NodeSpec(self.name, self.parent or None, _once(quotas, f"{field}.quotas"), weight)
 
 
 class _FlavorQuotas(Given, frozen=True, kw_only=True):
     name: str
-    quotas: Annotated[dict[str, Quota], By(by_resource, dict[str, GivenQuota])] = {}
+    quotas: dict[str, GivenQuota] = {}
 
 
 class GivenResourceGroup(Given, frozen=True, kw_only=True):
@@ -130,18 +133,22 @@ class GivenClusterQueue(Given, frozen=True, kw_only=True):
 
     name: str
     cohort: Nullable[str] = ""
-    fair_weight: GivenWeight = 1.0
+    fair_weight: Nullable[str] = "1"
     resource_groups: Nullable[list[GivenResourceGroup]] = []
 
     def spec(self, field: str) -> NodeSpec:
         """Convert to the rule's type."""
         quotas = (
-            (FlavorResource(flavor.name, resource), quota)
-            for group in self.resource_groups
-            for flavor in group.flavors
-            for resource, quota in flavor.quotas.items()
+            (
+                FlavorResource(flavor.name, resource_of(key, f"{field}.resource_groups[{at}].flavors[{index}].quotas")),
+                one,
+            )
+            for at, group in enumerate(self.resource_groups)
+            for index, flavor in enumerate(group.flavors)
+            for key, one in flavor.quotas.items()
         )
-        return NodeSpec(self.name, self.cohort or None, _once(quotas, f"{field}.resource_groups"), self.fair_weight)
+        weight = _weight(self.fair_weight, f"{field}.fair_weight")
+        return NodeSpec(self.name, self.cohort or None, _once(quotas, f"{field}.resource_groups"), weight)
 
 
 def _once(pairs: Iterable[tuple[FlavorResource, Quota]], field: str) -> dict[FlavorResource, Quota]:
@@ -196,14 +203,15 @@ class _Usage(Given, frozen=True, kw_only=True):
         return Usage(self.name, self.count, of.values(), {of[key]: amount for key, amount in self.usage.items()})
 
 
-GivenUsage = Annotated[Usage, By(_Usage.resolved, _Usage)]
-
-
 class GivenAdmitted(GivenWorkload, frozen=True, kw_only=True):
     """A workload that holds quota."""
 
     cluster_queue: str
-    pod_sets: list[GivenUsage] = []
+    pod_sets: list[_Usage] = []
+
+    def used(self, field: str) -> list[Usage]:
+        """Convert the usage of each pod set to the rule's type."""
+        return [one.resolved(f"{field}.pod_sets[{at}]") for at, one in enumerate(self.pod_sets)]
 
 
 class ClusterInput(Given, frozen=True, kw_only=True):
@@ -231,7 +239,7 @@ class ClusterInput(Given, frozen=True, kw_only=True):
         usage = QuotaUsage()
         for at, one in enumerate(self.admitted):
             node = known(tree.queues, one.cluster_queue, f"input.admitted[{at}].cluster_queue")
-            for pod_set in one.pod_sets:
+            for pod_set in one.used(f"input.admitted[{at}]"):
                 for of, amount in pod_set.amounts.items():
                     usage.book(node, of, amount)
         return usage
