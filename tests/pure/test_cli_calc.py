@@ -9,8 +9,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation
-from slacktide.deploy.cli.calc.waterfall import block
+from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation, block
 from slacktide.deploy.cli.main import cli
 from slacktide.streams.decisions.because import Because
 from testbed.snapshots import command_text, situations

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Given
+from slacktide.deploy.cli.calc.forms import Given, Nullable
 from slacktide.deploy.cli.calc.queue_assign import GivenHolder, shown
 from slacktide.deploy.cli.calc.queue_cycle import CycleInput, GivenWaiting
 from slacktide.streams.decisions.queue.flavor_match import PodGroup
@@ -42,7 +42,7 @@ class Event(Given, frozen=True, kw_only=True):
 class EventsInput(CycleInput, frozen=True, kw_only=True):
     """``sizes_milli``: nodes by flavor, each with a GiB of memory."""
 
-    admitted: list[Holding] | None = None  # type: ignore[assignment]
+    admitted: Nullable[list[Holding]] = []  # type: ignore[assignment]
     pending: list[GivenWaiting] = []
     events: list[Event] = []
     block_admission: bool = False
@@ -55,7 +55,7 @@ class EventsInput(CycleInput, frozen=True, kw_only=True):
     def holders(self, tree: QuotaTree) -> list[tuple[str, Holder]]:
         return [
             (name, held._replace(pods=tuple(PodGroup("f", 1, milli, 0) for milli in one.pods_milli)))
-            for one, (name, held) in zip(self.admitted or (), super().holders(tree), strict=True)
+            for one, (name, held) in zip(self.admitted, super().holders(tree), strict=True)
         ]
 
 

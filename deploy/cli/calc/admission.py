@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import (
-    Amount,
-    Calculated,
-    Given,
-    GivenResources,
-    Whole,
-    because,
-    into,
-    kubernetes_names,
-)
+from slacktide.deploy.cli.calc.case import Calculated, GivenResources, amounts_out, because, kubernetes_names
+from slacktide.deploy.cli.calc.forms import Amount, By, Form, Given, Nullable, Whole
 from slacktide.schemas import kubernetes_fields
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Resources
@@ -29,61 +22,44 @@ from slacktide.streams.decisions.admission.webhook_colocation_profile import Clu
 from slacktide.streams.decisions.resources.node_load import pod_requests
 
 
-class GivenNeed(Given, frozen=True, kw_only=True):
-    """A container's requests; ``restart_policy_always``: an init container that is a sidecar."""
-
-    requests: GivenResources | None = None
-    limits: GivenResources | None = None
-    restart_policy_always: bool | None = None
-
-    def container(self) -> kubernetes_fields.Container:
-        """Convert to the rule's type."""
-        sidecar = bool(self.restart_policy_always)
-        requests, limits = _decimals(self.requests), _decimals(self.limits)
-        return kubernetes_fields.Container(requests=requests, limits=limits, sidecar=sidecar)
+def _decimals(resources: Resources, _: str) -> kubernetes_fields.Amounts:
+    return {field: Decimal(amount) for field, amount in msgspec.structs.asdict(resources).items() if amount is not None}
 
 
-class PodRequestsInput(Given, frozen=True, kw_only=True):
-    """A pod's containers."""
+Decimals = Annotated[kubernetes_fields.Amounts, By(_decimals, GivenResources)]
+"""Amounts as decimals, CPU in millicores; an absent amount is not declared."""
+Need = Annotated[
+    kubernetes_fields.Container,
+    Form("requests limits sidecar", requests=(Nullable[Decimals], {}), limits=(Nullable[Decimals], {})),
+]
 
-    init_containers: list[GivenNeed] | None = None
-    containers: list[GivenNeed]
-    overhead: GivenResources | None = None
+
+class _PodRequestsInput(Given, frozen=True, kw_only=True):
+    init_containers: Nullable[list[Need]] = []
+    containers: list[Need]
+    overhead: Nullable[Decimals] = {}
 
     def needs(self) -> kubernetes_fields.Needs:
-        """Convert to the rule's type."""
         return kubernetes_fields.Needs(
-            containers=[one.container() for one in self.containers],
-            inits=[one.container() for one in self.init_containers or ()],
-            overhead=_decimals(self.overhead),
-            pod_level=None,
+            containers=self.containers, inits=self.init_containers, overhead=self.overhead, pod_level=None
         )
 
 
-def calc_pod_requests(given: PodRequestsInput) -> Calculated:
+def calc_pod_requests(given: _PodRequestsInput) -> Calculated:
     """Compute the requests of a pod with several containers."""
     asked = pod_requests(given.needs())
-    return Calculated(output={"cpu_milli": asked.cpu_milli, "memory_bytes": asked.mem_bytes}, because=asked.because)
+    return Calculated(output={**amounts_out(asked)}, because=asked.because)
 
 
-def _decimals(resources: GivenResources | None) -> kubernetes_fields.Amounts:
-    """Convert amounts to decimals. CPU is in millicores."""
-    fields = {} if resources is None else msgspec.structs.asdict(resources)
-    return {field: Decimal(amount) for field, amount in fields.items() if amount is not None}
-
-
-class GivenClaims(PodRequestsInput, frozen=True, kw_only=True):
-    """A pod's claims; an absent label is null."""
-
+class _Claims(_PodRequestsInput, frozen=True, kw_only=True):
     qos_class: str | None = None
     priority_class: str | None = None
     koordinator_priority: str | None = None
     priority: Whole | None = None
-    required_cpu_bind_policy: str | None = None
-    preferred_cpu_bind_policy: str | None = None
+    required_cpu_bind_policy: Nullable[str] = ""
+    preferred_cpu_bind_policy: Nullable[str] = ""
 
     def claims(self) -> Claims:
-        """Convert to the rule's type."""
         needs = self.needs()
         return Claims(
             qos_label=self.qos_class,
@@ -92,29 +68,21 @@ class GivenClaims(PodRequestsInput, frozen=True, kw_only=True):
             sub_priority=self.koordinator_priority,
             requests=_resources(kubernetes_fields.requests_of(needs)),
             limits=_resources(kubernetes_fields.limits_of(needs)),
-            cpu_wish=CpuWish(self.required_cpu_bind_policy or "", self.preferred_cpu_bind_policy or ""),
+            cpu_wish=CpuWish(self.required_cpu_bind_policy, self.preferred_cpu_bind_policy),
         )
 
 
-class QosPriorityAdmitInput(Given, frozen=True, kw_only=True):
-    """A pod to create, or to update from ``old_pod``."""
-
-    operation: Literal["CREATE", "UPDATE"]
-    pod: GivenClaims
-    old_pod: GivenClaims | None = None
-    skip_validating_priority: bool | None = None
-    strict: bool | None = None
-
-
-def calc_qos_priority_admit(given: QosPriorityAdmitInput) -> Calculated:
-    """Return all reasons to refuse the pod."""
-    old = given.old_pod if given.operation == "UPDATE" else None
-    found = qos_priority_admit(
-        given.pod.claims(),
-        None if old is None else old.claims(),
-        skip_validating_priority=bool(given.skip_validating_priority),
-        strict=bool(given.strict),
-    )
+def calc_qos_priority_admit(
+    *,
+    operation: Literal["CREATE", "UPDATE"],
+    pod: _Claims,
+    old_pod: _Claims | None = None,
+    skip_validating_priority: Nullable[bool] = False,
+    strict: Nullable[bool] = False,
+) -> Calculated:
+    """Return all reasons to refuse a pod that is created, or updated from ``old_pod``."""
+    old = old_pod.claims() if old_pod is not None and operation == "UPDATE" else None
+    found = qos_priority_admit(pod.claims(), old, skip_validating_priority=skip_validating_priority, strict=strict)
     errors = [msgspec.to_builtins(one) | {"text": one.text} for one in found.errors]
     output: dict[str, object] = {"allowed": not errors, "message": found.message, "errors": errors}
     return Calculated(output=output, because=[because("errors", found)])
@@ -124,155 +92,99 @@ def _resources(amounts: kubernetes_fields.Amounts) -> Resources:
     return Resources(**{field: int(amount) for field, amount in amounts.items()})
 
 
-Texts = dict[str, str]
 NEVER_PREEMPTS_BELOW = 6000
 """Cases have only a class's value. Classes below this value never preempt."""
 
 _GPU = "example.com/gpu"
 _RESOURCES = kubernetes_names("batch", "mid", "free") | {_GPU: _GPU}
 _FIELDS = {resource: field for field, resource in _RESOURCES.items()}
+_Declared = msgspec.defstruct(
+    "_Declared", [(name.replace(_GPU, "gpu"), Amount | None, None) for name in _RESOURCES], rename={"gpu": _GPU}
+)
 
 
-class GivenAmounts(GivenResources, frozen=True, kw_only=True, rename={"gpu": _GPU}):
-    """A resource object; an absent amount is not declared."""
+def _amounts(declared: msgspec.Struct, _: str) -> Amounts:
+    amounts = msgspec.to_builtins(declared)
+    return {_RESOURCES[name]: amount for name, amount in amounts.items() if amount is not None}
 
-    gpu: Amount | None = None
+
+GivenAmounts = Nullable[Annotated[Amounts, By(_amounts, _Declared)]]
+GivenContainers = tuple[
+    Annotated[Container, Form("name requests limits", name=(str, ""), requests=GivenAmounts, limits=GivenAmounts)], ...
+]
 
 
-class GivenContainer(Given, frozen=True, kw_only=True):
-    """A container or init container."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPod(AdmittedPod):
+    """A pod to admit."""
 
+    namespace: str = ""
     name: str = ""
-    requests: GivenAmounts | None = None
-    limits: GivenAmounts | None = None
 
 
-class GivenPod(Given, frozen=True, kw_only=True):
-    """The pod to admit."""
-
-    namespace: str | None = None
-    name: str | None = None
-    labels: Texts | None = None
-    annotations: Texts | None = None
-    scheduler_name: str | None = None
-    priority_class_name: str | None = None
-    priority: Whole | None = None
-    preemption_policy: str | None = None
-    init_containers: list[GivenContainer] | None = None
-    containers: list[GivenContainer] | None = None
-    overhead: GivenAmounts | None = None
+GivenPod = Annotated[
+    NamedPod,
+    Form(
+        "namespace name labels annotations scheduler_name priority_class_name priority preemption_policy"
+        " init_containers containers overhead",
+        init_containers=Nullable[GivenContainers],
+        containers=Nullable[GivenContainers],
+        overhead=GivenAmounts,
+    ),
+]
 
 
-class GivenExpression(Given, frozen=True, kw_only=True):
-    """A requirement on one label. An unknown operator makes the selector invalid, not the case."""
-
-    key: str | None = None
-    operator: str | None = None
-    values: list[str] | None = None
-
-
-class GivenSelector(Given, frozen=True, kw_only=True):
-    """A label selector."""
-
-    match_labels: Texts | None = None
-    match_expressions: list[GivenExpression] | None = None
-
-
-class GivenProfile(Given, frozen=True, kw_only=True):
-    """A ClusterColocationProfile."""
-
-    name: str = ""
-    skip_update_resources: bool | None = None
-    namespace_selector: GivenSelector | None = None
-    selector: GivenSelector | None = None
-    probability: Whole | str | None = None
-    qos_class: str | None = None
-    priority_class_name: str | None = None
-    koordinator_priority: Whole | None = None
-    labels: Texts | None = None
-    annotations: Texts | None = None
-    label_keys_mapping: Texts | None = None
-    annotation_keys_mapping: Texts | None = None
-    label_suffixes: Texts | None = None
-    scheduler_name: str | None = None
-    patch: Any = None
+_EXPRESSIONS = list[Annotated[Expression, Form(key="", operator="")]]
+_SELECTOR = Form(
+    make=selector_of,
+    names={"expressions": "match_expressions"},
+    match_labels=(Nullable[dict[str, str]], {}),
+    expressions=(Nullable[_EXPRESSIONS], []),
+)
+GivenSelector = Nullable[Annotated[Selector | InvalidSelector, _SELECTOR]]
+"""A label selector. An unknown operator makes the selector invalid, not the case."""
+GivenProfile = Annotated[
+    Profile,
+    Form(
+        "name namespace_selector selector probability skip_update_resources labels annotations label_keys_mapping"
+        " annotation_keys_mapping label_suffixes scheduler_name qos_class priority_class_name koordinator_priority"
+        " patch",
+        name=(str, ""),
+        namespace_selector=GivenSelector,
+        selector=GivenSelector,
+        probability=Nullable[Whole | str],
+        patch=Any,
+    ),
+]
 
 
-class WebhookColocationProfileInput(Given, frozen=True, kw_only=True):
-    """A pod, the profiles, and the cluster around it."""
-
-    operation: str | None = None
-    namespace_labels: dict[str, Texts | None] | None = None
-    priority_classes: dict[str, Whole] | None = None
-    random_number_0_to_99: Annotated[int, msgspec.Meta(ge=0, le=99)] | None = None
-    profiles: list[GivenProfile] | None = None
-    pod: GivenPod
-    free_class_enable: bool | None = None
-
-
-def calc_webhook_colocation_profile(given: WebhookColocationProfileInput) -> Calculated:
+def calc_webhook_colocation_profile(
+    *,
+    operation: Nullable[str] = "",
+    namespace_labels: dict[str, dict[str, str] | None] | None = None,
+    priority_classes: dict[str, Whole] | None = None,
+    random_number_0_to_99: Nullable[Annotated[int, msgspec.Meta(ge=0, le=99)]] = 0,
+    profiles: Nullable[Sequence[GivenProfile]] = (),
+    pod: GivenPod,
+    free_class_enable: Nullable[bool] = False,
+) -> Calculated:
     """Apply the profiles; return the admitted pod or the refusal."""
-    drawn = given.random_number_0_to_99 or 0
+    namespaces = namespace_labels or {}
     cluster = Cluster(
-        namespace_labels=_namespace_labels(given),
+        namespace_labels=(namespaces[pod.namespace] or {}) if pod.namespace in namespaces else None,
         priority_classes={
             name: PriorityClass(value=value, preemption_policy="Never" if value < NEVER_PREEMPTS_BELOW else "")
-            for name, value in (given.priority_classes or {}).items()
+            for name, value in (priority_classes or {}).items()
         },
-        draw=lambda _: drawn,
-        free_class_enable=bool(given.free_class_enable),
+        draw=lambda _: random_number_0_to_99,
+        free_class_enable=free_class_enable,
     )
-    profiles = [_profile(profile) for profile in given.profiles or ()]
-    mutation = mutated(_pod(given.pod), given.operation or "CREATE", profiles, cluster)
+    metadata = {key: text for key, text in (("namespace", pod.namespace), ("name", pod.name)) if text}
+    mutation = mutated(replace(pod, kept={"metadata": metadata}), operation or "CREATE", profiles, cluster)
     if mutation.pod is None:
         return Calculated(output={"admission": "error"}, because=mutation.because)
     output = {"admission": "allowed", "pod": _shown(mutation.pod), **_shown_spec(mutation.pod)}
     return Calculated(output=output, because=mutation.because)
-
-
-def _namespace_labels(given: WebhookColocationProfileInput) -> Texts | None:
-    """Return the labels of the pod's namespace; None: it does not exist."""
-    namespaces = given.namespace_labels or {}
-    name = given.pod.namespace or ""
-    return (namespaces[name] or {}) if name in namespaces else None
-
-
-def _profile(given: GivenProfile) -> Profile:
-    selectors = {"namespace_selector": _selector(given.namespace_selector), "selector": _selector(given.selector)}
-    return into(Profile, given, **selectors)
-
-
-def _selector(given: GivenSelector | None) -> Selector | InvalidSelector:
-    if given is None:
-        return Selector()
-    expressions = [
-        Expression(key=one.key or "", operator=one.operator or "", values=tuple(one.values or ()))
-        for one in given.match_expressions or ()
-    ]
-    return selector_of(given.match_labels or {}, expressions)
-
-
-def _pod(given: GivenPod) -> AdmittedPod:
-    metadata = {key: text for key, text in (("namespace", given.namespace), ("name", given.name)) if text}
-    return into(
-        AdmittedPod,
-        given,
-        init_containers=_containers(given.init_containers),
-        containers=_containers(given.containers),
-        overhead=_amounts(given.overhead),
-        kept={"metadata": metadata},
-    )
-
-
-def _containers(given: list[GivenContainer] | None) -> tuple[Container, ...]:
-    return tuple(
-        Container(name=one.name, requests=_amounts(one.requests), limits=_amounts(one.limits)) for one in given or ()
-    )
-
-
-def _amounts(given: GivenAmounts | None) -> Amounts:
-    amounts = msgspec.to_builtins(given) if given is not None else {}
-    return {_RESOURCES[name]: amount for name, amount in amounts.items() if amount is not None}
 
 
 def _shown(pod: AdmittedPod) -> dict[str, object]:

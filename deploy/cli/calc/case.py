@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar, get_type_hints
 
 import msgspec
 
+from slacktide.deploy.cli.calc.forms import Amount, By, Form, Given, Nullable, Whole
 from slacktide.schemas.errors import CaseError
-from slacktide.schemas.inventory import Pod, Resources
+from slacktide.schemas.inventory import Pod, Processor, Resources
 from slacktide.schemas.message import Terms
-from slacktide.schemas.metric import Use
 from slacktide.streams.decisions.because import Because
 
-AMOUNT_MAX = 2**53
-"""The rules compute with doubles, which are exact up to here."""
-Amount = Annotated[int, msgspec.Meta(ge=0, le=AMOUNT_MAX)]
-Whole = Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
-"""An integer that may be negative: a priority, a cost, a quota of -1."""
-Percent = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
-"""Rules handle percents below 0 or above 100; only absurd values are rejected."""
-Cores = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-Seconds = Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
-
-
 T = TypeVar("T")
-_IN_FULL = {"_s": "_seconds", "_pct": "_percent", "_time_min": "_time_minutes"}
-
-
-def name_in_cases(field: str) -> str:
-    """Return the name of a rule's field in cases, which write units and memory in full."""
-    for unit, in_full in _IN_FULL.items():
-        if field.endswith(unit):
-            field = field.removesuffix(unit) + in_full
-    return field.replace("mem_", "memory_")
-
-
-class Given(msgspec.Struct, frozen=True, kw_only=True, rename=name_in_cases):
-    """The base of every input. Unknown fields are ignored."""
 
 
 def into(kind: Callable[..., T], given: msgspec.Struct, **more: Any) -> T:
@@ -88,51 +64,42 @@ class GivenUse(Given, frozen=True, kw_only=True):
     cpu_milli: Amount | None = None
     mem_bytes: Amount | None = None
 
-    def use(self) -> Use:
-        """Convert to the rule's type; absent amounts are 0."""
-        return Use(cpu_milli=self.cpu_milli or 0, mem_bytes=self.mem_bytes or 0)
+
+GivenResources = Annotated[Resources, Form()]
+"""A resource object. An absent amount is not declared and counts as 0."""
+NO_AMOUNTS = Resources()
 
 
-class GivenResources(Resources, frozen=True, kw_only=True, rename=name_in_cases):
-    """A resource object. An absent amount is not declared and counts as 0."""
+_POD: dict[str, Any] = {
+    "uid": (str, ""),
+    "namespace": (str, "default"),
+    "name": (str, ""),
+    "qos_label": str | None,
+    "priority_class_label": str | None,
+    "priority": Whole | None,
+    "sub_priority": Whole | None,
+    "kube_qos": (str, "BestEffort"),
+    "requests": Nullable[GivenResources],
+    "limits": Nullable[GivenResources],
+}
+_AS_IN_RECORDS = {name: hint for name, hint in get_type_hints(Pod, include_extras=True).items() if name not in _POD}
 
-    cpu_milli: Amount | None = None
-    mem_bytes: Amount | None = None
-    batch_cpu_milli: Amount | None = None
-    batch_mem_bytes: Amount | None = None
-    mid_cpu_milli: Amount | None = None
-    mid_mem_bytes: Amount | None = None
-    free_cpu_milli: Amount | None = None
-    free_mem_bytes: Amount | None = None
+
+def pod_form(*, names: Mapping[str, str] | None = None, **changed: Any) -> Form:
+    """Return the form of a pod object, which may have more fields of a rule."""
+    return Form(names={name: name for name in _AS_IN_RECORDS} | dict(names or {}), **_AS_IN_RECORDS | _POD | changed)
 
 
-NO_AMOUNTS = GivenResources()
+GivenPod = Annotated[Pod, pod_form()]
 
 
-class GivenPod(
-    Pod,
-    frozen=True,
-    kw_only=True,
-    rename={"qos_label": "qos_class", "priority_class_label": "priority_class", "kube_qos": "kube_qos_class"},
-):
-    """A pod object. Subclasses add a rule's other fields. Only fields declared here are renamed."""
+def _distinct(processors: Sequence[Processor] | None, path: str) -> Sequence[Processor]:
+    unique((one.cpu for one in processors or ()), path + "[{}].cpu", "CPU {} is given twice")
+    return processors or ()
 
-    uid: str = ""
-    namespace: str = "default"
-    name: str = ""
-    qos_label: str | None = None
-    priority_class_label: str | None = None
-    priority: Whole | None = None
-    sub_priority: Whole | None = None
-    kube_qos: str = "BestEffort"
-    requests: GivenResources | None = None  # type: ignore[assignment] # once read, never null
-    limits: GivenResources | None = None  # type: ignore[assignment]
 
-    def __post_init__(self) -> None:
-        """Replace null by no amounts."""
-        for field in ("requests", "limits"):
-            if getattr(self, field) is None:
-                msgspec.structs.force_setattr(self, field, NO_AMOUNTS)
+Processors = Annotated[Sequence[Processor], By(_distinct, list[Processor] | None)]
+"""A node's CPUs, each once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +108,23 @@ class Calculated:
 
     output: dict[str, object]
     because: Sequence[Because]
+
+
+class CpuAndMemory(Protocol):
+    """A rule's amounts."""
+
+    @property
+    def cpu_milli(self) -> int:
+        """CPU in millicores."""
+
+    @property
+    def mem_bytes(self) -> int:
+        """Memory in bytes."""
+
+
+def amounts_out(amounts: CpuAndMemory) -> dict[str, int]:
+    """Return the amounts in the result's format."""
+    return {"cpu_milli": amounts.cpu_milli, "memory_bytes": amounts.mem_bytes}
 
 
 class Step(Protocol):

@@ -6,8 +6,7 @@ import sys
 
 import click
 
-from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation
-from slacktide.deploy.cli.calc.waterfall import waterfall
+from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation, waterfall
 from slacktide.deploy.runtime.line_file import Lines
 from slacktide.deploy.runtime.text import count, show, show_json, table
 

@@ -1,113 +1,97 @@
-"""Cases of the rules of exclusive CPUs."""
+"""Cases of the rules of exclusive CPUs, and of the pools that all other pods share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, Whole, unique, unique_ids
-from slacktide.schemas.inventory import Pod, Processor
+from slacktide.deploy.cli.calc.case import Calculated, Processors, amounts_out, unique_ids
+from slacktide.deploy.cli.calc.forms import Amount, By, Flat, Form, Given, Nullable, Whole
+from slacktide.schemas.inventory import Pod
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.cores.allocate import Free, Ledger, allocate, available
-from slacktide.streams.decisions.cores.pools import STATIC
+from slacktide.streams.decisions.cores.pools import (
+    STATIC,
+    CoresPod,
+    CpusetPod,
+    CpusetRule,
+    Kept,
+    Kubelet,
+    Pool,
+    cpuset_of,
+    handled_as,
+    pools,
+    unlimited,
+)
 from slacktide.streams.decisions.cores.schedule import Amounts, NodePolicy, Scheduled, Spec, divide, schedule, unheld
 from slacktide.streams.decisions.cores.take import NO_CPUS, Cpus, TakeError, Topology, Wish, readable, written
 
-Zones = Annotated[list["GivenZone"], msgspec.Meta(max_length=1_024)]
 CPU_MILLI = 1_000
+CpuList = Nullable[Annotated[Cpus, By(lambda text, _: readable(text), str)]]
+NodeTopology = Annotated[Topology, By(lambda processors, _: Topology(processors), Processors)]
 
 
-class GivenZone(Given, frozen=True, kw_only=True):
-    """Amounts of a NUMA zone."""
-
+class _Zone(Given, frozen=True, kw_only=True):
     numa_node: Whole
-    cpu_milli: Amount = 0
-    mem_bytes: Amount = 0
-
-    def amounts(self) -> Amounts:
-        """Convert to the rule's type."""
-        return Amounts(cpu_milli=self.cpu_milli, mem_bytes=self.mem_bytes)
+    amounts: Flat[Annotated[Amounts, Form(strict=True)]]
 
 
-class GivenHeld(Given, frozen=True, kw_only=True):
-    """CPUs and amounts that a pod holds."""
+Zones = Annotated[list[_Zone], msgspec.Meta(max_length=1_024)]
 
+
+class _Held(Given, frozen=True, kw_only=True):
     uid: str
     cpuset: str = ""
     exclusive_policy: str = ""
-    zones: Zones | None = None
+    zones: Nullable[Zones] = []
 
 
-class GivenTopology(Given, frozen=True, kw_only=True):
-    """A node's CPUs."""
-
-    processors: list[Processor] | None
-
-    def topology(self) -> Topology:
-        """Convert to the rule's type. Raises CaseError if a CPU is given twice."""
-        return topology_of(self.processors, "input")
+Allocated = Nullable[Sequence[_Held]]
 
 
-def topology_of(processors: Sequence[Processor] | None, field: str) -> Topology:
-    """Convert to the rule's type. Raises CaseError if a CPU is given twice."""
-    unique((one.cpu for one in processors or ()), field + ".processors[{}].cpu", "CPU {} is given twice")
-    return Topology(processors or ())
-
-
-def ledger_of(allocated: Sequence[GivenHeld] | None) -> Ledger:
+def ledger_of(allocated: Sequence[_Held]) -> Ledger:
     """Convert to the rule's type; who holds no CPUs is left out."""
-    unique_ids([one.uid for one in allocated or ()], "input.allocated")
+    unique_ids([one.uid for one in allocated], "input.allocated")
     ledger = Ledger()
-    for one in allocated or ():
+    for one in allocated:
         if cpus := readable(one.cpuset):
             ledger.put(one.uid, cpus, one.exclusive_policy)
     return ledger
 
 
-class CoresTakeInput(GivenTopology, frozen=True, kw_only=True):
-    """What a pod asks for, and what the node has."""
+GivenWish = Flat[Annotated[Wish, Form(strict=True)]]
 
+
+class _CoresTakeInput(Given, frozen=True, kw_only=True):
+    wish: GivenWish
+    processors: NodeTopology
     cpus_wanted: Whole
-    allocated: list[GivenHeld] | None = None
-    reserved_cpus: str | None = None
-    preferred_cpus: str | None = None
-    preemptible_cpus: str | None = None
+    allocated: Allocated = []
+    reserved_cpus: CpuList = NO_CPUS
+    preferred_cpus: CpuList = NO_CPUS
+    preemptible_cpus: CpuList = NO_CPUS
     max_ref_count: Whole = 1
-    bind_policy: str = ""
-    bind_policy_required: bool = False
-    exclusive_policy: str = ""
-    strategy: str = ""
     zones: Zones | None = None
 
 
-def calc_cores_take(given: CoresTakeInput) -> Calculated:
+def calc_cores_take(given: _CoresTakeInput) -> Calculated:
     """Take CPUs for one pod."""
-    topology = given.topology()
     free = Free(
-        topology=topology,
+        topology=given.processors,
         taken=ledger_of(given.allocated).taken,
-        reserved=readable(given.reserved_cpus),
-        preferred=readable(given.preferred_cpus),
-        preemptible=readable(given.preemptible_cpus),
+        reserved=given.reserved_cpus,
+        preferred=given.preferred_cpus,
+        preemptible=given.preemptible_cpus,
         max_ref=given.max_ref_count,
     )
     cpus, _ = free.cpus(Wish())
-    zones = None if given.zones is None else [(one.numa_node, one.cpu_milli) for one in given.zones]
-    text, error = _allocated(free, _wish(given), given.cpus_wanted, zones)
-    because = _because(error or "taken", given.cpus_wanted, cpus)
+    zones = None if given.zones is None else [(one.numa_node, one.amounts.cpu_milli) for one in given.zones]
+    text, error = _allocated(free, given.wish, given.cpus_wanted, zones)
     return Calculated(
-        output={"available_cpus": written(cpus), "cpuset": text, "error": error or None}, because=[because]
-    )
-
-
-def _wish(given: CoresTakeInput | CoresZonesInput) -> Wish:
-    return Wish(
-        bind=given.bind_policy,
-        required=given.bind_policy_required,
-        exclusive=given.exclusive_policy,
-        strategy=given.strategy,
+        output={"available_cpus": written(cpus), "cpuset": text, "error": error or None},
+        because=[_because(error or "taken", given.cpus_wanted, cpus)],
     )
 
 
@@ -122,35 +106,25 @@ def _because(bound: str, wanted: int, cpus: Cpus) -> Because:
     return Because(of="cpuset", bound=bound, terms={"wanted_count": wanted, "available_count": len(cpus)})
 
 
-class GivenSpec(Given, frozen=True, kw_only=True):
-    """The annotation resource-spec."""
-
-    required_bind_policy: str | None = None
-    preferred_bind_policy: str | None = None
-    exclusive_policy: str | None = None
+GivenSpec = Annotated[Spec, Form()]
+"""The annotation resource-spec."""
 
 
-class GivenCoresPod(Given, frozen=True, kw_only=True):
-    """A pod to schedule."""
-
+class _CoresPod(Given, frozen=True, kw_only=True):
     cpu_request_milli: Amount
     priority: Whole | None = None
-    priority_class: str | None = None
-    qos_class: str | None = None
+    priority_class_label: str | None = None
+    qos_label: str | None = None
     resource_spec: GivenSpec | None = None
 
 
-class GivenCpuManager(Given, frozen=True, kw_only=True):
-    """The kubelet's CPU manager."""
-
+class _CpuManager(Given, frozen=True, kw_only=True):
     policy: str = ""
     full_pcpus_only: str = ""
     reserved_cpus: str = ""
 
 
-class GivenPinned(Given, frozen=True, kw_only=True):
-    """A pod's CPUs in the annotation pod-cpu-allocs."""
-
+class _Pinned(Given, frozen=True, kw_only=True):
     uid: str = ""
     cpuset: str = ""
     managed_by_kubelet: bool = False
@@ -160,62 +134,44 @@ class GivenSystemQos(Given, frozen=True, kw_only=True):
     """The annotation system-qos-resource."""
 
     cpuset: str = ""
-    exclusive: bool | None = None
+    exclusive: Nullable[bool] = True
 
 
-class GivenCoresNode(GivenTopology, frozen=True, kw_only=True):
-    """A node, and what pods hold of it."""
-
-    allocated: list[GivenHeld] | None = None
-    cpu_bind_policy_label: str | None = None
+class _CoresNode(Given, frozen=True, kw_only=True):
+    processors: NodeTopology
+    allocated: Allocated = []
+    cpu_bind_policy_label: Nullable[str] = ""
     default_bind_policy: str = ""
     default_numa_allocate_strategy: str = ""
-    kubelet_cpu_manager: GivenCpuManager = GivenCpuManager()
-    kubelet_pod_cpus: list[GivenPinned] | None = None
-    node_reserved_cpus: str | None = None
-    numa_allocate_strategy_label: str | None = None
-    system_qos: GivenSystemQos | None = None
+    kubelet_cpu_manager: _CpuManager = _CpuManager()
+    kubelet_pod_cpus: Nullable[list[_Pinned]] = []
+    node_reserved_cpus: Nullable[str] = ""
+    numa_allocate_strategy_label: Nullable[str] = ""
+    system_qos: Nullable[GivenSystemQos] = GivenSystemQos()
 
     def reserved(self) -> Cpus:
         """Return the CPUs that no pod may get."""
-        pinned = [one for one in self.kubelet_pod_cpus or () if one.managed_by_kubelet and one.uid]
+        pinned = [one for one in self.kubelet_pod_cpus if one.managed_by_kubelet and one.uid]
         texts = [self.kubelet_cpu_manager.reserved_cpus, self.node_reserved_cpus, *(one.cpuset for one in pinned)]
-        if self.system_qos is not None and self.system_qos.exclusive is not False:
+        if self.system_qos.exclusive:
             texts.append(self.system_qos.cpuset)
         return NO_CPUS.union(*map(readable, texts))
 
 
-class CoresScheduleInput(Given, frozen=True, kw_only=True):
-    """A pod and a node."""
-
-    pod: GivenCoresPod
-    node: GivenCoresNode
-
-
-def calc_cores_schedule(given: CoresScheduleInput) -> Calculated:
+def calc_cores_schedule(*, pod: _CoresPod, node: _CoresNode) -> Calculated:
     """Decide whether a pod binds CPUs of a node, and which."""
-    pod, node = given.pod, given.node
-    spec = pod.resource_spec or GivenSpec()
     kubelet, reserved = node.kubelet_cpu_manager, node.reserved()
-    free = Free(
-        topology=topology_of(node.processors, "input.node"),
-        taken=ledger_of(node.allocated).taken,
-        reserved=reserved,
-    )
+    free = Free(topology=node.processors, taken=ledger_of(node.allocated).taken, reserved=reserved)
     found = schedule(
         Pod(
-            uid="", namespace="", name="", qos_label=pod.qos_class, priority_class_label=pod.priority_class,
+            uid="", namespace="", name="", qos_label=pod.qos_label, priority_class_label=pod.priority_class_label,
             priority=pod.priority, kube_qos="Guaranteed",
         ),
         pod.cpu_request_milli,
-        Spec(
-            required=spec.required_bind_policy or "",
-            preferred=spec.preferred_bind_policy or "",
-            exclusive=spec.exclusive_policy or "",
-        ),
+        pod.resource_spec or Spec(),
         free,
         NodePolicy(
-            label=node.cpu_bind_policy_label or "",
+            label=node.cpu_bind_policy_label,
             full_only=kubelet.policy == STATIC and kubelet.full_pcpus_only == "true",
             default=node.default_bind_policy,
             strategy=node.numa_allocate_strategy_label or node.default_numa_allocate_strategy,
@@ -229,14 +185,14 @@ def calc_cores_schedule(given: CoresScheduleInput) -> Calculated:
             "binds_cpus": found.binds,
             "cpuset": text,
             "reserved_cpus": written(reserved),
-            "resource_spec_after": _spec_after(found, given.pod.resource_spec),
+            "resource_spec_after": _spec_after(found, pod.resource_spec),
             "resource_status_after": None if text is None else {"cpuset": text},
         },
         because=[_because(found.reason or found.stage, pod.cpu_request_milli // CPU_MILLI, free.cpus(Wish())[0])],
     )
 
 
-def _spec_after(found: Scheduled, given: GivenSpec | None) -> dict[str, str] | None:
+def _spec_after(found: Scheduled, given: Spec | None) -> dict[str, str] | None:
     if found.stage != "ok" or (given is None and not found.binds):
         return None
     spec = {
@@ -247,31 +203,37 @@ def _spec_after(found: Scheduled, given: GivenSpec | None) -> dict[str, str] | N
     return {name: value for name, value in spec.items() if value}
 
 
-class GivenLedgerEvent(Given, frozen=True, kw_only=True):
-    """A change of a pod."""
-
+class _LedgerEvent(Given, frozen=True, kw_only=True):
     type: Literal["assume", "unreserve", "pod_seen", "pod_gone"]
     uid: str
     cpuset: str | None = None
-    exclusive_policy: str | None = None
+    exclusive_policy: Nullable[str] = ""
     bound: bool = False
     phase: str = ""
 
+    def follow(self, ledger: Ledger) -> None:
+        """Apply the change."""
+        match self.type:
+            case "assume":
+                ledger.put(self.uid, readable(self.cpuset), self.exclusive_policy)
+            case "unreserve":
+                ledger.drop(self.uid)
+            case "pod_gone":
+                ledger.pod_gone(self.uid)
+            case "pod_seen":
+                ledger.pod_seen(
+                    self.uid, bound=self.bound, phase=self.phase, cpuset=self.cpuset, exclusive=self.exclusive_policy
+                )
 
-class CoresLedgerInput(GivenTopology, frozen=True, kw_only=True):
-    """Events, in order."""
 
-    events: list[GivenLedgerEvent] | None
-    max_ref_count: Whole = 1
-
-
-def calc_cores_ledger(given: CoresLedgerInput) -> Calculated:
-    """Follow which pods hold which CPUs."""
-    topology, ledger = given.topology(), Ledger()
-    after = []
-    for event in given.events or ():
-        _follow(ledger, event)
-        cpus, _ = available(topology, ledger.taken, NO_CPUS, max_ref=given.max_ref_count)
+def calc_cores_ledger(
+    *, processors: NodeTopology, events: Sequence[_LedgerEvent] | None, max_ref_count: Whole = 1
+) -> Calculated:
+    """Follow which pods hold which CPUs, after each event."""
+    ledger, after = Ledger(), []
+    for event in events or ():
+        event.follow(ledger)
+        cpus, _ = available(processors, ledger.taken, NO_CPUS, max_ref=max_ref_count)
         taken = {
             str(cpu): {"ref_count": one.references, "exclusive_policy": one.exclusive}
             for cpu, one in sorted(ledger.taken.items())
@@ -281,69 +243,151 @@ def calc_cores_ledger(given: CoresLedgerInput) -> Calculated:
     return Calculated(output={"after_each_event": after}, because=[])
 
 
-def _follow(ledger: Ledger, event: GivenLedgerEvent) -> None:
-    exclusive = event.exclusive_policy or ""
-    match event.type:
-        case "assume":
-            ledger.put(event.uid, readable(event.cpuset), exclusive)
-        case "unreserve":
-            ledger.drop(event.uid)
-        case "pod_gone":
-            ledger.pod_gone(event.uid)
-        case "pod_seen":
-            ledger.pod_seen(event.uid, bound=event.bound, phase=event.phase, cpuset=event.cpuset, exclusive=exclusive)
-
-
-class GivenRequest(Given, frozen=True, kw_only=True):
-    """What a pod requests."""
-
-    cpu_milli: Amount = 0
-    mem_bytes: Amount = 0
-
-
-class CoresZonesInput(GivenTopology, frozen=True, kw_only=True):
-    """A pod that is aligned to NUMA zones, and what these have."""
-
+class _CoresZonesInput(Given, frozen=True, kw_only=True):
+    wish: GivenWish
+    processors: NodeTopology
     zones: Zones
     affinity: Annotated[list[Whole], msgspec.Meta(max_length=1_024)]
-    request: GivenRequest
-    reserved_cpus: str | None = None
-    allocated: list[GivenHeld] | None = None
+    request: Annotated[Amounts, Form(strict=True)]
+    reserved_cpus: CpuList = NO_CPUS
+    allocated: Allocated = []
     binds_cpus: bool = False
-    bind_policy: str = ""
-    bind_policy_required: bool = False
-    exclusive_policy: str = ""
-    strategy: str = ""
 
 
-def calc_cores_zones(given: CoresZonesInput) -> Calculated:
+def calc_cores_zones(given: _CoresZonesInput) -> Calculated:
     """Divide a request among the zones that a pod is aligned to."""
-    free = Free(
-        topology=given.topology(), taken=ledger_of(given.allocated).taken, reserved=readable(given.reserved_cpus)
-    )
+    free = Free(topology=given.processors, taken=ledger_of(given.allocated).taken, reserved=given.reserved_cpus)
     held: dict[int, Amounts] = {}
-    for one in (zone for pod in given.allocated or () for zone in pod.zones or ()):
+    for one in (zone for pod in given.allocated for zone in pod.zones):
         before = held.get(one.numa_node, Amounts())
         held[one.numa_node] = Amounts(
-            cpu_milli=before.cpu_milli + one.cpu_milli, mem_bytes=before.mem_bytes + one.mem_bytes
+            cpu_milli=before.cpu_milli + one.amounts.cpu_milli, mem_bytes=before.mem_bytes + one.amounts.mem_bytes
         )
-    zones = unheld({one.numa_node: one.amounts() for one in given.zones}, held)
-    request = Amounts(cpu_milli=given.request.cpu_milli, mem_bytes=given.request.mem_bytes)
-    wish = _wish(given) if given.binds_cpus else None
+    zones = unheld({one.numa_node: one.amounts for one in given.zones}, held)
+    request, wish = given.request, given.wish if given.binds_cpus else None
     parts, lacks = divide(request, zones, given.affinity, free, wish)
     reasons, text = list(lacks), ""
     if wish is not None and not reasons:
         cpus = [(zone, its.cpu_milli) for zone, its in parts.items()]
         found, error = _allocated(free, wish, -(-request.cpu_milli // CPU_MILLI), cpus)
         text, reasons = found or "", [error] if error else []
-    shown = [
-        {"numa_node": zone, "cpu_milli": its.cpu_milli, "memory_bytes": its.mem_bytes} for zone, its in parts.items()
-    ]
+    shown = [{"numa_node": zone} | amounts_out(its) for zone, its in parts.items()]
+    return Calculated(
+        output={"cpuset": None if reasons else text, "reasons": reasons, "zones": None if reasons else shown},
+        because=[_because(", ".join(reasons) or "taken", request.cpu_milli // CPU_MILLI, free.cpus(Wish())[0])],
+    )
+
+
+class GivenKubelet(Given, frozen=True, kw_only=True):
+    """The kubelet's configuration; ``queried`` false: it is not read."""
+
+    policy: str = ""
+    queried: bool = True
+    reserved_system_cpus: Nullable[str] = ""
+    kube_reserved_cpu_milli: Nullable[Amount] = 0
+    system_reserved_cpu_milli: Nullable[Amount] = 0
+
+    def kubelet(self) -> Kubelet | None:
+        """Convert to the rule's type."""
+        reserved_milli = self.kube_reserved_cpu_milli + self.system_reserved_cpu_milli
+        found = Kubelet(
+            policy=self.policy, reserved_system_cpus=self.reserved_system_cpus, reserved_milli=reserved_milli
+        )
+        return found if self.queried else None
+
+
+class _Reservation(Given, frozen=True, kw_only=True):
+    cpu_milli: Nullable[Amount] = 0
+    reserved_cpus: Nullable[str] = ""
+
+
+NO_KUBELET, NO_RESERVATION, NO_SYSTEM = GivenKubelet(), _Reservation(), GivenSystemQos()
+
+
+def calc_cores_pools(
+    *,
+    processors: NodeTopology,
+    pods: Nullable[Sequence[Annotated[CoresPod, Form()]]] = (),
+    kubelet: GivenKubelet = NO_KUBELET,
+    cpu_manager_state: Mapping[str, Mapping[str, str]] | None = None,
+    node_reservation: Nullable[_Reservation] = NO_RESERVATION,
+    system_qos: Nullable[GivenSystemQos] = NO_SYSTEM,
+) -> Calculated:
+    """Compute the CPUs that pods without CPUs of their own share."""
+    found = pools(
+        processors,
+        pods,
+        kubelet.kubelet(),
+        {uid: list(its.values()) for uid, its in (cpu_manager_state or {}).items()},
+        Kept(
+            reserved_cpus=node_reservation.reserved_cpus,
+            reserved_milli=node_reservation.cpu_milli,
+            system=system_qos.cpuset,
+            system_exclusive=system_qos.exclusive,
+        ),
+    )
+    known = {one.uid for one in pods}
     return Calculated(
         output={
-            "cpuset": None if reasons else text,
-            "reasons": reasons,
-            "zones": None if reasons else shown,
+            "ls_pools": _pools(found.ls),
+            "be_pools": _pools(found.be),
+            "error": not processors.cpus,
+            "kubelet_policy": found.kubelet_policy,
+            "kubelet_reserved_cpus": written(found.kubelet_reserved),
+            "kubelet_pod_cpus": [
+                {"uid": uid, "cpuset": written(cpus), "pod_known": uid in known} for uid, cpus in found.pinned.items()
+            ],
+            "node_reserved_cpus": written(found.node_reserved),
         },
-        because=[_because(", ".join(reasons) or "taken", request.cpu_milli // CPU_MILLI, free.cpus(Wish())[0])],
+        because=[],
+    )
+
+
+def _pools(found: Sequence[Pool]) -> list[dict[str, object]]:
+    return [{"socket": one.socket, "numa_node": one.zone, "cpuset": one.cpuset} for one in found]
+
+
+_POOLS = (Nullable[list[Annotated[Pool, Form(strict=True, cpuset="")]]], ())
+_SYSTEM_CPUS = Annotated[str, By(lambda given, _: given.cpuset, GivenSystemQos)] | None
+RuleNode = Annotated[CpusetRule, Form(strict=True, ls=_POOLS, be=_POOLS, system=_SYSTEM_CPUS)]
+"""The pools of a node, and its settings."""
+
+
+class _StatusAmounts(Given, frozen=True, kw_only=True):
+    cpu_milli: Nullable[Amount] = 0
+    batch_cpu_milli: Nullable[Amount] = 0
+
+
+class _StatusZone(Given, frozen=True, kw_only=True):
+    numa_node: Whole
+    resources: Nullable[_StatusAmounts] = _StatusAmounts()
+
+
+class GivenCpusetPod(Given, frozen=True, kw_only=True):
+    """A pod; ``status_raw``: the text of its annotation resource-status, if it is not valid."""
+
+    kube_qos: str = "BestEffort"
+    qos_label: str | None = None
+    status_cpuset: Nullable[str] = ""
+    status_raw: str | None = None
+    status_zones: Nullable[Annotated[list[_StatusZone], msgspec.Meta(max_length=1_024)]] = []
+
+
+def calc_cores_cpuset(*, node: RuleNode, pod: GivenCpusetPod) -> Calculated:
+    """Decide which CPUs a pod's containers may use."""
+    error = pod.status_raw is not None
+    zones = [(one.numa_node, one.resources.cpu_milli or one.resources.batch_cpu_milli) for one in pod.status_zones]
+    whom = CpusetPod(qos_label=pod.qos_label, kube_qos=pod.kube_qos, cpuset=pod.status_cpuset, zones=zones)
+    text = None if error else cpuset_of(whom, node)
+    return Calculated(
+        output={
+            "cpuset": text,
+            "writes": text or None,
+            "error": error,
+            "handled_as": handled_as(whom),
+            "unlimited_cfs_quota": not error and unlimited(whom),
+            "host_app_ls_cpuset": node.all_ls if node.in_force else None,
+            "rule_error": node.topology_known and not node.in_force,
+        },
+        because=[],
     )

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import (
-    AMOUNT_MAX,
-    Amount,
-    Calculated,
-    Cores,
-    Given,
-    GivenPod,
-    GivenResources,
-    Seconds,
-    because,
-    into,
-    name_in_cases,
-)
+from slacktide.deploy.cli.calc.case import Calculated, GivenResources, amounts_out, because, pod_form
+from slacktide.deploy.cli.calc.forms import AMOUNT_MAX, Amount, By, Flat, Form, Given, Nullable, Seconds
 from slacktide.schemas.forecast import PeakCheckpoint
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import Use
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.prediction.mid_forecast import NodePeaks, PredictedPod, prod_reclaimable
@@ -29,7 +20,6 @@ from slacktide.streams.decisions.prediction.peak_models import (
     PERCENTILES,
     Peak,
     PeakHistogram,
-    PeakModel,
     PeakModels,
     PeakUse,
     SavedModel,
@@ -54,16 +44,14 @@ class Restart(Given, frozen=True, kw_only=True, tag_field="type", tag="restart")
     """The histogram is saved and loaded."""
 
 
-class Checkpoint(Given, frozen=True, kw_only=True):
-    """A saved histogram."""
-
-    reference_seconds: Seconds
-    total_weight: TotalWeight
-    bucket_weights: dict[int, BucketWeight]
-
-    def kept(self) -> PeakCheckpoint:
-        """Convert to the rule's type."""
-        return into(PeakCheckpoint, self, reference_ms=self.reference_seconds * 1000)
+Checkpoint = Annotated[
+    PeakCheckpoint,
+    Form(
+        reference_ms=Annotated[int, By(lambda seconds, _: seconds * 1000, Seconds)],
+        total_weight=TotalWeight,
+        bucket_weights=dict[int, BucketWeight],
+    ),
+]
 
 
 class Load(Given, frozen=True, kw_only=True, tag_field="type", tag="load"):
@@ -72,61 +60,44 @@ class Load(Given, frozen=True, kw_only=True, tag_field="type", tag="load"):
     checkpoint: Checkpoint | None = None
 
 
-class PeakHistogramInput(Given, frozen=True, kw_only=True):
-    """A resource, the half-life, and the histogram's events in the order of time."""
-
-    resource: Literal["cpu", "memory"]
-    half_life_seconds: HalfLife
-    events: list[Sample | Restart | Load]
-
-
-def calc_peak_histogram(given: PeakHistogramInput) -> Calculated:
-    """Compute percentiles of a usage with decaying weights."""
-    buckets = CPU_BUCKETS if given.resource == "cpu" else MEM_BUCKETS
-    half_life_ms = given.half_life_seconds * 1000
+def calc_peak_histogram(
+    *, resource: Literal["cpu", "memory"], half_life_seconds: HalfLife, events: Sequence[Sample | Restart | Load]
+) -> Calculated:
+    """Compute percentiles of a usage with decaying weights; events are in the order of time."""
+    buckets, half_life_ms = CPU_BUCKETS if resource == "cpu" else MEM_BUCKETS, half_life_seconds * 1000
     histogram, refused = PeakHistogram(buckets=buckets, half_life_ms=half_life_ms), 0
-    for event in given.events:
+    for event in events:
         if isinstance(event, Sample):
             histogram.add(event.value, at_ms=event.at_seconds * 1000, weight=event.weight)
             continue
-        kept: PeakCheckpoint | None = histogram.checkpoint()
-        if isinstance(event, Load):
-            kept = event.checkpoint.kept() if event.checkpoint else None
-        loaded = PeakHistogram.restored(kept, buckets, half_life_ms=half_life_ms)
+        saved = event.checkpoint if isinstance(event, Load) else histogram.checkpoint()
+        loaded = PeakHistogram.restored(saved, buckets, half_life_ms=half_life_ms)
         refused += loaded is None
         histogram = loaded or PeakHistogram(buckets=buckets, half_life_ms=half_life_ms)
-    peaks = {name: histogram.peak(share) for name, share in PERCENTILES.items()}
+    peaks, kept = {name: histogram.peak(share) for name, share in PERCENTILES.items()}, histogram.checkpoint()
     return Calculated(
         output={
             "percentiles": {name: peak.amount for name, peak in peaks.items()},
             "empty": histogram.empty,
             "loads_refused": refused,
-            "checkpoint": _written_checkpoint(histogram.checkpoint()),
+            "checkpoint": {
+                "reference_seconds": kept.reference_ms // 1000,
+                "total_weight": float(f"{kept.total_weight:.6g}"),
+                "bucket_weights": {str(bucket): weight for bucket, weight in kept.bucket_weights.items()},
+            },
         },
         because=[because(f"percentiles/{name}", peak) for name, peak in peaks.items()],
     )
 
 
-def _written_checkpoint(kept: PeakCheckpoint) -> dict[str, object]:
-    return {
-        "reference_seconds": kept.reference_ms // 1000,
-        "total_weight": float(f"{kept.total_weight:.6g}"),
-        "bucket_weights": {str(bucket): weight for bucket, weight in kept.bucket_weights.items()},
-    }
+GivenPeakUse = Annotated[PeakUse, Form(strict=True, mem_bytes=(Amount, 0))]
+"""The usage of the last minute."""
 
 
-class GivenPeakUse(PeakUse, frozen=True, kw_only=True, rename=name_in_cases):
-    """The usage of the last minute."""
+class UsedPod(Pod, frozen=True, kw_only=True):
+    """A pod on the node, and its usage; None: none."""
 
-    cpu_cores: Cores = 0.0
-    mem_bytes: Amount = 0
-
-
-class GivenUsedPod(GivenPod, frozen=True, kw_only=True):
-    """A pod on the node, and its usage; null: none."""
-
-    uid: str
-    usage: GivenPeakUse | None = None
+    usage: PeakUse | None = None
 
 
 class Event(Given, frozen=True, kw_only=True):
@@ -134,28 +105,24 @@ class Event(Given, frozen=True, kw_only=True):
 
     type: Literal["train", "gc", "checkpoint", "restart"]
     at_seconds: Seconds
-    pods: list[GivenUsedPod] | None = None
+    pods: Nullable[list[Annotated[UsedPod, pod_form(uid=str, usage=GivenPeakUse | None)]]] = []
     node_usage: GivenPeakUse | None = None
 
 
-class PeakModelsInput(Given, frozen=True, kw_only=True):
-    """Events in the order of time."""
-
-    events: list[Event]
-
-
-def calc_peak_models(given: PeakModelsInput) -> Calculated:
-    """Train, save, restore and expire models of a node's peaks."""
+def calc_peak_models(*, events: Sequence[Event]) -> Calculated:
+    """Train, save, restore and expire models of a node's peaks; events are in the order of time."""
     node = PeakModels()
     saved: dict[str, SavedModel] = {}
     after: list[dict[str, object]] = []
-    for event in given.events:
+    for event in events:
         node, saved = _happen(node, saved, event)
         after.append({"synced": node.synced, "models": sorted(node.models), "saved": sorted(saved)})
     models: dict[str, object] = {}
     reasons: list[Because] = []
     for uid, model in sorted(node.models.items()):
-        peaks = _peaks(model)
+        peaks: dict[str, Peak] = {}
+        for name, share in PERCENTILES.items():
+            peaks |= {f"{name}_cpu_milli": model.cpu.peak(share), f"{name}_memory_bytes": model.mem.peak(share)}
         percentiles = {name: peak.amount for name, peak in peaks.items()}
         models[uid] = {"last_updated_seconds": model.updated_ms // 1000, "percentiles": percentiles}
         reasons += [because(f"models/{uid}/{name}", each) for name, each in peaks.items()]
@@ -164,7 +131,7 @@ def calc_peak_models(given: PeakModelsInput) -> Calculated:
 
 def _happen(node: PeakModels, saved: dict[str, SavedModel], event: Event) -> tuple[PeakModels, dict[str, SavedModel]]:
     """Return the models and the saved models after an event."""
-    at_ms, pods = event.at_seconds * 1000, event.pods or ()
+    at_ms, pods = event.at_seconds * 1000, event.pods
     if event.type == "restart":
         node = PeakModels.restored(saved, {pod.uid for pod in pods})
         return node, {uid: each for uid, each in saved.items() if uid in node.models}
@@ -177,73 +144,53 @@ def _happen(node: PeakModels, saved: dict[str, SavedModel], event: Event) -> tup
     return node, saved
 
 
-def _peaks(model: PeakModel) -> dict[str, Peak]:
-    found: dict[str, Peak] = {}
-    for name, share in PERCENTILES.items():
-        found |= {f"{name}_cpu_milli": model.cpu.peak(share), f"{name}_memory_bytes": model.mem.peak(share)}
-    return found
-
-
 COLD_START_S = 86_400
 SAFETY_MARGIN_PCT = 10
 Margin = Annotated[int, msgspec.Meta(ge=-100, le=1_000_000)]
+GivenPeaks = Annotated[Use, Form(names={"cpu_milli": "p95_cpu_milli", "mem_bytes": "p98_memory_bytes"})]
+"""A model's prediction."""
 
 
-class GivenPeaks(
-    Use, frozen=True, kw_only=True, rename={"cpu_milli": "p95_cpu_milli", "mem_bytes": "p98_memory_bytes"}
-):
-    """A model's prediction."""
-
-    cpu_milli: Amount
-    mem_bytes: Amount
-
-
-class GivenPredictedPod(GivenPod, frozen=True, kw_only=True):
-    """A pod with its age and its model's prediction; null: none."""
-
-    uid: str
-    age_seconds: Seconds
-    deleting: bool = False
-    prediction: GivenPeaks | None = None
+GivenPredictedPod = Annotated[
+    PredictedPod,
+    Form(
+        make=PredictedPod.of,
+        names={"age_s": "age_seconds", "peak": "prediction"},
+        pod=Flat[Annotated[Pod, pod_form(uid=str)]],
+        deleting=(bool, False),
+        peak=GivenPeaks | None,
+    ),
+]
 
 
-class ProdReclaimableInput(Given, frozen=True, kw_only=True):
-    """A node with its pods and models. ``raw_allocatable`` replaces all of ``node_allocatable``."""
+def calc_prod_reclaimable(
+    *,
+    cold_start_seconds: Seconds = COLD_START_S,
+    safety_margin_percent: Margin = SAFETY_MARGIN_PCT,
+    node_allocatable: GivenResources | None = None,
+    raw_allocatable: GivenResources | None = None,
+    node_items: Mapping[str, GivenPeaks | None] | None = None,
+    pods: Nullable[Sequence[GivenPredictedPod]] = (),
+) -> Calculated:
+    """Compute mid resources from the predicted use of production pods.
 
-    cold_start_seconds: Seconds = COLD_START_S
-    safety_margin_percent: Margin = SAFETY_MARGIN_PCT
-    node_allocatable: GivenResources | None = None
-    raw_allocatable: GivenResources | None = None
-    node_items: dict[str, GivenPeaks | None] | None = None
-    pods: list[GivenPredictedPod] | None = None
-
-
-def calc_prod_reclaimable(given: ProdReclaimableInput) -> Calculated:
-    """Compute mid resources from the predicted use of production pods."""
-    items = given.node_items or {}
+    ``raw_allocatable`` replaces all of ``node_allocatable``.
+    """
+    items = node_items or {}
     found = prod_reclaimable(
-        [
-            PredictedPod.of(pod, age_s=pod.age_seconds, deleting=pod.deleting, peak=pod.prediction)
-            for pod in given.pods or ()
-        ],
+        pods,
         NodePeaks(system=items.get("sys"), prod=items.get("koord-prod"), unclassed=items.get("")),
-        allocatable=given.node_allocatable if given.raw_allocatable is None else given.raw_allocatable,
-        cold_start_s=given.cold_start_seconds,
-        safety_margin_pct=given.safety_margin_percent,
+        allocatable=node_allocatable if raw_allocatable is None else raw_allocatable,
+        cold_start_s=cold_start_seconds,
+        safety_margin_pct=safety_margin_percent,
     )
-    return Calculated(
-        output={
-            "pod_reclaimable": _written_use(found.by_pods),
-            "priority_reclaimable": _written_use(found.by_node),
-            "prod_reclaimable": _written_use(found.reclaimable),
-            "pod_peak": _written_use(found.pod_peak),
-            "priority_peak": _written_use(found.node_peak),
-            "prod_peak": _written_use(found.peak),
-            "pods_refused": list(found.refused),
-        },
-        because=found.because,
-    )
-
-
-def _written_use(use: Use | None) -> dict[str, int] | None:
-    return None if use is None else {"cpu_milli": use.cpu_milli, "memory_bytes": use.mem_bytes}
+    uses = {
+        "pod_reclaimable": found.by_pods,
+        "priority_reclaimable": found.by_node,
+        "prod_reclaimable": found.reclaimable,
+        "pod_peak": found.pod_peak,
+        "priority_peak": found.node_peak,
+        "prod_peak": found.peak,
+    }
+    output = {name: None if use is None else amounts_out(use) for name, use in uses.items()}
+    return Calculated(output=output | {"pods_refused": list(found.refused)}, because=found.because)

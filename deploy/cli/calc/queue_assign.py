@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, Given, Seconds, Whole, into, unique, unique_ids
-from slacktide.deploy.cli.calc.queue_job import GivenFlavor, GivenToleration, Pods, tolerations_of
+from slacktide.deploy.cli.calc.case import Calculated, unique, unique_ids
+from slacktide.deploy.cli.calc.forms import By, Flat, Form, Given, Nullable, Seconds, Whole
+from slacktide.deploy.cli.calc.jobs import GivenTolerations, Pods
 from slacktide.deploy.cli.calc.queue_quota import (
     ClusterInput,
     GivenAdmitted,
     GivenClusterQueue,
+    GivenResource,
     GivenWorkload,
     QueueAmount,
+    by_resource,
     key_of,
     known,
     resource_of,
@@ -22,16 +25,7 @@ from slacktide.deploy.cli.calc.queue_quota import (
 )
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.assign import (
-    FIT,
-    Assignment,
-    Cluster,
-    Fungibility,
-    Group,
-    PodSet,
-    PodSetAssignment,
-    assign,
-)
+from slacktide.streams.decisions.queue.assign import FIT, Assignment, Cluster, Fungibility, Group, PodSet, assign
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavor, NodeNeeds, Taint
 from slacktide.streams.decisions.queue.preempt import Holder, Policy, Preemption, Preemptor, candidates, targets
 from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy, fair_targets
@@ -40,31 +34,28 @@ from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaTr
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Settings
 
 
-class GivenBorrowWithinCohort(Given, frozen=True, kw_only=True):
-    """Whether workloads may preempt while their ClusterQueue borrows, and up to which priority."""
-
+class _BorrowWithinCohort(Given, frozen=True, kw_only=True):
     policy: Literal["Never", "LowerPriority"] = "Never"
     max_priority_threshold: Whole | None = None
 
 
-class GivenPreemption(Given, frozen=True, kw_only=True):
-    """A ClusterQueue's policies."""
-
+class _Preemption(Given, frozen=True, kw_only=True):
     within_cluster_queue: Policy = "Never"
     reclaim_within_cohort: Policy = "Never"
-    borrow_within_cohort: GivenBorrowWithinCohort | None = None
+    borrow_within_cohort: Nullable[_BorrowWithinCohort] = _BorrowWithinCohort()
 
-    def preemption(self) -> Preemption:
-        """Convert to the rule's type."""
-        borrow = self.borrow_within_cohort or GivenBorrowWithinCohort()
-        borrows = borrow.policy != "Never"
-        return into(Preemption, self, borrow_within_cohort=borrows, priority_max=borrow.max_priority_threshold)
+    def preemption(self, _: str) -> Preemption:
+        borrow = self.borrow_within_cohort
+        return Preemption(
+            self.within_cluster_queue,
+            self.reclaim_within_cohort,
+            borrow_within_cohort=borrow.policy != "Never",
+            priority_max=borrow.max_priority_threshold,
+        )
 
 
-class GivenPreemptingQueue(GivenClusterQueue, frozen=True, kw_only=True):
-    """A ClusterQueue with its policies."""
-
-    preemption: GivenPreemption | None = None
+class _PreemptingQueue(GivenClusterQueue, frozen=True, kw_only=True):
+    preemption: Nullable[Annotated[Preemption, By(_Preemption.preemption, _Preemption)]] = Preemption()
 
 
 class GivenHolder(GivenAdmitted, frozen=True, kw_only=True):
@@ -73,112 +64,93 @@ class GivenHolder(GivenAdmitted, frozen=True, kw_only=True):
     quota_reserved_seconds: Seconds | None = None
 
 
-class GivenPreemptor(GivenWorkload, frozen=True, kw_only=True):
-    """A workload that needs quota."""
-
+class _Preemptor(GivenWorkload, frozen=True, kw_only=True):
     cluster_queue: str
 
 
-class GivenNeed(Given, frozen=True, kw_only=True):
-    """An amount of a flavor's resource, and whether it requires preemption."""
-
+class _Need(Given, frozen=True, kw_only=True):
     flavor: str
-    resource: str
+    resource: GivenResource
     amount: QueueAmount = 0
     mode: Literal["Preempt", "Fit"] = "Preempt"
 
 
-class HolderInput(ClusterInput, frozen=True, kw_only=True):
-    """A cluster with the policies of its ClusterQueues."""
-
+class _HolderInput(ClusterInput, frozen=True, kw_only=True):
     now_seconds: Seconds = 0
     corrected: bool = False
     """Correct known errors of the reference."""
-    cluster_queues: list[GivenPreemptingQueue]  # type: ignore[assignment]
-    admitted: list[GivenHolder] | None = None  # type: ignore[assignment]
+    cluster_queues: list[_PreemptingQueue]  # type: ignore[assignment]
+    admitted: Nullable[list[GivenHolder]] = []  # type: ignore[assignment]
 
     def holders(self, tree: QuotaTree) -> list[tuple[str, Holder]]:
         """Return each workload that holds quota, with its name."""
-        unique((one.name for one in self.admitted or ()), "input.admitted[{}].name")
-        unique_ids([one.queued().uid for one in self.admitted or ()], "input.admitted")
-        return [(one.name, _holder(one, tree, f"input.admitted[{at}]")) for at, one in enumerate(self.admitted or ())]
+        unique((one.name for one in self.admitted), "input.admitted[{}].name")
+        unique_ids([one.queued().uid for one in self.admitted], "input.admitted")
+        found = []
+        for at, one in enumerate(self.admitted):
+            usage: dict[FlavorResource, int] = {}
+            pod_sets = one.used(f"input.admitted[{at}]")
+            for of, amount in (each for pod_set in pod_sets for each in pod_set.amounts.items()):
+                usage[of] = plus(usage.get(of, 0), amount)
+            assigned = frozenset(of for pod_set in pod_sets for of in pod_set.flavors)
+            queue = known(tree.queues, one.cluster_queue, f"input.admitted[{at}].cluster_queue")
+            found.append((one.name, Holder(one.queued(), queue, assigned, usage, one.quota_reserved_seconds)))
+        return found
 
 
-class PreemptInput(HolderInput, frozen=True, kw_only=True):
-    """A cluster, and a workload that needs quota."""
+class _PreemptInput(_HolderInput, frozen=True, kw_only=True):
+    workload: _Preemptor
+    needs: list[_Need]
 
-    workload: GivenPreemptor
-    needs: list[GivenNeed]
-
-    def policies(self) -> Preemption:
-        """Return the policies of the workload's ClusterQueue; ``preemptor`` checks that it exists."""
-        queue = next(one for one in self.cluster_queues if one.name == self.workload.cluster_queue)
-        return (queue.preemption or GivenPreemption()).preemption()
-
-    def preemptor(self, tree: QuotaTree) -> Preemptor:
-        """Convert to the rule's type."""
+    def preemptor(self, tree: QuotaTree) -> tuple[Preemptor, Preemption]:
+        """Return the workload, and the policies of its ClusterQueue."""
         node = known(tree.queues, self.workload.cluster_queue, "input.workload.cluster_queue")
         request: dict[FlavorResource, int] = {}
         needed = set()
-        for at, one in enumerate(self.needs):
-            of = FlavorResource(one.flavor, resource_of(one.resource, f"input.needs[{at}].resource"))
+        for one in self.needs:
+            of = FlavorResource(one.flavor, one.resource)
             if one.amount:
                 request[of] = plus(request.get(of, 0), one.amount)
             if one.mode == "Preempt":
                 needed.add(of)
+        policies = next(one for one in self.cluster_queues if one.name == self.workload.cluster_queue).preemption
         return Preemptor(
             self.workload.queued(), node, request, frozenset(needed), self.now_seconds, corrected=self.corrected
-        )
+        ), policies
 
 
-def _holder(one: GivenHolder, tree: QuotaTree, field: str) -> Holder:
-    usage: dict[FlavorResource, int] = {}
-    assigned: set[FlavorResource] = set()
-    for index, pod_set in enumerate(one.pod_sets):
-        of = pod_set.flavor_resources(f"{field}.pod_sets[{index}].usage")
-        assigned.update(of.values())
-        for key, amount in pod_set.usage.items():
-            usage[of[key]] = plus(usage.get(of[key], 0), amount)
-    queue = known(tree.queues, one.cluster_queue, f"{field}.cluster_queue")
-    return Holder(one.queued(), queue, frozenset(assigned), usage, one.quota_reserved_seconds)
-
-
-def calc_queue_preempt(given: PreemptInput) -> Calculated:
+def calc_queue_preempt(given: _PreemptInput) -> Calculated:
     """Select the workloads to preempt, without fair sharing."""
     tree = given.tree()
-    usage, preemptor, policies = given.usage(tree), given.preemptor(tree), given.policies()
+    usage, (preemptor, policies) = given.usage(tree), given.preemptor(tree)
     holders = given.holders(tree)
     names = {one.queued.uid: name for name, one in holders}
     tried = candidates(preemptor, policies, [one for _, one in holders], usage)
     chosen = targets(preemptor, policies, tried, usage)
-    because = Because(
-        of="targets",
-        bound="found" if chosen else "none",
-        terms={"candidate_count": len(tried), "target_count": len(chosen)},
-    )
+    terms: Terms = {"candidate_count": len(tried), "target_count": len(chosen)}
     return Calculated(
         output={
             "candidates_in_order": [{"name": names[one.holder.queued.uid], "kind": one.kind} for one in tried],
             "targets": [{"name": names[one.holder.queued.uid], "reason": one.reason} for one in chosen],
         },
-        because=[because],
+        because=[Because(of="targets", bound="found" if chosen else "none", terms=terms)],
     )
 
 
-class QueuePreemptFairInput(PreemptInput, frozen=True, kw_only=True):
-    """A cluster with fair sharing, and a workload that needs quota."""
-
-    preemption_strategies: Annotated[list[Strategy], msgspec.Meta(min_length=1, max_length=2)] | None = None
+Strategies = Nullable[Annotated[Sequence[Strategy], msgspec.Meta(min_length=1, max_length=2)]]
 
 
-def calc_queue_preempt_fair(given: QueuePreemptFairInput) -> Calculated:
+class _QueuePreemptFairInput(_PreemptInput, frozen=True, kw_only=True):
+    preemption_strategies: Strategies = STRATEGIES
+
+
+def calc_queue_preempt_fair(given: _QueuePreemptFairInput) -> Calculated:
     """Select the workloads to preempt, with fair sharing."""
     tree = given.tree()
-    usage, preemptor, policies = given.usage(tree), given.preemptor(tree), given.policies()
+    usage, (preemptor, policies) = given.usage(tree), given.preemptor(tree)
     holders = given.holders(tree)
     names = {one.queued.uid: name for name, one in holders}
-    strategies = given.preemption_strategies or STRATEGIES
-    chosen = fair_targets(preemptor, policies, [one for _, one in holders], usage, strategies)
+    chosen = fair_targets(preemptor, policies, [one for _, one in holders], usage, given.preemption_strategies)
     because = Because(of="targets", bound="found" if chosen else "none", terms={"target_count": len(chosen)})
     targets = [{"name": names[one.holder.queued.uid], "reason": one.reason} for one in chosen]
     return Calculated(output={"targets": targets}, because=[because])
@@ -186,29 +158,18 @@ def calc_queue_preempt_fair(given: QueuePreemptFairInput) -> Calculated:
 
 Tried = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
 """Index of the flavor that was tried last; -1: all were tried."""
-Next = Literal["MayStopSearch", "TryNextFlavor"]
+_TAINTS = tuple[Annotated[Taint, Form(strict=True, key="")], ...]
+_NODE_FLAVOR = Form(taints=Nullable[_TAINTS], tolerations=GivenTolerations)
 
 
-class GivenTaint(Given, frozen=True, kw_only=True):
-    """A taint."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
+class _NodeFlavor(Given, frozen=True, kw_only=True):
+    name: str
+    flavor: Flat[Annotated[NodeFlavor, _NODE_FLAVOR]]
 
 
-class GivenNodeFlavor(GivenFlavor, frozen=True, kw_only=True):
-    """A ResourceFlavor with its taints."""
-
-    node_taints: list[GivenTaint] | None = None
-
-
-class GivenExpression(Given, frozen=True, kw_only=True):
-    """A requirement on one node label."""
-
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: list[str] | None = None
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+_AFFINITY = tuple[tuple[Annotated[Expression, Form(operator=Operator)], ...], ...]
+_NEEDS = Form(affinity=Nullable[_AFFINITY], tolerations=GivenTolerations)
 
 
 class GivenPodSet(Given, frozen=True, kw_only=True):
@@ -217,109 +178,83 @@ class GivenPodSet(Given, frozen=True, kw_only=True):
     name: str
     count: Pods = 1
     min_count: Pods | None = None
-    requests: dict[str, QueueAmount] | None = None
-    node_selector: dict[str, str] | None = None
-    node_affinity_terms: list[list[GivenExpression]] | None = None
-    tolerations: list[GivenToleration] | None = None
+    requests: Nullable[Annotated[dict[str, int], By(by_resource, dict[str, QueueAmount])]] = {}
+    nodes: Flat[Annotated[NodeNeeds, _NEEDS]]
 
     def pod_set(self, last_tried: dict[str, int], field: str) -> PodSet:
         """Convert to the rule's type."""
-        affinity = tuple(
-            tuple(Expression(one.key, one.operator, tuple(one.values or ())) for one in term)
-            for term in self.node_affinity_terms or ()
-        )
-        return PodSet(
-            name=self.name,
-            pods=self.count,
-            min_pods=None if self.min_count is None else min(self.min_count, self.count),
-            requests={resource_of(key, f"{field}.requests"): each for key, each in (self.requests or {}).items()},
-            nodes=NodeNeeds(self.node_selector or {}, affinity, tolerations_of(self.tolerations)),
-            last_tried={resource_of(key, f"{field}.last_tried"): each for key, each in last_tried.items()},
-        )
+        min_pods = None if self.min_count is None else min(self.min_count, self.count)
+        tried = by_resource(last_tried, f"{field}.last_tried")
+        return PodSet(self.name, self.count, min_pods, self.requests, self.nodes, tried)
 
 
-class GivenPendingWorkload(GivenPreemptor, frozen=True, kw_only=True):
+class GivenPendingWorkload(_Preemptor, frozen=True, kw_only=True):
     """A workload without flavors."""
 
     pod_sets: list[GivenPodSet] = []
-    last_tried: list[dict[str, Tried]] | None = None
+    last_tried: Nullable[list[dict[str, Tried]]] = []
 
     def sets(self, field: str) -> list[PodSet]:
         """Convert to the rule's type."""
-        tried = [*(self.last_tried or ()), *({} for _ in self.pod_sets)]
+        tried = [*self.last_tried, *({} for _ in self.pod_sets)]
         return [one.pod_set(dict(tried[at]), f"{field}.pod_sets[{at}]") for at, one in enumerate(self.pod_sets)]
 
 
-class GivenFungibility(Given, frozen=True, kw_only=True):
-    """Whether the next flavor is tried."""
+_TRIES_NEXT = Annotated[bool, By(lambda what, _: what == "TryNextFlavor", Literal["MayStopSearch", "TryNextFlavor"])]
+_BORROWS_LEAST = Annotated[
+    bool,
+    By(
+        lambda preference, _: preference == "PreemptionOverBorrowing",
+        Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"],
+    ),
+]
+GivenFungibility = Annotated[
+    Fungibility,
+    Form(next_when_borrowing=_TRIES_NEXT, next_when_preempting=_TRIES_NEXT, borrow_least=Nullable[_BORROWS_LEAST]),
+]
 
-    when_can_borrow: Next = "MayStopSearch"
-    when_can_preempt: Next = "TryNextFlavor"
-    preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
 
-
-class GivenAssigningQueue(GivenPreemptingQueue, frozen=True, kw_only=True):
-    """A ClusterQueue with all inputs of the flavor assignment."""
-
+class _AssigningQueue(_PreemptingQueue, frozen=True, kw_only=True):
     queueing_strategy: QueueingStrategy = "BestEffortFIFO"
-    fungibility: GivenFungibility | None = None
+    fungibility: Nullable[GivenFungibility] = Fungibility()
 
     def queue(self, tree: QuotaTree, field: str) -> ClusterQueue:
-        """Convert to the rule's type."""
         groups = tuple(
             Group(
-                frozenset(resource_of(key, f"{at}.resources") for key in group.resources),
-                tuple(one.name for one in group.flavors),
+                frozenset(resource_of(key, f"{field}[{at}].resources") for key in one.resources),
+                tuple(flavor.name for flavor in one.flavors),
             )
-            for at, group in self.groups(field)
+            for at, one in enumerate(self.resource_groups)
         )
-        fungibility = self.fungibility or GivenFungibility()
-        return ClusterQueue(
-            node=tree.queues[self.name],
-            groups=groups,
-            fungibility=Fungibility(
-                fungibility.when_can_borrow == "TryNextFlavor",
-                fungibility.when_can_preempt == "TryNextFlavor",
-                fungibility.preference == "PreemptionOverBorrowing",
-            ),
-            policies=(self.preemption or GivenPreemption()).preemption(),
-            strategy=self.queueing_strategy,
-        )
+        return ClusterQueue(tree.queues[self.name], groups, self.fungibility, self.preemption, self.queueing_strategy)
 
 
-class AssignInput(HolderInput, frozen=True, kw_only=True):
+class AssignInput(_HolderInput, frozen=True, kw_only=True):
     """A cluster with all inputs of the flavor assignment."""
 
     fair_sharing: bool = False
-    preemption_strategies: Annotated[list[Strategy], msgspec.Meta(min_length=1, max_length=2)] | None = None
-    flavors: list[GivenNodeFlavor] | None = None
-    cluster_queues: list[GivenAssigningQueue]  # type: ignore[assignment]
+    preemption_strategies: Strategies = STRATEGIES
+    flavors: Nullable[list[_NodeFlavor]] = []
+    cluster_queues: list[_AssigningQueue]  # type: ignore[assignment]
 
     def settings(self) -> Settings:
         """Convert to the rule's type."""
-        unique((one.name for one in self.flavors or ()), "input.flavors[{}].name")
-        flavors = {
-            one.name: NodeFlavor(
-                one.node_labels or {},
-                tuple(into(Taint, taint) for taint in one.node_taints or ()),
-                tolerations_of(one.tolerations),
-            )
-            for one in self.flavors or ()
-        }
-        return Settings(flavors, self.fair_sharing, self.preemption_strategies or STRATEGIES, corrected=self.corrected)
+        unique((one.name for one in self.flavors), "input.flavors[{}].name")
+        flavors = {one.name: one.flavor for one in self.flavors}
+        return Settings(flavors, self.fair_sharing, self.preemption_strategies, corrected=self.corrected)
 
     def queues(self, tree: QuotaTree) -> list[ClusterQueue]:
         """Convert to the rule's type."""
-        return [one.queue(tree, f"input.cluster_queues[{at}]") for at, one in enumerate(self.cluster_queues)]
+        return [
+            one.queue(tree, f"input.cluster_queues[{at}].resource_groups") for at, one in enumerate(self.cluster_queues)
+        ]
 
 
-class QueueAssignInput(AssignInput, frozen=True, kw_only=True):
-    """A cluster, and a workload without flavors."""
-
+class _QueueAssignInput(AssignInput, frozen=True, kw_only=True):
     workload: GivenPendingWorkload
 
 
-def calc_queue_assign(given: QueueAssignInput) -> Calculated:
+def calc_queue_assign(given: _QueueAssignInput) -> Calculated:
     """Assign flavors to a workload, and select the workloads that it would preempt."""
     tree, settings = given.tree(), given.settings()
     holders = given.holders(tree)
@@ -333,17 +268,16 @@ def calc_queue_assign(given: QueueAssignInput) -> Calculated:
         policies=queue.policies,
         holders=[one for _, one in holders],
         usage=given.usage(tree),
-        fair_sharing=settings.fair_sharing,
-        strategies=settings.strategies,
+        fair_sharing=given.fair_sharing,
+        strategies=given.preemption_strategies,
         now_s=given.now_seconds,
-        corrected=settings.corrected,
+        corrected=given.corrected,
     )
     done = assign(given.workload.queued(), given.workload.sets("input.workload"), cluster)
-    terms: Terms = {"borrowing_height": done.height, "target_count": len(done.targets)}
-    terms["targets_saved_count"] = done.targets_saved_count
+    counts: Terms = {"target_count": len(done.targets), "targets_saved_count": done.targets_saved_count}
     return Calculated(
         output=shown(done, {one.queued.uid: name for name, one in holders}),
-        because=[Because(of="mode", bound=done.mode, terms=terms)],
+        because=[Because(of="mode", bound=done.mode, terms={"borrowing_height": done.height, **counts})],
     )
 
 
@@ -352,20 +286,22 @@ def shown(done: Assignment, names: Mapping[str, str]) -> dict[str, object]:
     return {
         "mode": done.mode,
         "borrowing_height": done.height,
-        "pod_sets": [_shown(one) for one in done.pod_sets],
+        "pod_sets": [
+            {
+                "name": one.name,
+                "count": one.pods,
+                "flavors": {
+                    key_of(resource): {
+                        "flavor": each.flavor,
+                        "mode": "Fit" if each.rated.mode == FIT else "Preempt",
+                        "tried_index": each.tried_index,
+                    }
+                    for resource, each in one.flavors.items()
+                },
+            }
+            for one in done.pod_sets
+        ],
         "usage": {written(of): amount for of, amount in done.usage().items()},
         "pending_flavors": done.pending_flavors,
         "targets": [{"name": names[one.holder.queued.uid], "reason": one.reason} for one in done.targets],
     }
-
-
-def _shown(one: PodSetAssignment) -> dict[str, object]:
-    flavors = {
-        key_of(resource): {
-            "flavor": each.flavor,
-            "mode": "Fit" if each.rated.mode == FIT else "Preempt",
-            "tried_index": each.tried_index,
-        }
-        for resource, each in one.flavors.items()
-    }
-    return {"name": one.name, "count": one.pods, "flavors": flavors}

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, Seconds, into, unique, unique_ids
+from slacktide.deploy.cli.calc.case import Calculated, into, unique, unique_ids
+from slacktide.deploy.cli.calc.forms import Seconds
 from slacktide.deploy.cli.calc.queue_assign import AssignInput, GivenPendingWorkload, shown
-from slacktide.deploy.cli.calc.queue_quota import GivenCondition, condition_of, known
+from slacktide.deploy.cli.calc.queue_quota import GivenCondition, known
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.queue.cycle import Entry, Eviction
@@ -34,7 +35,6 @@ class GivenWaiting(GivenPendingWorkload, frozen=True, kw_only=True):
             self,
             queued=self.queued(),
             namespace_matches=not self.namespace_mismatch,
-            requeued=condition_of(self.requeued),
             pod_sets=msgspec.json.encode(self.pod_sets, order="deterministic"),
         )
         return Workload(pending, self.cluster_queue, tuple(self.sets(field)))
@@ -57,8 +57,7 @@ class CycleInput(AssignInput, frozen=True, kw_only=True):
 
     def names(self) -> dict[str, str]:
         """Return the names of all workloads by uid."""
-        workloads = [*(self.admitted or ()), *self.pending]
-        names = [(one.queued().uid, one.name) for one in workloads]
+        names = [(one.queued().uid, one.name) for one in (*self.admitted, *self.pending)]
         unique_ids([uid for uid, _ in names], "input.pending")
         unique((one.name for one in self.pending), "input.pending[{}].name")
         return dict(names)
@@ -73,45 +72,32 @@ def calc_queue_cycle(given: CycleInput) -> Calculated:
     while len(cycles) < given.cycles and (done := state.cycle(given.now_seconds)).entries:
         at = f"cycles/{len(cycles)}"
         because += [_because(one, f"{at}/entries_in_order/{index}") for index, one in enumerate(done.entries)]
-        because += [_evicted(one, at, names) for one in done.evictions]
-        shown_entries = [_entry(one, names) for one in done.entries]
-        cycles.append({"entries_in_order": shown_entries, "queues_after": _after(state, names)})
+        because += [_evicted(one, f"{at}/evictions", names) for one in done.evictions]
+        after = {
+            name: {
+                "active_in_order": [names[one.uid] for one in queue.active],
+                "inadmissible": sorted(names[one.uid] for one in queue.inadmissible),
+            }
+            for name, queue in state.waiting.items()
+        }
+        cycles.append({"entries_in_order": [_entry(one, names) for one in done.entries], "queues_after": after})
     return Calculated(output={"cycles": cycles}, because=because)
 
 
 def _entry(one: Entry, names: dict[str, str]) -> dict[str, object]:
-    output: dict[str, object] = {
-        "name": names[one.head.queued.uid],
-        "cluster_queue": one.head.cluster.queue.name,
-        "status": one.status,
-        "requeue_reason": one.requeue_reason,
-        "quota_reason": one.quota_reason,
-        "keeps_progress": one.keeps_progress,
-    }
-    if one.assignment is not None:
-        output["assignment"] = shown(one.assignment, names)
-    return output
+    output: dict[str, object] = {"name": names[one.head.queued.uid], "cluster_queue": one.head.cluster.queue.name}
+    output |= {field: getattr(one, field) for field in ("status", "requeue_reason", "quota_reason", "keeps_progress")}
+    return output if one.assignment is None else output | {"assignment": shown(one.assignment, names)}
 
 
-def _after(state: Scheduling, names: dict[str, str]) -> dict[str, object]:
-    return {
-        name: {
-            "active_in_order": [names[one.uid] for one in queue.active],
-            "inadmissible": sorted(names[one.uid] for one in queue.inadmissible),
-        }
-        for name, queue in state.waiting.items()
-    }
-
-
-def _evicted(one: Eviction, at: str, names: dict[str, str]) -> Because:
+def _evicted(one: Eviction, of: str, names: dict[str, str]) -> Because:
     terms: Terms = {
         "preemptor_share_before": one.preemptor.share_before,
         "preemptor_share_after": one.preemptor.share_after,
         "victim_share_before": one.victim.share_before,
         "victim_share_after": one.victim.share_after,
     }
-    of = f"{at}/evictions/{names[one.victim.uid]} for {names[one.preemptor.uid]}"
-    return Because(of=of, bound=one.reason, terms=terms)
+    return Because(of=f"{of}/{names[one.victim.uid]} for {names[one.preemptor.uid]}", bound=one.reason, terms=terms)
 
 
 def _because(one: Entry, of: str) -> Because:
@@ -122,12 +108,10 @@ def _because(one: Entry, of: str) -> Because:
     return Because(of=of, bound=one.requeue_reason or one.status, terms=terms)
 
 
-class QueueCycleFairInput(CycleInput, frozen=True, kw_only=True):
-    """A cluster with fair sharing, and pending workloads."""
-
+class _QueueCycleFairInput(CycleInput, frozen=True, kw_only=True):
     fair_sharing: bool = True
 
 
-def calc_queue_cycle_fair(given: QueueCycleFairInput) -> Calculated:
+def calc_queue_cycle_fair(given: _QueueCycleFairInput) -> Calculated:
     """Run scheduling cycles with fair sharing."""
     return calc_queue_cycle(given)

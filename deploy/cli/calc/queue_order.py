@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, Given, Seconds, into, unique, unique_ids
-from slacktide.deploy.cli.calc.queue_quota import (
-    ClusterInput,
-    GivenCondition,
-    GivenWorkload,
-    QueueAmount,
-    condition_of,
-    known,
-)
+from slacktide.deploy.cli.calc.case import Calculated, into, unique, unique_ids
+from slacktide.deploy.cli.calc.forms import Flat, Form, Given, Nullable, Seconds
+from slacktide.deploy.cli.calc.queue_quota import ClusterInput, GivenCondition, GivenWorkload, QueueAmount, known
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.queue.job import (
     JobProgress,
-    PodsReadyAction,
     PodsReadyConfig,
     Waiting,
     admission_open,
@@ -36,22 +30,17 @@ from slacktide.streams.decisions.queue.queue_order import (
 )
 
 
-class QueueOrderInput(Given, frozen=True, kw_only=True):
-    """Workloads of a ClusterQueue."""
-
-    requeuing_timestamp: RequeuingTimestamp = "Eviction"
-    workloads: list[GivenWorkload]
-
-
-def calc_queue_order(given: QueueOrderInput) -> Calculated:
+def calc_queue_order(
+    *, requeuing_timestamp: RequeuingTimestamp = "Eviction", workloads: Sequence[GivenWorkload]
+) -> Calculated:
     """Sort the workloads of a ClusterQueue; the first is next."""
-    unique((one.name for one in given.workloads), "input.workloads[{}].name")
-    places = [(place(one.queued(), given.requeuing_timestamp), one) for one in given.workloads]
+    unique((one.name for one in workloads), "input.workloads[{}].name")
+    places = [(place(one.queued(), requeuing_timestamp), one) for one in workloads]
     places.sort(key=lambda each: each[0])
     because = [
         Because(
             of=f"order/{one.name}",
-            bound="created" if at.queue_time_s == one.created_seconds else "evicted",
+            bound="created" if at.queue_time_s == one.created_s else "evicted",
             terms={"priority": -at.priority_negated, "queue_time_s": at.queue_time_s},
         )
         for at, one in places
@@ -61,50 +50,25 @@ def calc_queue_order(given: QueueOrderInput) -> Calculated:
 
 Duration = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+GivenConfig = Annotated[
+    PodsReadyConfig,
+    Form(
+        strict=True,
+        timeout_s=Duration,
+        recovery_timeout_s=Nullable[Duration],
+        backoff_base_s=Duration,
+        backoff_max_s=Duration,
+        backoff_limit_count=Count | None,
+    ),
+]
+GivenWaiting = Annotated[Waiting, Form(strict=True, pods_ready=GivenCondition | None, requeue_count=Nullable[Count])]
 
 
-class GivenConfig(Given, frozen=True, kw_only=True):
-    """The settings. Absent ones have their defaults; without ``recovery_timeout_s`` that timeout is off."""
-
-    timeout_s: Duration = PodsReadyConfig().timeout_s
-    recovery_timeout_s: Duration | None = None
-    backoff_base_s: Duration = PodsReadyConfig().backoff_base_s
-    backoff_max_s: Duration = PodsReadyConfig().backoff_max_s
-    backoff_limit_count: Count | None = None
-    corrected: bool = False
-    """The maximum also bounds the first backoff."""
-
-
-class GivenWaiting(Given, frozen=True, kw_only=True):
-    """A workload."""
-
-    active: bool = True
-    admitted_at_s: Seconds | None = None
-    evicted: bool = False
-    pods_ready: GivenCondition | None = None
-    requeue_count: Count | None = None
-    requeue_at_s: Seconds | None = None
-
-
-class QueuePodsReadyInput(Given, frozen=True, kw_only=True):
-    """A workload at a time; without settings, no workload waits for pods."""
-
-    now_seconds: Seconds
-    config: GivenConfig | None = None
-    workload: GivenWaiting
-
-
-def calc_queue_pods_ready(given: QueuePodsReadyInput) -> Calculated:
-    """Decide the action on an admitted workload without ready pods."""
-    config = None if given.config is None else into(PodsReadyConfig, given.config)
-    one = given.workload
-    waiting = into(Waiting, one, admitted_at_s=one.admitted_at_s, pods_ready=condition_of(one.pods_ready))
-    done = pods_ready_action(waiting, config, given.now_seconds)
-    terms: Terms = {"left_s": done.after_s, "requeue_count": done.requeue_count} if done.cause else {}
-    return Calculated(output=_shown(done), because=[Because(of="action", bound=done.cause or "none", terms=terms)])
-
-
-def _shown(done: PodsReadyAction) -> dict[str, object]:
+def calc_queue_pods_ready(
+    *, now_seconds: Seconds, config: GivenConfig | None = None, workload: GivenWaiting
+) -> Calculated:
+    """Decide the action on an admitted workload without ready pods; without settings, no workload waits for pods."""
+    done = pods_ready_action(workload, config, now_seconds)
     output: dict[str, object] = {"action": done.action}
     if done.cause:
         output["cause"] = done.cause
@@ -116,36 +80,26 @@ def _shown(done: PodsReadyAction) -> dict[str, object]:
             "requeue_count": done.requeue_count,
             "requeue_at_seconds": done.requeue_at_s,
         }
-    return output
+    terms: Terms = {"left_s": done.after_s, "requeue_count": done.requeue_count} if done.cause else {}
+    return Calculated(output=output, because=[Because(of="action", bound=done.cause or "none", terms=terms)])
 
 
-class GivenProgress(Given, frozen=True, kw_only=True):
-    """Pod counts of a Job; absent counts are 0, absent completions are not set."""
-
-    parallelism: QueueAmount = 1
-    completions: QueueAmount | None = None
-    succeeded: QueueAmount | None = None
-    ready: QueueAmount | None = None
-    uncounted_succeeded: QueueAmount | None = None
-
-    def progress(self) -> JobProgress:
-        """Convert to the rule's type."""
-        return into(JobProgress, self)
-
-
-class QueuePodsReadyConditionInput(GivenProgress, frozen=True, kw_only=True):
-    """A Job, and its workload's old condition."""
-
-    admitted: bool
-    pods_ready: GivenCondition | None = None
-
-
-def calc_queue_pods_ready_condition(given: QueuePodsReadyConditionInput) -> Calculated:
-    """Compute the PodsReady condition of a workload."""
-    progress = given.progress()
-    status, reason = pods_ready_condition(
-        condition_of(given.pods_ready), admitted=given.admitted, ready=progress.pods_ready
+def progress_form(count: Any) -> Form:
+    """Return the form of a Job's pod counts, of which absent ones are 0, and absent completions are not set."""
+    counted = Nullable[QueueAmount]
+    return Form(
+        parallelism=(count, 1), completions=count | None, succeeded=counted, ready=counted, uncounted_succeeded=counted
     )
+
+
+def calc_queue_pods_ready_condition(
+    *,
+    progress: Flat[Annotated[JobProgress, progress_form(QueueAmount)]],
+    admitted: bool,
+    pods_ready: GivenCondition | None = None,
+) -> Calculated:
+    """Compute the PodsReady condition of a Job's workload by its old condition."""
+    status, reason = pods_ready_condition(pods_ready, admitted=admitted, ready=progress.pods_ready)
     terms: Terms = {
         "succeeded_count": progress.succeeded,
         "ready_count": progress.ready,
@@ -157,9 +111,6 @@ def calc_queue_pods_ready_condition(given: QueuePodsReadyConditionInput) -> Calc
     )
 
 
-Elapsed = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
-
-
 class GivenPending(GivenWorkload, frozen=True, kw_only=True):
     """A pending workload. Pod sets are compared as text."""
 
@@ -167,7 +118,7 @@ class GivenPending(GivenWorkload, frozen=True, kw_only=True):
     namespace_mismatch: bool = False
     requeued: GivenCondition | None = None
     requeue_at_s: Seconds | None = None
-    pod_sets: list[dict[str, Any]] | None = None
+    pod_sets: Nullable[list[dict[str, Any]]] = []
 
     def pending(self) -> Pending:
         """Convert to the rule's type."""
@@ -176,8 +127,7 @@ class GivenPending(GivenWorkload, frozen=True, kw_only=True):
             self,
             queued=self.queued(),
             namespace_matches=not self.namespace_mismatch,
-            requeued=condition_of(self.requeued),
-            pod_sets=msgspec.json.encode(self.pod_sets or (), order="deterministic"),
+            pod_sets=msgspec.json.encode(self.pod_sets, order="deterministic"),
         )
 
 
@@ -190,83 +140,76 @@ class GivenEvent(Given, frozen=True, kw_only=True):
     """The new version of the workload."""
     reason: str = ""
     pending_flavors: bool = False
-    seconds: Elapsed = 0
+    seconds: Duration = 0
 
 
-class QueueRequeueInput(Given, frozen=True, kw_only=True):
-    """Workloads of a ClusterQueue, and events in order."""
+class _Queue(PendingQueue):
+    """A ClusterQueue, its current workloads by name, and the time."""
 
-    now_seconds: Seconds = 0
-    queueing_strategy: QueueingStrategy = "BestEffortFIFO"
-    workloads: list[GivenPending]
-    events: list[GivenEvent] | None = None
-
-
-class _Run:
-    """A ClusterQueue, its current workloads, and the time."""
-
-    def __init__(self, given: QueueRequeueInput) -> None:
-        unique((one.name for one in given.workloads), "input.workloads[{}].name")
-        self.queue = PendingQueue(given.queueing_strategy)
-        self.workloads = {one.name: one.pending() for one in given.workloads}
+    def __init__(self, strategy: QueueingStrategy, workloads: Sequence[GivenPending], now_s: int) -> None:
+        super().__init__(strategy)
+        unique((one.name for one in workloads), "input.workloads[{}].name")
+        self.workloads = {one.name: one.pending() for one in workloads}
         self.names = {one.uid: name for name, one in self.workloads.items()}
         unique_ids([one.uid for one in self.workloads.values()], "input.workloads")
-        self.now_s = given.now_seconds
+        self.now_s = now_s
 
-    def done(self, event: GivenEvent, field: str) -> dict[str, object]:
+    def happen(self, event: GivenEvent, field: str) -> dict[str, object]:
         """Apply an event, and return its result."""
         if event.type == "pop":
-            popped = self.queue.pop()
+            popped = self.pop()
             return {"popped": None if popped is None else self.names[popped.uid]}
         if event.type == "retry":
-            return {"moved": self.queue.retry(self.now_s)}
+            return {"moved": self.retry(self.now_s)}
         if event.type == "advance":
             self.now_s += event.seconds
             return {}
-        return self._of_workload(event, field)
-
-    def _of_workload(self, event: GivenEvent, field: str) -> dict[str, object]:
-        name = event.workload or ""
-        one = known(self.workloads, name, f"{field}.workload")
+        one = known(self.workloads, event.workload or "", f"{field}.workload")
         if event.type == "requeue":
-            return {"added": self.queue.requeue(one, event.reason, self.now_s, pending_flavors=event.pending_flavors)}
+            return {"added": self.requeue(one, event.reason, self.now_s, pending_flavors=event.pending_flavors)}
         if event.type == "delete":
-            self.queue.delete(one.uid)
-            return {}
-        if event.update is not None:
-            updated = event.update.pending()
-            if updated.uid != one.uid:
-                raise CaseError(f"{field}.update.uid", f"{updated.uid}: accepted: {one.uid}, the uid of the workload")
-            self.workloads[name] = one = updated
-        self.queue.push(one, self.now_s)
+            self.delete(one.uid)
+        else:
+            self.push(self._updated(one, event, field), self.now_s)
         return {}
 
+    def _updated(self, one: Pending, event: GivenEvent, field: str) -> Pending:
+        if event.update is None:
+            return one
+        updated = event.update.pending()
+        if updated.uid != one.uid:
+            raise CaseError(f"{field}.update.uid", f"{updated.uid}: accepted: {one.uid}, the uid of the workload")
+        self.workloads[event.workload or ""] = updated
+        return updated
 
-def calc_queue_requeue(given: QueueRequeueInput) -> Calculated:
-    """Compute which workloads are active, inadmissible and requeued."""
-    run = _Run(given)
-    after, because = [], []
-    for at, event in enumerate(given.events or ()):
-        done = run.done(event, f"input.events[{at}]")
-        active = [run.names[one.uid] for one in run.queue.active]
-        inadmissible = sorted(run.names[one.uid] for one in run.queue.inadmissible)
+
+def calc_queue_requeue(
+    *,
+    now_seconds: Seconds = 0,
+    queueing_strategy: QueueingStrategy = "BestEffortFIFO",
+    workloads: Sequence[GivenPending],
+    events: Nullable[Sequence[GivenEvent]] = (),
+) -> Calculated:
+    """Compute which workloads of a ClusterQueue are active, inadmissible and requeued, after each event."""
+    queue, after, because = _Queue(queueing_strategy, workloads, now_seconds), [], []
+    for at, event in enumerate(events):
+        done = queue.happen(event, f"input.events[{at}]")
+        active = [queue.names[one.uid] for one in queue.active]
+        inadmissible = sorted(queue.names[one.uid] for one in queue.inadmissible)
         after.append({"active_in_order": active, "inadmissible": inadmissible} | done)
-        terms: Terms = {"now_s": run.now_s, "active_count": len(active), "inadmissible_count": len(inadmissible)}
+        terms: Terms = {"now_s": queue.now_s, "active_count": len(active), "inadmissible_count": len(inadmissible)}
         because.append(Because(of=f"after_each_event/{at}", bound=event.reason or event.type, terms=terms))
     return Calculated(output={"after_each_event": after}, because=because)
 
 
-class QueueBlockAdmissionInput(ClusterInput, frozen=True, kw_only=True):
-    """Workloads that hold quota, and their PodsReady conditions by name."""
-
+class _QueueBlockAdmissionInput(ClusterInput, frozen=True, kw_only=True):
     block_admission: bool = False
-    ready: dict[str, GivenCondition] | None = None
+    ready: Nullable[dict[str, GivenCondition]] = {}
 
 
-def calc_queue_block_admission(given: QueueBlockAdmissionInput) -> Calculated:
+def calc_queue_block_admission(given: _QueueBlockAdmissionInput) -> Calculated:
     """Decide whether a workload may be admitted now."""
-    conditions = given.ready or {}
-    holding = [condition_of(conditions.get(one.name)) for one in given.admitted or ()]
+    holding = [given.ready.get(one.name) for one in given.admitted]
     is_open = admission_open(block_admission=given.block_admission, holding=holding)
     ready = sum(one is not None and one.status for one in holding)
     bound = "off" if not given.block_admission else "all_ready" if is_open else "not_ready"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, Given, Seconds, Whole, into, kubernetes_names, unique
+from slacktide.deploy.cli.calc.case import Calculated, kubernetes_names, unique
+from slacktide.deploy.cli.calc.forms import By, Flat, Form, Given, Nullable, Seconds, Whole
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
@@ -21,7 +22,6 @@ from slacktide.streams.decisions.queue.quota_tree import (
     QuotaNode,
     QuotaTree,
     QuotaUsage,
-    Share,
     cohort_on_cycle,
     node_share,
     potential_available,
@@ -30,7 +30,6 @@ from slacktide.streams.decisions.queue.quota_tree import (
 from slacktide.streams.decisions.queue.workload_objects import AdmittedPodSet, admitted_usage, pod_set_usage
 
 QueueAmount = Annotated[int, msgspec.Meta(ge=0, le=UNLIMITED)]
-QuotaAmount = QueueAmount | Literal["unlimited"]
 RESOURCES = kubernetes_names()
 """The Kubernetes names of resources by their keys in cases; all others have their Kubernetes name."""
 KEYS = {resource: key for key, resource in RESOURCES.items()}
@@ -43,6 +42,11 @@ def resource_of(key: str, field: str) -> str:
     if key in KEYS:
         raise CaseError(field, f"{key}: accepted: {KEYS[key]}, pods, or the name of another resource")
     return RESOURCES.get(key, key)
+
+
+def by_resource(given: Mapping[str, T], field: str) -> dict[str, T]:
+    """Return the values by the Kubernetes names of their resources."""
+    return {resource_of(key, field): value for key, value in given.items()}
 
 
 def written(of: FlavorResource) -> str:
@@ -60,61 +64,61 @@ def unit_of(resource: str) -> str:
     return {"cpu": "milli", "memory": "bytes"}.get(resource, "count")
 
 
-def amount_of(given: QuotaAmount) -> int:
-    """Convert a case's quota to the rule's type."""
-    return UNLIMITED if given == "unlimited" else given
-
-
 def written_amount(amount: int) -> int | str:
     """Convert to the case's format."""
     return "unlimited" if amount == UNLIMITED else amount
 
 
-class GivenQuota(Given, frozen=True, kw_only=True):
-    """A quota; an absent limit means unlimited."""
-
-    nominal: QuotaAmount = 0
-    borrowing_limit: QuotaAmount | None = None
-    lending_limit: QuotaAmount | None = None
-
-    def quota(self) -> Quota:
-        """Convert to the rule's type."""
-        borrowing, lending = self.borrowing_limit, self.lending_limit
-        return Quota(
-            nominal=amount_of(self.nominal),
-            borrowing_limit=None if borrowing is None else amount_of(borrowing),
-            lending_limit=None if lending is None else amount_of(lending),
-        )
+def known(by_name: Mapping[str, T], name: str, field: str) -> T:
+    """Return the value of that name."""
+    if name not in by_name:
+        raise CaseError(field, f"{name}: accepted: {', '.join(sorted(by_name)) or 'nothing, because none is defined'}")
+    return by_name[name]
 
 
-class GivenCohortQuota(GivenQuota, frozen=True, kw_only=True):
-    """A cohort's quota of one flavor's resource."""
+def _weight(text: str, field: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not 0 <= weight <= WEIGHT_MAX:
+        raise CaseError(field, f"{text}: accepted: a decimal number from 0 to {WEIGHT_MAX:.0f}, as text")
+    return weight
 
+
+GivenResource = Annotated[str, By(resource_of, str)]
+QuotaAmount = Annotated[
+    int, By(lambda amount, _: UNLIMITED if amount == "unlimited" else amount, QueueAmount | Literal["unlimited"])
+]
+GivenQuota = Annotated[
+    Quota, Form(nominal=QuotaAmount, borrowing_limit=Nullable[QuotaAmount], lending_limit=Nullable[QuotaAmount])
+]
+"""A quota; an absent limit means unlimited."""
+
+
+class _CohortQuota(Given, frozen=True, kw_only=True):
     flavor: str
     resource: str
+    quota: Flat[GivenQuota]
 
 
-class GivenCohort(Given, frozen=True, kw_only=True):
-    """A cohort."""
-
+class _Cohort(Given, frozen=True, kw_only=True):
     name: str
-    parent: str | None = None
-    fair_weight: str | None = None
-    quotas: list[GivenCohortQuota] | None = None
+    parent: Nullable[str] = ""
+    fair_weight: Nullable[str] = "1"
+    quotas: Nullable[list[_CohortQuota]] = []
 
     def spec(self, field: str) -> NodeSpec:
         """Convert to the rule's type."""
-        pairs = (
-            (FlavorResource(one.flavor, resource_of(one.resource, f"{field}.quotas[{at}].resource")), one.quota())
-            for at, one in enumerate(self.quotas or ())
+        quotas = (
+            (FlavorResource(one.flavor, resource_of(one.resource, f"{field}.quotas[{at}].resource")), one.quota)
+            for at, one in enumerate(self.quotas)
         )
-        weight = weight_of(self.fair_weight, f"{field}.fair_weight")
-        return NodeSpec(self.name, self.parent or None, _once(pairs, f"{field}.quotas"), weight)
+        weight = _weight(self.fair_weight, f"{field}.fair_weight")
+        return NodeSpec(self.name, self.parent or None, _once(quotas, f"{field}.quotas"), weight)
 
 
-class GivenFlavorQuotas(Given, frozen=True, kw_only=True):
-    """A flavor of a resource group."""
-
+class _FlavorQuotas(Given, frozen=True, kw_only=True):
     name: str
     quotas: dict[str, GivenQuota] = {}
 
@@ -123,44 +127,43 @@ class GivenResourceGroup(Given, frozen=True, kw_only=True):
     """Resources of the same flavor; flavors in the order of preference."""
 
     resources: list[str] = []
-    flavors: list[GivenFlavorQuotas] = []
+    flavors: list[_FlavorQuotas] = []
 
 
 class GivenClusterQueue(Given, frozen=True, kw_only=True):
     """A ClusterQueue."""
 
     name: str
-    cohort: str | None = None
-    fair_weight: str | None = None
-    resource_groups: list[GivenResourceGroup] | None = None
+    cohort: Nullable[str] = ""
+    fair_weight: Nullable[str] = "1"
+    resource_groups: Nullable[list[GivenResourceGroup]] = []
 
     def spec(self, field: str) -> NodeSpec:
         """Convert to the rule's type."""
-        quotas = [
-            (FlavorResource(flavor.name, resource_of(key, f"{at}.flavors[{index}].quotas")), one.quota())
-            for at, group in self.groups(field)
+        quotas = (
+            (
+                FlavorResource(flavor.name, resource_of(key, f"{field}.resource_groups[{at}].flavors[{index}].quotas")),
+                one,
+            )
+            for at, group in enumerate(self.resource_groups)
             for index, flavor in enumerate(group.flavors)
             for key, one in flavor.quotas.items()
-        ]
-        weight = weight_of(self.fair_weight, f"{field}.fair_weight")
+        )
+        weight = _weight(self.fair_weight, f"{field}.fair_weight")
         return NodeSpec(self.name, self.cohort or None, _once(quotas, f"{field}.resource_groups"), weight)
 
-    def groups(self, field: str) -> list[tuple[str, GivenResourceGroup]]:
-        """Return each resource group with its path."""
-        return [(f"{field}.resource_groups[{at}]", group) for at, group in enumerate(self.resource_groups or ())]
+
+def _once(pairs: Iterable[tuple[FlavorResource, Quota]], field: str) -> dict[FlavorResource, Quota]:
+    quotas: dict[FlavorResource, Quota] = {}
+    for of, quota in pairs:
+        if of in quotas:
+            raise CaseError(field, f"{written(of)} is given twice; accepted: one quota for each resource of a flavor")
+        quotas[of] = quota
+    return quotas
 
 
-class GivenCondition(Given, frozen=True, kw_only=True):
-    """A condition; an absent status is True."""
-
-    reason: str = ""
-    at_s: Seconds = 0
-    status: bool = True
-
-
-def condition_of(given: GivenCondition | None) -> Condition | None:
-    """Convert to the rule's type."""
-    return None if given is None else into(Condition, given)
+GivenCondition = Annotated[Condition, Form(strict=True, reason="", at_s=0)]
+"""A condition; an absent status is True."""
 
 
 class GivenWorkload(Given, frozen=True, kw_only=True):
@@ -169,46 +172,60 @@ class GivenWorkload(Given, frozen=True, kw_only=True):
     name: str
     uid: str | None = None
     priority: Whole | None = None
-    created_seconds: Seconds = 0
+    created_s: Seconds = 0
     evicted: GivenCondition | None = None
 
     def queued(self) -> Queued:
         """Convert to the rule's type."""
         uid = self.name if self.uid is None else self.uid
-        return Queued(uid, self.priority, self.created_seconds, condition_of(self.evicted))
+        return Queued(uid, self.priority, self.created_s, self.evicted)
 
 
-class GivenUsage(Given, frozen=True, kw_only=True):
-    """Usage of a pod set: totals by resource, and the flavor of each."""
+class Usage(NamedTuple):
+    """Amounts that a pod set uses, and the flavors of its resources."""
 
+    name: str
+    pods: int | None
+    flavors: Collection[FlavorResource]
+    amounts: Mapping[FlavorResource, int]
+
+
+class _Usage(Given, frozen=True, kw_only=True):
     name: str = ""
     count: QueueAmount | None = None
     flavors: dict[str, str] = {}
     usage: dict[str, QueueAmount] = {}
 
-    def flavor_resources(self, field: str) -> dict[str, FlavorResource]:
-        """Return the flavor resources by key; "": no flavor."""
-        keys = {**self.flavors, **self.usage}
-        return {key: FlavorResource(self.flavors.get(key, ""), resource_of(key, field)) for key in keys}
+    def resolved(self, field: str) -> Usage:
+        """Join the flavor of each resource, "" if it has none, with its total."""
+        of = {
+            key: FlavorResource(self.flavors.get(key, ""), resource_of(key, f"{field}.usage"))
+            for key in self.flavors | self.usage
+        }
+        return Usage(self.name, self.count, of.values(), {of[key]: amount for key, amount in self.usage.items()})
 
 
 class GivenAdmitted(GivenWorkload, frozen=True, kw_only=True):
     """A workload that holds quota."""
 
     cluster_queue: str
-    pod_sets: list[GivenUsage] = []
+    pod_sets: list[_Usage] = []
+
+    def used(self, field: str) -> list[Usage]:
+        """Convert the usage of each pod set to the rule's type."""
+        return [one.resolved(f"{field}.pod_sets[{at}]") for at, one in enumerate(self.pod_sets)]
 
 
 class ClusterInput(Given, frozen=True, kw_only=True):
     """A cluster's cohorts, ClusterQueues and workloads that hold quota."""
 
-    cohorts: list[GivenCohort] | None = None
+    cohorts: Nullable[list[_Cohort]] = []
     cluster_queues: list[GivenClusterQueue]
-    admitted: list[GivenAdmitted] | None = None
+    admitted: Nullable[list[GivenAdmitted]] = []
 
     def tree(self) -> QuotaTree:
         """Convert to the rule's type."""
-        cohorts = [one.spec(f"input.cohorts[{at}]") for at, one in enumerate(self.cohorts or ())]
+        cohorts = [one.spec(f"input.cohorts[{at}]") for at, one in enumerate(self.cohorts)]
         queues = [one.spec(f"input.cluster_queues[{at}]") for at, one in enumerate(self.cluster_queues)]
         unique((one.name for one in cohorts), "input.cohorts[{}].name")
         unique((one.name for one in queues), "input.cluster_queues[{}].name")
@@ -222,41 +239,12 @@ class ClusterInput(Given, frozen=True, kw_only=True):
     def usage(self, tree: QuotaTree) -> QuotaUsage:
         """Compute the usage of all workloads that hold quota."""
         usage = QuotaUsage()
-        for at, one in enumerate(self.admitted or ()):
-            field = f"input.admitted[{at}]"
-            node = known(tree.queues, one.cluster_queue, f"{field}.cluster_queue")
-            for index, pod_set in enumerate(one.pod_sets):
-                of = pod_set.flavor_resources(f"{field}.pod_sets[{index}].usage")
-                for key, amount in pod_set.usage.items():
-                    usage.book(node, of[key], amount)
+        for at, one in enumerate(self.admitted):
+            node = known(tree.queues, one.cluster_queue, f"input.admitted[{at}].cluster_queue")
+            for pod_set in one.used(f"input.admitted[{at}]"):
+                for of, amount in pod_set.amounts.items():
+                    usage.book(node, of, amount)
         return usage
-
-
-def known(by_name: Mapping[str, T], name: str, field: str) -> T:
-    """Return the value of that name."""
-    if name not in by_name:
-        raise CaseError(field, f"{name}: accepted: {', '.join(sorted(by_name)) or 'nothing, because none is defined'}")
-    return by_name[name]
-
-
-def weight_of(text: str | None, field: str) -> float:
-    """Parse a decimal number that is at least 0."""
-    try:
-        weight = 1.0 if text is None else float(text)
-    except ValueError:
-        weight = math.nan
-    if not 0 <= weight <= WEIGHT_MAX:
-        raise CaseError(field, f"{text}: accepted: a decimal number from 0 to {WEIGHT_MAX:.0f}, as text")
-    return weight
-
-
-def _once(pairs: Iterable[tuple[FlavorResource, Quota]], field: str) -> dict[FlavorResource, Quota]:
-    quotas: dict[FlavorResource, Quota] = {}
-    for of, quota in pairs:
-        if of in quotas:
-            raise CaseError(field, f"{written(of)} is given twice; accepted: one quota for each resource of a flavor")
-        quotas[of] = quota
-    return quotas
 
 
 class Probe(Given, frozen=True, kw_only=True):
@@ -264,63 +252,54 @@ class Probe(Given, frozen=True, kw_only=True):
 
     cluster_queue: str
     flavor: str
-    resource: str
+    resource: GivenResource
     amount: QueueAmount = 0
 
     def at(self, tree: QuotaTree, field: str) -> tuple[QuotaNode, FlavorResource]:
         """Return the ClusterQueue and the flavor's resource."""
         node = known(tree.queues, self.cluster_queue, f"{field}.cluster_queue")
-        return node, FlavorResource(self.flavor, resource_of(self.resource, f"{field}.resource"))
+        return node, FlavorResource(self.flavor, self.resource)
 
 
-class Op(Probe, frozen=True, kw_only=True):
-    """A change of usage."""
-
+class _Op(Probe, frozen=True, kw_only=True):
     op: Literal["add", "remove"]
 
 
-class QueueQuotaInput(ClusterInput, frozen=True, kw_only=True):
-    """Quotas, changes of usage in order, and requests to check at the end."""
-
-    ops: list[Op] | None = None
-    probes: list[Probe] | None = None
+class _QueueQuotaInput(ClusterInput, frozen=True, kw_only=True):
+    ops: Nullable[list[_Op]] = []
+    probes: Nullable[list[Probe]] = []
 
 
-def calc_queue_quota(given: QueueQuotaInput) -> Calculated:
+def calc_queue_quota(given: _QueueQuotaInput) -> Calculated:
     """Compute the quota, usage and available amount of every node, and check requests."""
     tree = given.tree()
     usage = given.usage(tree)
-    after_each = [_changed(op, tree, usage, f"input.ops[{at}]") for at, op in enumerate(given.ops or ())]
+    after_each = []
+    for at, op in enumerate(given.ops):
+        node, of = op.at(tree, f"input.ops[{at}]")
+        usage.book(node, of, op.amount if op.op == "add" else -op.amount)
+        root_usage = None if node.parent is None else written_amount(usage.usage(node.root(), of))
+        after_each.append({"available": written_amount(usage.available(node, of)), "root_usage": root_usage})
     named = {of for node in tree.nodes() for of in (*node.quotas, *usage.used(node))}
     nodes = {
         f"{'cq' if node.is_queue else 'cohort'}:{node.name}": {
-            written(of): _shown_node(node, of, usage) for of in sorted(named)
+            written(of): {
+                "subtree_quota": written_amount(node.subtree_quota(of)),
+                "usage": written_amount(usage.usage(node, of)),
+                "local_available": written_amount(usage.local_available(node, of)),
+                "available": written_amount(usage.available(node, of)),
+                "potential_available": written_amount(potential_available(node, of)),
+                "borrowing": usage.borrowing(node, of),
+            }
+            for of in sorted(named)
         }
         for node in tree.nodes()
     }
-    probes = [_probed(probe, tree, usage, at) for at, probe in enumerate(given.probes or ())]
+    probes = [_probed(probe, tree, usage, at) for at, probe in enumerate(given.probes)]
     return Calculated(
         output={"after_each_op": after_each, "nodes": nodes, "probes": [answer for answer, _ in probes]},
         because=[because for _, because in probes],
     )
-
-
-def _changed(op: Op, tree: QuotaTree, usage: QuotaUsage, field: str) -> dict[str, int | str | None]:
-    node, of = op.at(tree, field)
-    usage.book(node, of, op.amount if op.op == "add" else -op.amount)
-    root_usage = None if node.parent is None else written_amount(usage.usage(node.root(), of))
-    return {"available": written_amount(usage.available(node, of)), "root_usage": root_usage}
-
-
-def _shown_node(node: QuotaNode, of: FlavorResource, usage: QuotaUsage) -> dict[str, int | str]:
-    return {
-        "subtree_quota": written_amount(node.subtree_quota(of)),
-        "usage": written_amount(usage.usage(node, of)),
-        "local_available": written_amount(usage.local_available(node, of)),
-        "available": written_amount(usage.available(node, of)),
-        "potential_available": written_amount(potential_available(node, of)),
-        "borrowing": usage.borrowing(node, of),
-    }
 
 
 def _probed(probe: Probe, tree: QuotaTree, usage: QuotaUsage, at: int) -> tuple[dict[str, int | bool], Because]:
@@ -346,57 +325,48 @@ def calc_queue_share(given: ClusterInput) -> Calculated:
     """Compute each node's borrowed share of the lendable amount."""
     tree = given.tree()
     usage = given.usage(tree)
-    shares = {f"{'cq' if node.is_queue else 'cohort'}:{node.name}": node_share(node, usage) for node in tree.nodes()}
-    return Calculated(
-        output={"shares": {name: _shown_share(share) for name, share in shares.items()}},
-        because=[_because(name, share) for name, share in shares.items() if share.borrowing_on],
-    )
+    shares, because = {}, []
+    for node in tree.nodes():
+        name, share = f"{'cq' if node.is_queue else 'cohort'}:{node.name}", node_share(node, usage)
+        endless, resource = math.isinf(share.share), share.dominant_resource
+        shares[name] = {
+            "share": "infinite" if endless else share.share,
+            "rounded_share": "infinite" if endless else math.ceil(share.share),
+            "ratio_per_mille": share.ratio_permille,
+            "dominant_resource": key_of(resource),
+            "borrowing_on": sorted(map(written, share.borrowing_on)),
+        }
+        if share.borrowing_on:
+            # Of the dominant resource; there is none if nothing is lendable.
+            unit = unit_of(resource)
+            terms: Terms = (
+                {f"borrowed_{unit}": share.borrowed[resource], f"lendable_{unit}": share.lendable[resource]}
+                if resource
+                else {}
+            )
+            terms |= {"ratio_permille": share.ratio_permille, "weight": share.weight}
+            because.append(Because(of=f"shares/{name}", bound=key_of(resource) or "nothing_lendable", terms=terms))
+    return Calculated(output={"shares": shares}, because=because)
 
 
-def _shown_share(share: Share) -> dict[str, object]:
-    endless = math.isinf(share.share)
-    return {
-        "share": "infinite" if endless else share.share,
-        "rounded_share": "infinite" if endless else math.ceil(share.share),
-        "ratio_per_mille": share.ratio_permille,
-        "dominant_resource": key_of(share.dominant_resource),
-        "borrowing_on": sorted(map(written, share.borrowing_on)),
-    }
-
-
-def _because(name: str, share: Share) -> Because:
-    """Return the arithmetic of the dominant resource; none if nothing is lendable."""
-    terms: Terms = {}
-    resource = share.dominant_resource
-    if resource:
-        unit = unit_of(resource)
-        terms[f"borrowed_{unit}"] = share.borrowed[resource]
-        terms[f"lendable_{unit}"] = share.lendable[resource]
-    terms |= {"ratio_permille": share.ratio_permille, "weight": share.weight}
-    return Because(of=f"shares/{name}", bound=key_of(resource) or "nothing_lendable", terms=terms)
-
-
-class GivenPodSet(Given, frozen=True, kw_only=True):
-    """A pod set as the workload requests it."""
-
+class _PodSet(Given, frozen=True, kw_only=True):
     name: str
     count: QueueAmount
     reclaimable: QueueAmount = 0
 
 
-class QueueAdmittedUsageInput(Given, frozen=True, kw_only=True):
-    """Pod sets and their admission."""
-
-    pod_sets: list[GivenPodSet]
-    admission: list[GivenUsage]
-
-
-def calc_queue_admitted_usage(given: QueueAdmittedUsageInput) -> Calculated:
-    """Compute the usage of an admitted workload."""
-    unique((one.name for one in given.pod_sets), "input.pod_sets[{}].name")
-    unique((one.name for one in given.admission), "input.admission[{}].name")
-    by_name = {one.name: one for one in given.pod_sets}
-    sets = [pod_set_usage(_admitted(one, by_name, f"input.admission[{at}]")) for at, one in enumerate(given.admission)]
+def calc_queue_admitted_usage(*, pod_sets: Sequence[_PodSet], admission: Sequence[_Usage]) -> Calculated:
+    """Compute the usage of an admitted workload by its pod sets and their admission."""
+    unique((one.name for one in pod_sets), "input.pod_sets[{}].name")
+    unique((one.name for one in admission), "input.admission[{}].name")
+    by_name = {one.name: one for one in pod_sets}
+    sets = []
+    for at, one in enumerate(admission):
+        spec = known(by_name, one.name, f"input.admission[{at}].name")
+        used = one.resolved(f"input.admission[{at}]")
+        sets.append(
+            pod_set_usage(AdmittedPodSet(one.name, spec.count, spec.reclaimable, used.pods, usage=used.amounts))
+        )
     return Calculated(
         output={
             "usage": {written(of): amount for of, amount in admitted_usage(sets).items()},
@@ -410,16 +380,4 @@ def calc_queue_admitted_usage(given: QueueAdmittedUsageInput) -> Calculated:
             )
             for one in sets
         ],
-    )
-
-
-def _admitted(one: GivenUsage, pod_sets: dict[str, GivenPodSet], field: str) -> AdmittedPodSet:
-    spec = known(pod_sets, one.name, f"{field}.name")
-    of = one.flavor_resources(f"{field}.usage")
-    return AdmittedPodSet(
-        name=one.name,
-        spec_count=spec.count,
-        reclaimable=spec.reclaimable,
-        admitted_count=one.count,
-        usage={of[key]: amount for key, amount in one.usage.items()},
     )

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
 
 from slacktide.deploy.cli.calc.case import (
-    Amount,
+    NO_AMOUNTS,
     Calculated,
-    Given,
     GivenPod,
     GivenResources,
     GivenUse,
-    Percent,
-    Seconds,
-    into,
+    amounts_out,
+    pod_form,
 )
-from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.deploy.cli.calc.forms import Amount, By, Flat, Form, Given, Nullable, Percent, Seconds
+from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.metric import PodMetric, Use
 from slacktide.schemas.policy.effective import overlaid
 from slacktide.schemas.policy.strategies import Colocation
@@ -32,7 +31,7 @@ from slacktide.streams.decisions.resources.batch_resource import (
     free_resource,
 )
 from slacktide.streams.decisions.resources.mid_resource import mid_resource
-from slacktide.streams.decisions.resources.node_load import NodeLoad, degraded
+from slacktide.streams.decisions.resources.node_load import NOTHING, NodeLoad, degraded
 from slacktide.streams.decisions.resources.publishing import (
     DIFF_THRESHOLD,
     Allocation,
@@ -43,121 +42,106 @@ from slacktide.streams.decisions.resources.publishing import (
 )
 
 
-class GivenReserved(Given, frozen=True, kw_only=True):
-    """Annotation node.koordinator.sh/reservation."""
-
-    resources: GivenResources | None = None
-    reserved_cpus: str | None = None
+class _Reserved(Given, frozen=True, kw_only=True):
+    resources: Nullable[GivenResources] = NO_AMOUNTS
+    reserved_cpus: Nullable[str] = ""
 
 
-class GivenZone(Given, frozen=True, kw_only=True):
-    """A NUMA zone."""
-
-    name: str
-    allocatable: GivenResources | None = None
+_OPTIONAL = (Nullable[GivenResources], NO_AMOUNTS)
 
 
-class GivenNode(Given, frozen=True, kw_only=True):
-    """A node object."""
-
+class _Node(Given, frozen=True, kw_only=True):
     name: str = ""
     capacity: GivenResources
     allocatable: GivenResources
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    reserved: GivenReserved | None = None
-    numa_zones: list[GivenZone] | None = None
+    labels: Nullable[dict[str, str]] = {}
+    annotations: Nullable[dict[str, str]] = {}
+    reserved: Nullable[_Reserved] = _Reserved()
+    numa_zones: Nullable[list[Annotated[Zone, Form(allocatable=_OPTIONAL)]]] = []
 
     def facts(self) -> NodeFacts:
-        """Convert to the rule's type."""
-        reserved = self.reserved or GivenReserved()
         return NodeFacts(
             name=self.name,
             capacity=self.capacity,
             allocatable=self.allocatable,
-            reserved=reserved.resources or Resources(),
-            reserved_cpus=reserved.reserved_cpus or "",
+            reserved=self.reserved.resources,
+            reserved_cpus=self.reserved.reserved_cpus,
         )
 
 
-class GivenPodMetric(Given, frozen=True, kw_only=True):
-    """The use of a pod, or of an application outside Kubernetes, as the agent reported it."""
+Used = Nullable[Annotated[Use, Form(cpu_milli=0, mem_bytes=0)]]
 
+
+def _whole(use: GivenUse, _: str) -> Use | None:
+    measured = use.cpu_milli is not None and use.mem_bytes is not None
+    return Use(cpu_milli=use.cpu_milli or 0, mem_bytes=use.mem_bytes or 0) if measured else None
+
+
+class _PodMetric(Given, frozen=True, kw_only=True):
     namespace: str = "default"
     name: str = ""
     priority_class: str = ""
-    usage: GivenUse | None = None
+    usage: Used = NOTHING
 
 
-class GivenMetric(Given, frozen=True, kw_only=True):
-    """A NodeMetric."""
-
+class _Metric(Given, frozen=True, kw_only=True):
     update_time_seconds: Seconds | None = None
-    node_usage: GivenUse | None = None
-    system_usage: GivenUse | None = None
-    pod_metrics: list[GivenPodMetric] | None = None
-    host_apps: list[GivenPodMetric] | None = None
-    prod_reclaimable: GivenUse | None = None
+    node_usage: Nullable[Annotated[Use | None, By(_whole, GivenUse)]] = None
+    system_usage: Used = NOTHING
+    pod_metrics: Nullable[list[_PodMetric]] = []
+    host_apps: Nullable[list[_PodMetric]] = []
+    prod_reclaimable: Used = NOTHING
 
     def host_use(self, classes: Collection[str]) -> Use:
         """Sum the use of host applications of these classes."""
-        used = [app.usage.use() for app in self.host_apps or () if app.usage and app.priority_class in classes]
+        used = [app.usage for app in self.host_apps if app.priority_class in classes]
         return Use(cpu_milli=sum(use.cpu_milli for use in used), mem_bytes=sum(use.mem_bytes for use in used))
 
 
-class GivenNumaPod(GivenPod, frozen=True, kw_only=True):
-    """A pod that may be bound to NUMA nodes."""
-
+class _BoundPod(Pod, frozen=True, kw_only=True):
     numa_nodes: list[int] | None = None
 
 
-class GivenStrategy(Given, frozen=True, kw_only=True):
-    """A colocation strategy. The rules validate its values."""
-
-    cpu_reclaim_threshold_pct: Percent | None = None
-    mem_reclaim_threshold_pct: Percent | None = None
-    cpu_calculate_policy: str | None = None
-    mem_calculate_policy: str | None = None
-    batch_cpu_threshold_pct: Percent | None = None
-    batch_mem_threshold_pct: Percent | None = None
-    degrade_time_min: Percent | None = None
-    mid_cpu_threshold_pct: Percent | None = None
-    mid_mem_threshold_pct: Percent | None = None
-    mid_unallocated_pct: Percent | None = None
-    mid_reclaim_mode: str | None = None
-    mid_static_cpu_reserved_pct: Percent | None = None
-    mid_static_mem_reserved_pct: Percent | None = None
-    free_class_enable: bool | None = None
+_TEXT = Nullable[str]
+GivenStrategy = Annotated[
+    Colocation,
+    Form(
+        "cpu_reclaim_threshold_pct mem_reclaim_threshold_pct cpu_calculate_policy mem_calculate_policy"
+        " batch_cpu_threshold_pct batch_mem_threshold_pct degrade_time_min mid_cpu_threshold_pct"
+        " mid_mem_threshold_pct mid_unallocated_pct mid_reclaim_mode mid_static_cpu_reserved_pct"
+        " mid_static_mem_reserved_pct free_class_enable",
+        cpu_calculate_policy=_TEXT,
+        mem_calculate_policy=_TEXT,
+        degrade_time_min=Nullable[Percent],
+        mid_reclaim_mode=_TEXT,
+    ),
+]
+"""A colocation strategy. The rules validate its values."""
 
 
-class NodeCase(Given, frozen=True, kw_only=True):
-    """A node with its pods, its metric and its strategy."""
-
+class _NodeCase(Given, frozen=True, kw_only=True):
     now_seconds: Seconds
-    node: GivenNode
-    pods: list[GivenNumaPod] | None = None
-    node_metric: GivenMetric | None = None
-    strategy: GivenStrategy | None = None
+    node: _Node
+    pods: Nullable[list[Annotated[_BoundPod, pod_form(numa_nodes=list[int] | None)]]] = []
+    node_metric: Nullable[_Metric] = _Metric()
+    strategy: Nullable[GivenStrategy] = Colocation()
 
     def colocation(self) -> Colocation:
         """Return the strategy in force on the node, by its annotation and labels."""
-        colocation = into(Colocation, self.strategy or GivenStrategy())
-        return overlaid(colocation, self.node.annotations or {}, self.node.labels or {})[0]
+        return overlaid(self.strategy, self.node.annotations, self.node.labels)[0]
 
 
-def load_of(given: NodeCase, host_classes: Collection[str]) -> NodeLoad:
+def load_of(given: _NodeCase, host_classes: Collection[str]) -> NodeLoad:
     """Convert the node to the rule's type, with host applications of only these classes."""
-    metric = given.node_metric or GivenMetric()
+    metric = given.node_metric
     return NodeLoad(
         facts=given.node.facts(),
-        pods=[msgspec.structs.replace(pod, uid=key(pod.namespace, pod.name)) for pod in given.pods or ()],
+        pods=[msgspec.structs.replace(pod, uid=key(pod.namespace, pod.name)) for pod in given.pods],
         metrics=[
-            PodMetric(
-                uid=key(pod.namespace, pod.name), priority_class=pod.priority_class, use=(pod.usage or GivenUse()).use()
-            )
-            for pod in metric.pod_metrics or ()
+            PodMetric(uid=key(pod.namespace, pod.name), priority_class=pod.priority_class, use=pod.usage)
+            for pod in metric.pod_metrics
         ],
-        system=(metric.system_usage or GivenUse()).use(),
+        system=metric.system_usage,
         host_use=metric.host_use(host_classes),
     )
 
@@ -168,14 +152,14 @@ def key(namespace: str, name: str) -> str:
 
 
 def _published(
-    given: NodeCase, tier: str, host_classes: Collection[str], rule: Callable[[NodeLoad, Colocation], Figured]
+    given: _NodeCase, tier: str, host_classes: Collection[str], rule: Callable[[NodeLoad, Colocation], Figured]
 ) -> Calculated:
     """Compute what a node publishes of a tier: nothing if it is degraded, or does not enable the tier."""
     fields = (f"{tier}_cpu_milli", f"{tier}_memory_bytes")
     colocation = given.colocation()
     terms = degraded(
         now_s=given.now_seconds,
-        updated_s=None if given.node_metric is None else given.node_metric.update_time_seconds,
+        updated_s=given.node_metric.update_time_seconds,
         degrade_time_min=colocation.degrade_time_min,
     )
     disabled = tier == "free" and not colocation.free_class_enable
@@ -186,23 +170,23 @@ def _published(
             because=[Because(of=field, bound=bound, terms=terms or {}) for field in fields],
         )
     found = rule(load_of(given, host_classes), colocation)
-    amounts: dict[str, object] = dict(zip(fields, (found.cpu_milli, found.mem_bytes), strict=True))
-    return Calculated(output={"degraded": False} | amounts, because=found.because)
+    amounts = {f"{tier}_{name}": amount for name, amount in amounts_out(found).items()}
+    return Calculated(output={"degraded": False, **amounts}, because=found.because)
 
 
 BATCH_HOST_CLASSES = frozenset({"koord-prod", "koord-mid"})
 
 
-def calc_batch_resource(given: NodeCase) -> Calculated:
+def calc_batch_resource(given: _NodeCase) -> Calculated:
     """Compute the batch resources of a node and its NUMA zones."""
     whole = _published(given, "batch", BATCH_HOST_CLASSES, batch_resource)
     if whole.output["degraded"]:
         return whole
-    bound = {key(pod.namespace, pod.name): pod.numa_nodes for pod in given.pods or () if pod.numa_nodes}
-    zones = [Zone(name=one.name, allocatable=one.allocatable or Resources()) for one in given.node.numa_zones or ()]
+    bound = {key(pod.namespace, pod.name): pod.numa_nodes for pod in given.pods if pod.numa_nodes}
+    zones = given.node.numa_zones
     figures = batch_resource_zones(load_of(given, BATCH_HOST_CLASSES), given.colocation(), zones, bound)
     written = {
-        zone.name: {"batch_cpu_milli": one.cpu_milli, "batch_memory_bytes": one.mem_bytes}
+        zone.name: {f"batch_{name}": amount for name, amount in amounts_out(one).items()}
         for zone, one in zip(zones, figures, strict=False)
     }
     return Calculated(
@@ -211,95 +195,60 @@ def calc_batch_resource(given: NodeCase) -> Calculated:
     )
 
 
-def calc_mid_resource(given: NodeCase) -> Calculated:
+def calc_mid_resource(given: _NodeCase) -> Calculated:
     """Compute the mid resources of a node."""
-    metric = given.node_metric or GivenMetric()
-    use = metric.node_usage
-    whole = None if use is None or use.cpu_milli is None or use.mem_bytes is None else use.use()
-    rule = partial(mid_resource, reclaimable=(metric.prod_reclaimable or GivenUse()).use(), node_use=whole)
+    metric = given.node_metric
+    rule = partial(mid_resource, reclaimable=metric.prod_reclaimable, node_use=metric.node_usage)
     return _published(given, "mid", {"koord-prod"}, rule)
 
 
-def calc_free_resource(given: NodeCase) -> Calculated:
+def calc_free_resource(given: _NodeCase) -> Calculated:
     """Compute the free resources of a node from its idle capacity."""
     return _published(given, "free", {"koord-prod", "koord-mid", "koord-batch"}, free_resource)
 
 
-class GivenAllocation(Given, frozen=True, kw_only=True):
-    """Allocations by another scheduler."""
-
+class _Allocation(Given, frozen=True, kw_only=True):
     name: str = ""
-    priority_class: str = ""
-    resources: GivenResources | None = None
+    allocation: Flat[Annotated[Allocation, Form(priority_class=(str, ""), resources=_OPTIONAL)]]
 
 
-class BatchResourcePublishInput(Given, frozen=True, kw_only=True):
-    """Computed resources (null: degraded), the normalization ratio as text, other schedulers' allocations."""
-
-    calculated: GivenResources | None
-    cpu_normalization_ratio: str | None = None
-    third_party_allocations: list[GivenAllocation] | None = None
-
-
-def calc_batch_resource_publish(given: BatchResourcePublishInput) -> Calculated:
-    """Compute the batch resources to write to the node."""
+def calc_batch_resource_publish(
+    *,
+    calculated: GivenResources | None,
+    cpu_normalization_ratio: str | None = None,
+    third_party_allocations: Nullable[Sequence[_Allocation]] = (),
+) -> Calculated:
+    """Compute the batch resources to write to the node from the computed ones (null: degraded)."""
     published = batch_resource_publish(
-        given.calculated,
-        given.cpu_normalization_ratio,
-        [
-            Allocation(priority_class=one.priority_class, resources=one.resources or Resources())
-            for one in given.third_party_allocations or ()
-        ],
+        calculated, cpu_normalization_ratio, [one.allocation for one in third_party_allocations]
     )
-    return Calculated(
-        output={
-            "node_allocatable": _written_tier(published.allocatable),
-            "origin_annotation": _written_tier(published.origin),
-        },
-        because=published.because,
-    )
+    written = {
+        name: {"batch_cpu_milli": one.batch_cpu_milli, "batch_memory_bytes": one.batch_mem_bytes} if one else {}
+        for name, one in (("node_allocatable", published.allocatable), ("origin_annotation", published.origin))
+    }
+    return Calculated(output={**written}, because=published.because)
 
 
-def _written_tier(resources: Resources | None) -> dict[str, int | None]:
-    if resources is None:
-        return {}
-    return {"batch_cpu_milli": resources.batch_cpu_milli, "batch_memory_bytes": resources.batch_mem_bytes}
-
-
-class ResourceSyncDecisionInput(Given, frozen=True, kw_only=True):
-    """Published and computed resources of one tier."""
-
-    resource_diff_threshold: Annotated[float, msgspec.Meta(ge=0, le=1e6)] | None = None
-    tier: Literal["batch", "mid", "free"]
-    old: GivenResources | None = None
-    new: GivenResources | None = None
-
-
-def calc_resource_sync_decision(given: ResourceSyncDecisionInput) -> Calculated:
-    """Decide whether a change is large enough to be written."""
-    old, new = given.old or Resources(), given.new or Resources()
-    fields = {f"{given.tier}_cpu_milli": "cpu_milli", f"{given.tier}_memory_bytes": "mem_bytes"}
-    pairs = [
-        Pair(of=name, old=getattr(old, f"{given.tier}_{field}"), new=getattr(new, f"{given.tier}_{field}"))
-        for name, field in fields.items()
-    ]
-    threshold = DIFF_THRESHOLD if given.resource_diff_threshold is None else given.resource_diff_threshold
-    decision = resource_sync_decision(pairs, threshold)
+def calc_resource_sync_decision(
+    *,
+    resource_diff_threshold: Nullable[Annotated[float, msgspec.Meta(ge=0, le=1e6)]] = DIFF_THRESHOLD,
+    tier: Literal["batch", "mid", "free"],
+    old: Nullable[GivenResources] = NO_AMOUNTS,
+    new: Nullable[GivenResources] = NO_AMOUNTS,
+) -> Calculated:
+    """Decide whether the resources of a tier changed enough to be written."""
+    fields = {f"{tier}_cpu_milli": f"{tier}_cpu_milli", f"{tier}_memory_bytes": f"{tier}_mem_bytes"}
+    pairs = [Pair(of=name, old=getattr(old, field), new=getattr(new, field)) for name, field in fields.items()]
+    decision = resource_sync_decision(pairs, resource_diff_threshold)
     return Calculated(output={"need_sync": decision.need_sync}, because=decision.because)
 
 
-class PublishedFloorInput(Given, frozen=True, kw_only=True):
-    """Figures by resource (null: not published), and the node's pods."""
-
-    figures: dict[str, Amount | None]
-    pods: list[GivenPod] | None = None
-
-
-def calc_published_floor(given: PublishedFloorInput) -> Calculated:
-    """Raise published figures to at least the requests of running pods."""
+def calc_published_floor(
+    *, figures: Mapping[str, Amount | None], pods: Nullable[Sequence[GivenPod]] = ()
+) -> Calculated:
+    """Raise published figures by resource (null: not published) to at least the requests of running pods."""
     names = {field: field.replace("mem_bytes", "memory_bytes") for field in REQUEST_FIELDS}
-    figures = {field: given.figures[name] for field, name in names.items() if name in given.figures}
-    floored = published_floor(figures, given.pods or ())
+    floored = published_floor({field: figures[name] for field, name in names.items() if name in figures}, pods)
     return Calculated(
         output={"published": {names[field]: figure for field, figure in floored.figures.items()}},
         because=floored.because,

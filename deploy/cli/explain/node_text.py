@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from slacktide.deploy.cli.calc.waterfall import block
+from slacktide.deploy.cli.calc.calculations import block
 from slacktide.deploy.runtime.text import count, instant, wrapped
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand

@@ -220,7 +220,9 @@ def targets(preemptor: Preemptor, policies: Preemption, tried: list[Candidate], 
             remove(left, one.holder)
             found.append(Target(one.holder, REASONS[one.kind]))
             if preemptor.fits(left, borrowing=borrowing):
-                return spare(found, preemptor, left, borrowing=borrowing)
+                if kept := spare(found, preemptor, left, borrowing=borrowing):
+                    return kept
+                break
     return []
 
 

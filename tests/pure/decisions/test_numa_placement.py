@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slacktide.deploy.cli.calc.forms import converted
 from slacktide.deploy.cli.calc.numa import GivenPod
 from slacktide.schemas.zones import Zone, ZoneDistance, ZoneResources
 from slacktide.streams.decisions.numa.placement import (
@@ -35,7 +36,7 @@ LEAST: Strategy = "LeastNUMANodes"
 
 def judged(asked: dict[str, Any]) -> Any:
     """What one pod finds on a node: by what it is refused, its score by each strategy, and the zones it would get."""
-    one = zoned(msgspec.convert(asked["pod"], GivenPod).pod("pod"))
+    one = zoned(converted(asked["pod"], GivenPod, "pod"))
     node = view_of_zones(record(*msgspec.convert(asked["zones"], list[Zone]), **asked.get("said", {})))
     assert one is not None
     assert node is not None
