@@ -21,7 +21,7 @@ PreemptionPolicy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"
 Continue = Literal["MayStopSearch", "TryNextFlavor", "Borrow", "Preempt"]
 """The last two are v1beta1's names of the first."""
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
-"""Absent: None. Hold: nothing more is admitted. HoldAndDrain: what has quota is also evicted."""
+"""Hold: nothing more is admitted. HoldAndDrain: what has quota is also evicted."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -144,6 +144,7 @@ class ClusterQueueSpec(Part, frozen=True, kw_only=True):
     fair_sharing: FairSharing | None = None
     namespace_selector: LabelSelector | None = None
     stop_policy: StopPolicy | None = None
+    """Absent: None."""
 
 
 class CohortSpec(Part, frozen=True, kw_only=True):
@@ -168,6 +169,7 @@ class LocalQueueSpec(Part, frozen=True, kw_only=True):
 
     cluster_queue: Name
     stop_policy: StopPolicy | None = None
+    """Absent: None."""
 
 
 class ResourceDemand(Part, frozen=True, kw_only=True):

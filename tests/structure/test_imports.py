@@ -67,7 +67,7 @@ def test_imports_go_one_way() -> None:
 def test_no_modules_form_a_circle() -> None:
     """An import for a type counts, too. ``prepare`` raises a CycleError that names the circle."""
     graph = grimp.build_graph("slacktide.schemas", "slacktide.streams", "slacktide.agents", "slacktide.deploy")
-    assert len(graph.modules) > 500
+    assert len(graph.modules) > 300
     TopologicalSorter({one: graph.find_modules_directly_imported_by(one) for one in graph.modules}).prepare()
 
 

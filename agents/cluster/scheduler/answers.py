@@ -26,7 +26,7 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
-from slacktide.schemas.policy.message import KEY
+from slacktide.schemas.policy.configmap import key_of
 from slacktide.schemas.text import answer_of
 from slacktide.schemas.topics import DEAD_LETTER, PLACEMENT
 from slacktide.schemas.zones import ZONES_STALE_S
@@ -375,7 +375,7 @@ def _text(pod: Asking, refused: Mapping[str, Refusal]) -> str:
 def _over(pod: Asking, first: Refusal, checks: Sequence[Check]) -> str:
     limit, counts = checks[0].limit, checks[0].pod
     name = RESOURCES[limit.resource].name
-    where = f"the node's annotation {ANNOTATION}" if first.own else KEY
+    where = f"the node's annotation {ANNOTATION}" if first.own else key_of("placement")
     used = sorted(one.limit.existing * 100 // one.limit.allocatable for one in checks)
     uses = str(used[0]) if used[0] == used[-1] else f"{used[0]}-{used[-1]}"
     because = pod.candidate.estimate.because[limit.resource]
