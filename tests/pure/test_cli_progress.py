@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
+from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.replay.source import EVERY_RECORDS, Progress
 from slacktide.deploy.runtime import progress
 from slacktide.deploy.runtime.progress import left_text
@@ -38,6 +40,19 @@ def test_where_nobody_looks_nothing_is_written(monkeypatch: pytest.MonkeyPatch) 
     bar.done()
 
     assert not written.getvalue()
+
+
+def test_a_simulated_queue_shows_the_time_that_it_has_come_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Terminal()
+    monkeypatch.setattr(progress.sys, "stderr", shown)
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    example = Path(__file__).parents[2] / "docs/queue-example.yaml"
+    cli.main(["queue", "simulate", str(example)], standalone_mode=False)
+
+    parts = [text.partition("]")[2].split("%")[0].strip() for text in shown.getvalue().split("\r") if "%" in text]
+    assert len(parts) > 1
+    assert parts == sorted(parts, key=int)
+    assert "events, at" in shown.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from slacktide.deploy.cli import proof_keys
 from slacktide.deploy.cli.queue import topics
 from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime import garbage, process
+from slacktide.deploy.runtime.progress import Bar
 from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,
     Kafka,
@@ -206,7 +207,16 @@ def _simulated(given: QueueCluster, settings: Settings, for_ms: int | None) -> t
         state.push(one, now_s)
     simulation = Simulation(state, given.run_s, now_s, given.drained)
     until_s = None if for_ms is None else now_s + for_ms // 1000
-    return simulation, list(simulation.run(arrivals, until_s))
+    workloads = len(given.holders) + len(given.waiting) + len(arrivals)
+    bar, happened = Bar("simulating"), list[Happened]()
+    for event in simulation.run(arrivals, until_s):
+        happened.append(event)
+        if bar.due:
+            ended = sum(each.kind == "finished" for each in happened) / workloads
+            passed = 0.0 if until_s is None else (event.at_s - now_s) / max(until_s - now_s, 1)
+            bar.show(max(ended, passed), f"{count(len(happened), 'event')}, at {_time(event.at_s)}")
+    bar.done()
+    return simulation, happened
 
 
 def _text(
