@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ class Place:
     state_folder: Path
 
 
-class Nodes:
+class Nodes(ABC):
     """What real and virtual nodes, which are identical among themselves, have in common."""
 
     mode: Literal["real", "virtual"]
@@ -61,9 +62,9 @@ class Nodes:
     nodes: Sequence[str]
     machine: Machine
 
+    @abstractmethod
     def pods(self) -> list[DemoPod]:
         """Return the running pods of all nodes."""
-        raise NotImplementedError
 
     def inventory(self) -> str:
         """Return all nodes and pods as ``kubectl get node,pods -o yaml`` prints them."""
