@@ -57,21 +57,24 @@ async def run(
     identity = Identity(settings.state_folder, start_ms=clock.wall_ms())
     try:
         # In a thread: listing the pods may be slow.
-        description = await asyncio.to_thread(
-            node_description,
-            settings.inventory,
-            settings.node,
-            State(settings.state_folder).inventory(),
-            machine=settings.machine,
-            lister=settings.lister,
-            from_kafka=settings.from_kafka,
-        )
+        description = await asyncio.to_thread(_described, settings)
         loop = AgentLoop(kernel, settings, identity.boot_id, health, clock, description)
         await loop.run(stop)
         if loop.removed:
             forget(settings.state_folder)
     finally:
         identity.release()
+
+
+def _described(settings: LoopSettings) -> Description:
+    return node_description(
+        settings.inventory,
+        settings.node,
+        State(settings.state_folder).inventory(),
+        machine=settings.machine,
+        lister=settings.lister,
+        from_kafka=settings.from_kafka,
+    )
 
 
 class AgentLoop:
