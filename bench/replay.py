@@ -17,8 +17,8 @@ from slacktide.agents.clock import SystemClock
 from slacktide.schemas.codec import encode
 from slacktide.schemas.policy import KEY
 from slacktide.schemas.topics import POLICY, SAMPLE
+from slacktide.streams.analysis.replay.lines import REPLAYED, Header, end_line, head_line, line_of
 from slacktide.streams.records import Record
-from slacktide.streams.replay.lines import REPLAYED, Header, end_line, head_line, line_of
 from slacktide.streams.worker import Worker
 
 NODES, DAY_S = 100, 86_400

@@ -28,9 +28,9 @@ from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import AUDIT
-from slacktide.streams.audit.acts import Act, Choice, acts_of, content_of, prefilter, what
-from slacktide.streams.audit.chain import Chain
-from slacktide.streams.audit.chain import verify as verified
+from slacktide.streams.analysis.audit.acts import Act, Choice, acts_of, content_of, prefilter, what
+from slacktide.streams.analysis.audit.chain import Chain
+from slacktide.streams.analysis.audit.chain import verify as verified
 from slacktide.streams.decisions.evict.node_evict import observed
 from slacktide.streams.kafka import Tail, partition_counts
 from slacktide.streams.records import Record, text_of

@@ -16,7 +16,7 @@ from slacktide.deploy.runtime.text import count, instant, output_option, rendere
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:  # not needed for --help
-    from slacktide.streams.explain.node import NodeRow, Sort
+    from slacktide.streams.analysis.explain.node import NodeRow, Sort
 
 
 BAD = frozenset({"problem", "warning"})
@@ -106,7 +106,7 @@ def _run(text: Callable[[], str], *, watch: bool, clear: bool) -> None:
 def shown(bootstrap: Cluster, names: Sequence[str], sort: Sort, output: str, *, problems: bool) -> str:
     """Read Kafka and format the rows. Raises LogError if it cannot be read, NotFoundError if no node matches."""
     from slacktide.deploy.cli.explain.log import node_logs, opened  # noqa: PLC0415 - loads Kafka: not for --help
-    from slacktide.streams.explain.node import in_order, node_row  # noqa: PLC0415
+    from slacktide.streams.analysis.explain.node import in_order, node_row  # noqa: PLC0415
 
     async def read() -> list[NodeRow]:
         now_ms = SystemClock().wall_ms()

@@ -17,7 +17,7 @@ from slacktide.deploy.runtime.text import Duration, Name, count, output_option, 
 from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SAMPLE, SHADOW_ALLOCATABLE, SHADOW_COMMAND
-from slacktide.streams.comparison import Comparison, Sold, Tally, difference, report
+from slacktide.streams.analysis.comparison import Comparison, Sold, Tally, difference, report
 from slacktide.streams.records import Record
 
 NODES_SHOWN = 20

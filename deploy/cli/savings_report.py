@@ -19,9 +19,9 @@ from slacktide.deploy.runtime.text import Moment, count, instant, table
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.topics import COMMAND, HOUR_MS, OUTCOME, POLICY, SAMPLE
-from slacktide.streams.replay.lines import Header, header_of
-from slacktide.streams.replay.policies import Proven
-from slacktide.streams.savings.account import (
+from slacktide.streams.analysis.replay.lines import Header, header_of
+from slacktide.streams.analysis.replay.policies import Proven
+from slacktide.streams.analysis.savings.account import (
     VERSION,
     Account,
     Ages,

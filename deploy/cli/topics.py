@@ -286,8 +286,8 @@ def export(
     """
     from slacktide.deploy.cli.replay import source  # noqa: PLC0415 - loads the streams' Kafka: not for --help
     from slacktide.schemas.heartbeat import is_heartbeat  # noqa: PLC0415
+    from slacktide.streams.analysis.replay import lines  # noqa: PLC0415
     from slacktide.streams.records import FIGURES  # noqa: PLC0415
-    from slacktide.streams.replay import lines  # noqa: PLC0415
 
     now_ms = SystemClock().wall_ms()
     until_ms = now_ms if until is None else until.at(now_ms)

@@ -22,8 +22,8 @@ from slacktide.schemas.policy.configmap import CONFIGS, key_of, path_of
 from slacktide.schemas.policy.keys import leaves
 from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.topics import JOB_STATUS
-from slacktide.streams.explain.evidence import place_of
-from slacktide.streams.explain.figures import figures
+from slacktide.streams.analysis.explain.evidence import place_of
+from slacktide.streams.analysis.explain.figures import figures
 from slacktide.streams.records import Record
 
 POINTS = 600

@@ -19,10 +19,10 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
+from slacktide.streams.analysis.explain.evidence import place_of
 from slacktide.streams.decisions.evict.node_evict import observed
 from slacktide.streams.decisions.queue.cluster_objects import queue_cluster
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource
-from slacktide.streams.explain.evidence import place_of
 from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Record, text_of
 

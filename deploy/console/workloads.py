@@ -23,11 +23,11 @@ from slacktide.schemas.queue import Phase, QueueState
 from slacktide.schemas.queue_objects import WorkloadObject
 from slacktide.schemas.sample import PodUse
 from slacktide.schemas.topics import CREDIT, JOB_STATUS, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
-from slacktide.streams.explain.evidence import WORST_FIRST, Logged, Place, logged, place_of
-from slacktide.streams.explain.job import JobExplanation, explain_job, statuses
-from slacktide.streams.explain.node_log import NodeLog, node_log
-from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod, last_placement
-from slacktide.streams.explain.selling import amount
+from slacktide.streams.analysis.explain.evidence import WORST_FIRST, Logged, Place, logged, place_of
+from slacktide.streams.analysis.explain.job import JobExplanation, explain_job, statuses
+from slacktide.streams.analysis.explain.node_log import NodeLog, node_log
+from slacktide.streams.analysis.explain.pod import PodExplanation, PodLog, explain_pod, last_placement
+from slacktide.streams.analysis.explain.selling import amount
 from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Record
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.topics import OUTCOME
-from slacktide.streams.explain.evidence import logged
-from slacktide.streams.explain.manifest import manifest_of
-from slacktide.streams.explain.node_log import node_log
-from slacktide.streams.explain.pod import PodLog, explain_pod
+from slacktide.streams.analysis.explain.evidence import logged
+from slacktide.streams.analysis.explain.manifest import manifest_of
+from slacktide.streams.analysis.explain.node_log import node_log
+from slacktide.streams.analysis.explain.pod import PodLog, explain_pod
 from testbed.chains import Chain, evicted, outcome_record
 from testbed.policies import policy_from
 from testbed.samples import BATCH, GIB, SERVICE, START_MS

@@ -8,9 +8,9 @@ import pytest
 
 from slacktide.deploy.cli.explain.workload_text import pod_text
 from slacktide.schemas.inventory import NodeFacts, Resources
-from slacktide.streams.explain.manifest import manifest_of
-from slacktide.streams.explain.node_log import node_log
-from slacktide.streams.explain.pod import PodLog, explain_pod
+from slacktide.streams.analysis.explain.manifest import manifest_of
+from slacktide.streams.analysis.explain.node_log import node_log
+from slacktide.streams.analysis.explain.pod import PodLog, explain_pod
 from testbed.chains import Chain
 from testbed.policies import policy_from
 from testbed.samples import BATCH, GIB, SERVICE, START_MS

@@ -17,7 +17,7 @@ from kernel.test_stack_on_real_kernel import BATCH, BUSY_LONG, NODE, SERVICE, in
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.topics import ALLOCATABLE, SAMPLE
-from slacktide.streams.replay.lines import header_of, records_of
+from slacktide.streams.analysis.replay.lines import header_of, records_of
 from slacktide.streams.samples import SampleReader
 from testbed.exporter import ExportedPod, Exporter
 from testbed.one_machine import SLACKTIDE, Up, policy

@@ -13,7 +13,7 @@ from kernel.groups import V1, Groups, on
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.deploy.virtual.machine import BEST_EFFORT, Machine
 from slacktide.schemas.sample import Limits, PodUse
-from slacktide.streams.replay.model import used_milli
+from slacktide.streams.analysis.replay.model import used_milli
 
 DUTY = """import time
 share = {milli} / 1000

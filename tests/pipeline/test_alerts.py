@@ -14,7 +14,7 @@ from slacktide.agents.cluster.bridge import metrics as of_bridges
 from slacktide.agents.cluster.scheduler import metrics as of_schedulers
 from slacktide.agents.node import metrics as of_agents
 from slacktide.schemas.topics import TOPICS
-from slacktide.streams.explain.evidence import severity_of
+from slacktide.streams.analysis.explain.evidence import severity_of
 from testbed.prometheus import promtool, served
 
 ROOT = Path(__file__).parents[2]

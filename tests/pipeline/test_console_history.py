@@ -25,9 +25,9 @@ from slacktide.deploy.console.history.recorder import FACTS, TOPICS
 from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.history.view import UNLIMITED, Decision, NodeRow
 from slacktide.schemas.topics import NODE_PARTITIONS, OUTCOME
-from slacktide.streams.explain.node import NodeExplanation, explain_node
-from slacktide.streams.explain.node_log import node_log
-from slacktide.streams.explain.selling import amount
+from slacktide.streams.analysis.explain.node import NodeExplanation, explain_node
+from slacktide.streams.analysis.explain.node_log import node_log
+from slacktide.streams.analysis.explain.selling import amount
 from slacktide.streams.kafka import WHOLE, Tail, partition_counts, partition_of
 from slacktide.streams.records import Place, Record
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, running

@@ -29,8 +29,8 @@ from slacktide.schemas.access import (
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, TOPICS, Topic
 
 ROOT = Path(__file__).parents[2]
-NOT_OF_A_WORKER = ("replay", "explain", "comparison.py", "queue")
-"""They look at the log afterwards, as a reader; or decide for the queue."""
+NOT_OF_A_WORKER = ("analysis", "queue")
+"""It looks at the log afterwards, as a reader; or decides for the queue."""
 
 
 def python(*places: str) -> list[Path]:

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.replay import advice as report
 from slacktide.schemas.policy import DEFAULT, Policy
-from slacktide.streams.advise.advice import Advice, Tag, advise, grid
-from slacktide.streams.advise.demand import Demand, share_over, share_used
-from slacktide.streams.advise.trials import BLOCK_MS, NodeTrial, Tally, Tried
-from slacktide.streams.replay.lines import REPLAYED, Header, end_line, head_line, line_of
+from slacktide.streams.analysis.advise.advice import Advice, Tag, advise, grid
+from slacktide.streams.analysis.advise.demand import Demand, share_over, share_used
+from slacktide.streams.analysis.advise.trials import BLOCK_MS, NodeTrial, Tally, Tried
+from slacktide.streams.analysis.replay.lines import REPLAYED, Header, end_line, head_line, line_of
 from testbed.colocated import calibrate, policy, run
 from testbed.samples import START_MS, policy_record
 from testbed.snapshots import command_text, situations, stable

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from slacktide.deploy.cli.assess import report
 from slacktide.schemas.policy import DEFAULT
 from slacktide.schemas.policy.strategies import CalculatePolicy
-from slacktide.streams.assess.assessment import assess
-from slacktide.streams.assess.usage import Amounts, Matrix, Terms, Usage, future_max, past_max, sold, spread
+from slacktide.streams.analysis.assess.assessment import assess
+from slacktide.streams.analysis.assess.usage import Amounts, Matrix, Terms, Usage, future_max, past_max, sold, spread
 from slacktide.streams.decisions.resources.batch_resource import Capacity, Sums, available
 
 GIB = 1 << 30

@@ -12,8 +12,8 @@ from slacktide.deploy.cli.audit import nothing, shown
 from slacktide.schemas.codec import encode
 from slacktide.schemas.outcome import KnobChange, NodeOutcome, Spent
 from slacktide.schemas.topics import AUDIT, HOUR_MS, OUTCOME
-from slacktide.streams.audit.acts import Act, Choice, acts_of, content_of, prefilter, what
-from slacktide.streams.audit.chain import Chain
+from slacktide.streams.analysis.audit.acts import Act, Choice, acts_of, content_of, prefilter, what
+from slacktide.streams.analysis.audit.chain import Chain
 from slacktide.streams.decisions.evict.node_evict import audited
 from slacktide.streams.records import Record
 from testbed.chains import evicted, outcome

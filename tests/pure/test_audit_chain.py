@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.main import cli
-from slacktide.streams.audit.chain import Chain, Fault, Verified, verify
+from slacktide.streams.analysis.audit.chain import Chain, Fault, Verified, verify
 
 BODIES = st.lists(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=8), max_size=3), max_size=8)
 

@@ -15,7 +15,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse
 from slacktide.schemas.topics import COMMAND, SHADOW_COMMAND
-from slacktide.streams.comparison import Comparison, Taken, Tally, compare, report
+from slacktide.streams.analysis.comparison import Comparison, Taken, Tally, compare, report
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.answering import Shadow

@@ -23,7 +23,7 @@ from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.queue import QueueState
 from slacktide.schemas.topics import JOB_STATUS, QUEUE_STATE
-from slacktide.streams.explain.job import explain_job, statuses
+from slacktide.streams.analysis.explain.job import explain_job, statuses
 from slacktide.streams.queue.ledger import last_of_each
 from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Record

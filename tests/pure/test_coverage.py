@@ -19,11 +19,11 @@ from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
+from slacktide.streams.analysis.explain.figures import freshness_findings
+from slacktide.streams.analysis.explain.node_log import covered_of, node_log
+from slacktide.streams.analysis.explain.placement import node_rooms
 from slacktide.streams.decisions.coverage import LATE_MS, UNCOVERED_S, Coverage
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
-from slacktide.streams.explain.figures import freshness_findings
-from slacktide.streams.explain.node_log import covered_of, node_log
-from slacktide.streams.explain.placement import node_rooms
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.governor.nodes import GONE_MS
 from slacktide.streams.records import FIGURES, Record, Writer

@@ -45,7 +45,7 @@ from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.knob_table import CONTROLS
 from slacktide.schemas.policy import parse
 from slacktide.schemas.policy.features import FEATURES
-from slacktide.streams.explain.evidence import Finding as Explained
+from slacktide.streams.analysis.explain.evidence import Finding as Explained
 from testbed.doctor_facts import V2
 from testbed.policies import config_map
 from testbed.snapshots import cases, checks, json_text, situations, stable

@@ -9,9 +9,9 @@ from slacktide.agents.node.evict.eviction_api import NOTICED, event_of
 from slacktide.agents.node.evict.evictor import LAPSES_NS, Notices
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import OUTCOME
+from slacktide.streams.analysis.explain.evictions import notice_findings
+from slacktide.streams.analysis.explain.evidence import logged
 from slacktide.streams.decisions.evict.node_evict import NOTICE, audited
-from slacktide.streams.explain.evictions import notice_findings
-from slacktide.streams.explain.evidence import logged
 from testbed.chains import outcome_record
 
 NOTICE_S = 5

@@ -17,13 +17,13 @@ from slacktide.schemas.inventory import Container, NodeFacts, Pod, Processor, Re
 from slacktide.schemas.policy import DEFAULT, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold
 from slacktide.schemas.sample import ContainerBurst, Limits, NodeSample, NodeUse, PodUse
+from slacktide.streams.analysis.explain.node import explain_node
+from slacktide.streams.analysis.explain.node_log import node_log
 from slacktide.streams.decisions.burst.node_burst import burst_settings
 from slacktide.streams.decisions.prediction.mid_forecast import NodePeaks, PredictedPod, prod_reclaimable
 from slacktide.streams.decisions.resources.batch_resource import batch_resource
 from slacktide.streams.decisions.resources.mid_resource import mid_resource
 from slacktide.streams.decisions.suppress.cpu_suppress import decide
-from slacktide.streams.explain.node import explain_node
-from slacktide.streams.explain.node_log import node_log
 from testbed.chains import Chain
 from testbed.node_loads import WHOLE, load, pod, use, used
 from testbed.policies import policy_from

@@ -9,8 +9,8 @@ from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import OUTCOME
-from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of
-from slacktide.streams.explain.evidence import logged
+from slacktide.streams.analysis.explain.evictions import Eviction, eviction_findings, evictions_of
+from slacktide.streams.analysis.explain.evidence import logged
 from testbed.chains import outcome_record
 from testbed.policies import policy_from
 from testbed.snapshots import findings, json_text

@@ -10,9 +10,9 @@ from slacktide.schemas.forecast import NodeForecast
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.topics import FORECAST
-from slacktide.streams.explain.node import explain_node
-from slacktide.streams.explain.node_log import node_log
-from slacktide.streams.explain.pod import PodLog, explain_pod
+from slacktide.streams.analysis.explain.node import explain_node
+from slacktide.streams.analysis.explain.node_log import node_log
+from slacktide.streams.analysis.explain.pod import PodLog, explain_pod
 from testbed.chains import Chain
 from testbed.peaks import trained
 from testbed.samples import BOOT, GIB, SERVICE, START_MS

@@ -6,7 +6,7 @@ from slacktide.deploy.cli.explain.workload_text import job_text
 from slacktide.schemas.codec import encode
 from slacktide.schemas.job_pod import JobEviction, JobSpec
 from slacktide.schemas.topics import JOB_STATUS
-from slacktide.streams.explain.job import explain_job, statuses
+from slacktide.streams.analysis.explain.job import explain_job, statuses
 from slacktide.streams.records import Record
 from testbed.job_events import SLIDE, folded, pod
 from testbed.snapshots import situations

@@ -27,13 +27,13 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
 from slacktide.schemas.sample_columns_codec import encoded, to_sample
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, TOPICS, Topic
+from slacktide.streams.analysis.explain.carried_out import LATELY_MS
+from slacktide.streams.analysis.explain.evidence import BRIEF
+from slacktide.streams.analysis.explain.figures import emptied_by, figures
+from slacktide.streams.analysis.explain.node import NodeExplanation, explain_node, node_findings, node_row
+from slacktide.streams.analysis.explain.node_log import NodeLog, node_log, policy_refused
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.resources.publishing import published_floor
-from slacktide.streams.explain.carried_out import LATELY_MS
-from slacktide.streams.explain.evidence import BRIEF
-from slacktide.streams.explain.figures import emptied_by, figures
-from slacktide.streams.explain.node import NodeExplanation, explain_node, node_findings, node_row
-from slacktide.streams.explain.node_log import NodeLog, node_log, policy_refused
 from slacktide.streams.records import Out, Record
 from testbed.chains import Chain, logged, outcome, outcome_record
 from testbed.samples import BATCH, BOOT, FACTS, GIB, SERVICE, START_MS, SUPPRESS

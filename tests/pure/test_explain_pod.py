@@ -22,11 +22,11 @@ from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, PodUse
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME, PLACEMENT, Topic
-from slacktide.streams.explain.evictions import controller_of, looks, observed
-from slacktide.streams.explain.evidence import Logged, Place, logged
-from slacktide.streams.explain.manifest import Manifest, manifest_of
-from slacktide.streams.explain.node_log import NodeLog, node_log
-from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod, last_placement, last_refused
+from slacktide.streams.analysis.explain.evictions import controller_of, looks, observed
+from slacktide.streams.analysis.explain.evidence import Logged, Place, logged
+from slacktide.streams.analysis.explain.manifest import Manifest, manifest_of
+from slacktide.streams.analysis.explain.node_log import NodeLog, node_log
+from slacktide.streams.analysis.explain.pod import PodExplanation, PodLog, explain_pod, last_placement, last_refused
 from slacktide.streams.records import Record
 from testbed.chains import Chain, evicted, outcome_record
 from testbed.chains import logged as record_of

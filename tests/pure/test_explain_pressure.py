@@ -11,10 +11,10 @@ from slacktide.deploy.cli.explain.node_text import node_text
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, LsPressure, PressureGate, PressureLook
+from slacktide.streams.analysis.explain.held import pressure_text
+from slacktide.streams.analysis.explain.node import NodeExplanation, explain_node
+from slacktide.streams.analysis.explain.node_log import node_log
 from slacktide.streams.decisions.suppress.cpu_pressure import Bound, step
-from slacktide.streams.explain.held import pressure_text
-from slacktide.streams.explain.node import NodeExplanation, explain_node
-from slacktide.streams.explain.node_log import node_log
 from testbed.chains import Chain, outcome, outcome_record
 from testbed.snapshots import findings, situations, stable
 

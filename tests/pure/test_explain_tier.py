@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from slacktide.schemas.inventory import Pod
-from slacktide.streams.explain.held import tier_findings
-from slacktide.streams.explain.manifest import lint
+from slacktide.streams.analysis.explain.held import tier_findings
+from slacktide.streams.analysis.explain.manifest import lint
 from testbed.snapshots import findings
 
 PROXY = Pod(uid="p", namespace="kube-system", name="kube-proxy-x", priority=2_000_001_000)

@@ -8,8 +8,16 @@ from msgspec.structs import replace
 
 from slacktide.schemas.bounds import COUNT_MAX
 from slacktide.schemas.topics import POLICY, SAMPLE, TICK, TOPICS
+from slacktide.streams.analysis.replay.lines import (
+    Header,
+    TraceError,
+    end_line,
+    head_line,
+    header_of,
+    line_of,
+    records_of,
+)
 from slacktide.streams.records import Record
-from slacktide.streams.replay.lines import Header, TraceError, end_line, head_line, header_of, line_of, records_of
 from testbed.samples import body_of, keyframe, policy_record, record_of
 from testbed.snapshots import refusal, situations
 

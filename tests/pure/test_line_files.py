@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from slacktide.deploy.cli.main import cli
-from slacktide.streams.audit.chain import Chain
+from slacktide.streams.analysis.audit.chain import Chain
 
 COMMANDS = [("audit", "verify"), ("replay",), ("savings",), ("assess", "--from")]
 

@@ -12,8 +12,8 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import METRIC
-from slacktide.streams.explain.node import NodeRow, Sort, in_order, node_row
-from slacktide.streams.explain.node_log import node_log
+from slacktide.streams.analysis.explain.node import NodeRow, Sort, in_order, node_row
+from slacktide.streams.analysis.explain.node_log import node_log
 from slacktide.streams.records import Record
 from testbed.chains import Chain, logged, outcome, outcome_record
 from testbed.snapshots import situations

@@ -15,8 +15,8 @@ from slacktide.deploy.cli.replay.jobs import Jobs, Plan, ReplayError
 from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.topics import COMMAND, POLICY
+from slacktide.streams.analysis.replay.lines import records_of
 from slacktide.streams.records import Record
-from slacktide.streams.replay.lines import records_of
 
 pytestmark = pytest.mark.exhaustive
 

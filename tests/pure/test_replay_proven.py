@@ -11,12 +11,12 @@ from slacktide.deploy.cli.replay.jobs import Jobs, Plan
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import Verifier
 from slacktide.schemas.topics import COMMAND
+from slacktide.streams.analysis.replay.lines import REPLAYED
+from slacktide.streams.analysis.replay.policies import WAIT_MS, Proven
+from slacktide.streams.analysis.replay.replay import Result
+from slacktide.streams.analysis.replay.whatif import Change
 from slacktide.streams.proofs import by_keys
 from slacktide.streams.records import Record
-from slacktide.streams.replay.lines import REPLAYED
-from slacktide.streams.replay.policies import WAIT_MS, Proven
-from slacktide.streams.replay.replay import Result
-from slacktide.streams.replay.whatif import Change
 from slacktide.streams.worker import Worker
 from testbed.proofs import REQUIRED, cluster_key, key_of, proven
 from testbed.samples import START_MS, keyframe, policy_record, record_of, sample

@@ -23,11 +23,11 @@ from slacktide.schemas.knob import pod_group
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.sample import NodeSample, NodeUse, PodUse, Pressure
 from slacktide.schemas.topics import OUTCOME, SAMPLE
+from slacktide.streams.analysis.replay.lines import records_of
+from slacktide.streams.analysis.savings.account import CORE_H, Account, Span, report
+from slacktide.streams.analysis.savings.node import Amounts, Batch, Level, Tally, Use, admitted, total
 from slacktide.streams.records import Record
-from slacktide.streams.replay.lines import records_of
 from slacktide.streams.samples import SampleReader
-from slacktide.streams.savings.account import CORE_H, Account, Span, report
-from slacktide.streams.savings.node import Amounts, Batch, Level, Tally, Use, admitted, total
 from testbed import chains
 from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS, body_of, sample
 from testbed.snapshots import command_text

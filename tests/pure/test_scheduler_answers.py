@@ -16,9 +16,9 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.placement import PodPlacement, RefusingNodes
 from slacktide.schemas.policy.strategies import Placement, UsagePercents
+from slacktide.streams.analysis.explain.placement import refused_by_all
 from slacktide.streams.decisions.load.load_aware_estimator import Percents, Thresholds
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
-from slacktide.streams.explain.placement import refused_by_all
 from testbed.kube_scheduler import Asked, figures, manifest, question
 from testbed.scheduler_pods import parsed
 

@@ -14,8 +14,8 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.topics import ZONES
 from slacktide.schemas.zones import ZONES_STALE_S, BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
+from slacktide.streams.analysis.explain.evidence import Logged
 from slacktide.streams.decisions.numa.placement import zones_score
-from slacktide.streams.explain.evidence import Logged
 from slacktide.streams.records import Record
 from testbed.kube_scheduler import GIB, WALL_S, Asked, figures
 from testbed.scheduler_pods import parsed

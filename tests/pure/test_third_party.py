@@ -10,8 +10,8 @@ import pytest
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.third_party import ANNOTATION
-from slacktide.streams.explain.node import NodeExplanation, explain_node
-from slacktide.streams.explain.node_log import node_log
+from slacktide.streams.analysis.explain.node import NodeExplanation, explain_node
+from slacktide.streams.analysis.explain.node_log import node_log
 from testbed.chains import Chain
 from testbed.samples import FACTS, START_MS
 

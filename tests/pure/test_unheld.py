@@ -16,13 +16,13 @@ from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.qos import claims_in_vain, effective_priority_class, is_best_effort, vain_claim
 from slacktide.schemas.sample import Limits, NodeUse, PodUse
+from slacktide.streams.analysis.explain.manifest import lint
+from slacktide.streams.analysis.explain.node import explain_node
+from slacktide.streams.analysis.explain.node_log import node_log
 from slacktide.streams.decisions.evict.evict_tasks import EvictPod, Order, best_effort_by_memory
 from slacktide.streams.decisions.knobs import isolation
 from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.suppress.cpu_suppress import decide
-from slacktide.streams.explain.manifest import lint
-from slacktide.streams.explain.node import explain_node
-from slacktide.streams.explain.node_log import node_log
 from testbed.chains import Chain
 from testbed.samples import BATCH, SERVICE, START_MS, sample
 

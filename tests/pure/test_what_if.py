@@ -15,10 +15,10 @@ from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.schemas.sample_columns_codec import encoded, with_limits
+from slacktide.streams.analysis.replay.model import used_milli
+from slacktide.streams.analysis.replay.policies import Policies
+from slacktide.streams.analysis.replay.whatif import Change, WhatIf
 from slacktide.streams.records import Record
-from slacktide.streams.replay.model import used_milli
-from slacktide.streams.replay.policies import Policies
-from slacktide.streams.replay.whatif import Change, WhatIf
 from testbed.samples import GIB, PODS, START_MS, SUPPRESS, keyframe, policy_record, sample
 from testbed.samples import record_of as bare_record
 from testbed.scenarios import plain, scenarios

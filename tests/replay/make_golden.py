@@ -25,8 +25,8 @@ from slacktide.deploy.runtime.broker import EmbeddedBroker
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import Policy, parse
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
+from slacktide.streams.analysis.replay.lines import REPLAYED
 from slacktide.streams.kafka import create_topics
-from slacktide.streams.replay.lines import REPLAYED
 
 GOLDEN = Path(__file__).with_name("golden.jsonl.gz")
 EXPORTED = [topic for topic in REPLAYED if topic not in {METRIC.name, ALLOCATABLE.name}]

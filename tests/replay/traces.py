@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from sim.world import Parts, World
 
 from slacktide.schemas.topics import COMMAND, POLICY
+from slacktide.streams.analysis.replay.lines import REPLAYED
+from slacktide.streams.analysis.replay.policies import Policies
+from slacktide.streams.analysis.replay.replay import Replay, Result
 from slacktide.streams.records import Out, Record
-from slacktide.streams.replay.lines import REPLAYED
-from slacktide.streams.replay.policies import Policies
-from slacktide.streams.replay.replay import Replay, Result
 from slacktide.streams.worker import Worker
 
 

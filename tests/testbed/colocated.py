@@ -19,13 +19,13 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import EvictState, NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.advise.advice import Choice, Tag, advise
-from slacktide.streams.advise.trials import Trials, Tried
+from slacktide.streams.analysis.advise.advice import Choice, Tag, advise
+from slacktide.streams.analysis.advise.trials import Trials, Tried
+from slacktide.streams.analysis.replay.policies import Policies
 from slacktide.streams.decisions.evict.be_cpu_history import BeCpuHistory
 from slacktide.streams.decisions.node_decision import decide_node
 from slacktide.streams.decisions.suppress.cpu_suppress import looser
 from slacktide.streams.records import Record
-from slacktide.streams.replay.policies import Policies
 from testbed.fitted import FITTED
 from testbed.plants import STEP_S, Behaviour, Plant, VirtualPlant
 from testbed.samples import BOOT, GIB, START_MS, policy_record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slacktide.deploy.cli.explain.workload_text import queue_text
 from slacktide.schemas.topics import QUEUE_DECISION
-from slacktide.streams.explain.job import Queue, QueuePlace
+from slacktide.streams.analysis.explain.job import Queue, QueuePlace
 from testbed.queue_log import Log
 
 

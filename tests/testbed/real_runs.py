@@ -16,7 +16,7 @@ from kernel.groups import Groups
 
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.policy import Policy
-from slacktide.streams.advise.advice import Choice, Tag, advise
+from slacktide.streams.analysis.advise.advice import Choice, Tag, advise
 from slacktide.streams.records import Record
 from testbed.colocated import GRACE_S, LINE_PCT, Loads, Node, foretold, policy, record_of
 from testbed.fitted import FITTED, Step

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from slacktide.deploy.cli.doctor.finding import Finding as Check
-    from slacktide.streams.explain.evidence import Finding
+    from slacktide.streams.analysis.explain.evidence import Finding
 
 HASH = re.compile(r"\b(?=\d*[a-f])[0-9a-f]{12,64}\b")
 

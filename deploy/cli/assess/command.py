@@ -94,7 +94,7 @@ def command(  # noqa: PLR0913 - one argument per option
         raise click.UsageError("nothing to read: give --prometheus URL for a server, or --from FILE for a recording")
     from slacktide.deploy.cli.assess import prometheus, report  # noqa: PLC0415 - numpy: not for --help
     from slacktide.deploy.cli.assess.gathering import Gathering  # noqa: PLC0415
-    from slacktide.streams.assess.assessment import assess  # noqa: PLC0415
+    from slacktide.streams.analysis.assess.assessment import assess  # noqa: PLC0415
 
     in_force = policies.DEFAULT if policy is None else policies.parse(load_yaml(policy), str(policy)).policy
     calculations = {in_force.colocation.cpu_calculate_policy, in_force.colocation.mem_calculate_policy}

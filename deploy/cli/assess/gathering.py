@@ -11,7 +11,7 @@ import numpy as np
 from slacktide.deploy.cli.assess.prometheus import LABELS, POOL_LABELS, Answer, Asked, Series, queries
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import SlacktideError
-from slacktide.streams.assess.usage import Amounts, Matrix, Usage
+from slacktide.streams.analysis.assess.usage import Amounts, Matrix, Usage
 
 UNITS = {"cpu": 1000, "mem": 1}
 ABOVE = 1.05

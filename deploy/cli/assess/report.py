@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from slacktide.deploy.runtime.text import count, printable, table
-from slacktide.streams.assess.assessment import LIFE_S, Amount, Assessment, HotNode, PoolReport
+from slacktide.streams.analysis.assess.assessment import LIFE_S, Amount, Assessment, HotNode, PoolReport
 
 GIB, CORES = "GiB", "cores"
 _SIZES, _OFFERED = ("POOL", "NODES", "CORES", "REQUESTED", "USED"), ("OFFERED P50", "OFFERED P95", "MEMORY P50")

@@ -23,7 +23,7 @@ from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, war
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.connection import options
 from slacktide.schemas.topics import STAMPED, TIMESTAMP_TYPE
-from slacktide.streams.explain.evidence import Finding as Explained
+from slacktide.streams.analysis.explain.evidence import Finding as Explained
 from slacktide.streams.kafka.payload import INFLATED_BYTES_MAX
 
 SILENT = ("agent.silent", "figures.stand")

@@ -17,9 +17,9 @@ from slacktide.schemas.access import ADMINISTRATOR, IN_THE_LOOP, Part
 from slacktide.schemas.connection import TOKEN_URL, Cluster, Security, parse
 from slacktide.schemas.errors import ConfigError, LogError, RightsError
 from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE, STAMPED, TIMESTAMP_TYPE, TOPICS
-from slacktide.streams.explain.evidence import Finding
-from slacktide.streams.explain.figures import freshness_findings
-from slacktide.streams.explain.node_log import node_log
+from slacktide.streams.analysis.explain.evidence import Finding
+from slacktide.streams.analysis.explain.figures import freshness_findings
+from slacktide.streams.analysis.explain.node_log import node_log
 from slacktide.streams.kafka import TopicState, describe_topics, read_topic
 from slacktide.streams.kafka.admin import creation_trouble
 from slacktide.streams.kafka.connecting import tls

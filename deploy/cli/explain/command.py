@@ -19,9 +19,9 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import JOB_STATUS, QUEUE_DECISION
 
 if TYPE_CHECKING:  # not needed for --help
-    from slacktide.streams.explain.job import JobExplanation, QueuePlace
-    from slacktide.streams.explain.node import NodeExplanation
-    from slacktide.streams.explain.pod import PodExplanation
+    from slacktide.streams.analysis.explain.job import JobExplanation, QueuePlace
+    from slacktide.streams.analysis.explain.node import NodeExplanation
+    from slacktide.streams.analysis.explain.pod import PodExplanation
 
 EVICTED_MS = 60_000
 """Tolerated difference between the clocks of brokers and the queue's decider."""
@@ -61,8 +61,8 @@ def node(name: str, bootstrap: Cluster, since: int, output: str) -> None:
 
 async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
     from slacktide.deploy.cli.explain.log import opened, shortened  # noqa: PLC0415
-    from slacktide.streams.explain.node import explain_node  # noqa: PLC0415
-    from slacktide.streams.explain.node_log import node_log  # noqa: PLC0415
+    from slacktide.streams.analysis.explain.node import explain_node  # noqa: PLC0415
+    from slacktide.streams.analysis.explain.node_log import node_log  # noqa: PLC0415
 
     now_ms = SystemClock().wall_ms()
     async with opened(bootstrap, now_ms) as log:
@@ -107,8 +107,8 @@ def pod(name: str, bootstrap: Cluster, since: int, file: Path | None, output: st
 
 async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: Path | None) -> PodExplanation:
     from slacktide.deploy.cli.explain.log import opened, pod_log, shortened  # noqa: PLC0415
-    from slacktide.streams.explain.manifest import manifest_of  # noqa: PLC0415
-    from slacktide.streams.explain.pod import explain_pod  # noqa: PLC0415
+    from slacktide.streams.analysis.explain.manifest import manifest_of  # noqa: PLC0415
+    from slacktide.streams.analysis.explain.pod import explain_pod  # noqa: PLC0415
 
     manifest = None
     if file is not None:
@@ -143,7 +143,7 @@ def job(name: str, bootstrap: Cluster, output: str) -> None:
     "status", "queue"}. The status is the record of the topic slacktide.job.status.v1, without defaults.
     """
     from slacktide.deploy.cli.explain.workload_text import job_text, queue_text  # noqa: PLC0415
-    from slacktide.streams.explain.job import JobExplanation  # noqa: PLC0415
+    from slacktide.streams.analysis.explain.job import JobExplanation  # noqa: PLC0415
 
     now_ms = SystemClock().wall_ms()
     found = asyncio.run(_job(*_parts(name), bootstrap, now_ms))
@@ -154,8 +154,8 @@ def job(name: str, bootstrap: Cluster, output: str) -> None:
 async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> JobExplanation | QueuePlace:
     """Return the Job, or only its place in the queue if it has no status."""
     from slacktide.deploy.cli.explain.log import job_statuses, queue_of, records_since  # noqa: PLC0415
+    from slacktide.streams.analysis.explain.job import Queue, explain_job, statuses  # noqa: PLC0415
     from slacktide.streams.decisions.queue.missing import WINDOW_S  # noqa: PLC0415
-    from slacktide.streams.explain.job import Queue, explain_job, statuses  # noqa: PLC0415
 
     records = await job_statuses(bootstrap, namespace, name, now_ms)
     found = explain_job(statuses(records), namespace, name, now_ms)

@@ -35,11 +35,11 @@ from slacktide.schemas.topics import (
     SCORE,
     Topic,
 )
-from slacktide.streams.explain.carried_out import LATELY_MS
-from slacktide.streams.explain.evictions import looks
-from slacktide.streams.explain.evidence import Finding, by_key, logged
-from slacktide.streams.explain.node_log import NodeLog, covered_of, node_log
-from slacktide.streams.explain.pod import PodLog, last_placement, last_refused, where_is
+from slacktide.streams.analysis.explain.carried_out import LATELY_MS
+from slacktide.streams.analysis.explain.evictions import looks
+from slacktide.streams.analysis.explain.evidence import Finding, by_key, logged
+from slacktide.streams.analysis.explain.node_log import NodeLog, covered_of, node_log
+from slacktide.streams.analysis.explain.pod import PodLog, last_placement, last_refused, where_is
 from slacktide.streams.kafka import (
     TAIL_RECORDS_MAX,
     WHOLE,

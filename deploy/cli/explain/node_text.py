@@ -13,13 +13,13 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse
+from slacktide.streams.analysis.explain.carried_out import what
+from slacktide.streams.analysis.explain.evidence import Finding
+from slacktide.streams.analysis.explain.held import pressure_text
+from slacktide.streams.analysis.explain.node import Input, NodeExplanation, Step
+from slacktide.streams.analysis.explain.selling import amount, resource_name
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
-from slacktide.streams.explain.carried_out import what
-from slacktide.streams.explain.evidence import Finding
-from slacktide.streams.explain.held import pressure_text
-from slacktide.streams.explain.node import Input, NodeExplanation, Step
-from slacktide.streams.explain.selling import amount, resource_name
 
 WIDTH = 110
 _TITLES = {"set": "last set"}

@@ -10,13 +10,13 @@ from slacktide.schemas.inventory import Resources
 from slacktide.schemas.placement import PodPlacement, RankedNode
 from slacktide.schemas.topics import JOB_POD
 from slacktide.schemas.units import cpu_text, mem_text
+from slacktide.streams.analysis.explain.evictions import Eviction
+from slacktide.streams.analysis.explain.evidence import Logged
+from slacktide.streams.analysis.explain.job import JobExplanation, QueuePlace, borrowed, condition, remedy
+from slacktide.streams.analysis.explain.placement import NodeRoom, Room
+from slacktide.streams.analysis.explain.pod import PodExplanation
+from slacktide.streams.analysis.explain.selling import amount, resource_name
 from slacktide.streams.decisions.queue.missing import meaning
-from slacktide.streams.explain.evictions import Eviction
-from slacktide.streams.explain.evidence import Logged
-from slacktide.streams.explain.job import JobExplanation, QueuePlace, borrowed, condition, remedy
-from slacktide.streams.explain.placement import NodeRoom, Room
-from slacktide.streams.explain.pod import PodExplanation
-from slacktide.streams.explain.selling import amount, resource_name
 
 INDEXES_CHARS = 100
 POINTS = 8

@@ -33,11 +33,11 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.proof import ClusterKey
 from slacktide.schemas.queue import PodsReadySettings
+from slacktide.streams.analysis.explain.job import borrowed
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings
 from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simulation
-from slacktide.streams.explain.job import borrowed
 
 METRICS_PORT = 9470
 

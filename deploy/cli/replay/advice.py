@@ -12,9 +12,18 @@ from slacktide.deploy.cli.replay.source import Opened, Where
 from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas import policy as policies
 from slacktide.schemas.errors import SlacktideError
-from slacktide.streams.advise.advice import POLICIES_MAX, SUPPRESS_PCT, Advice, Choice, Figure, Tag, advise, grid
-from slacktide.streams.advise.trials import Tried
-from slacktide.streams.replay.policies import Policies
+from slacktide.streams.analysis.advise.advice import (
+    POLICIES_MAX,
+    SUPPRESS_PCT,
+    Advice,
+    Choice,
+    Figure,
+    Tag,
+    advise,
+    grid,
+)
+from slacktide.streams.analysis.advise.trials import Tried
+from slacktide.streams.analysis.replay.policies import Policies
 
 MARKS = "abcdefghijklmnopqrstuvwxyz"
 WIDTH, HEIGHT = 64, 12

@@ -23,12 +23,12 @@ from slacktide.deploy.runtime.text import instant
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.advise.trials import Trials, Tried
+from slacktide.streams.analysis.advise.trials import Trials, Tried
+from slacktide.streams.analysis.replay.lines import REPLAYED
+from slacktide.streams.analysis.replay.policies import Policies, Proven
+from slacktide.streams.analysis.replay.replay import Replay, Result
+from slacktide.streams.analysis.replay.whatif import Change, WhatIf
 from slacktide.streams.records import Record, text_of
-from slacktide.streams.replay.lines import REPLAYED
-from slacktide.streams.replay.policies import Policies, Proven
-from slacktide.streams.replay.replay import Replay, Result
-from slacktide.streams.replay.whatif import Change, WhatIf
 from slacktide.streams.taken import Records, Taken
 
 FEW = 10_000

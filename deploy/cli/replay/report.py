@@ -9,10 +9,10 @@ import msgspec
 from slacktide.deploy.cli.replay import source
 from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_WORKLOAD
+from slacktide.streams.analysis.replay.replay import Result
+from slacktide.streams.analysis.replay.whatif import Change, NodeChange
 from slacktide.streams.queue.replay import replay
 from slacktide.streams.records import Record
-from slacktide.streams.replay.replay import Result
-from slacktide.streams.replay.whatif import Change, NodeChange
 
 FIELDS_MAX = 12
 """The maximum number of fields per difference."""

@@ -20,9 +20,9 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import COMMAND, POLICY, SAMPLE
+from slacktide.streams.analysis.replay.lines import BLOCK, SOONER_MS, STATE, blocks_of, header_of
 from slacktide.streams.kafka import Span, Spans, partition_counts
 from slacktide.streams.records import Record
-from slacktide.streams.replay.lines import BLOCK, SOONER_MS, STATE, blocks_of, header_of
 from slacktide.streams.taken import Records
 
 FETCH_WAIT_MS = 100

@@ -24,8 +24,8 @@ from slacktide.schemas.topics import (
     SCORE,
     SHADOW_ALLOCATABLE,
 )
-from slacktide.streams.explain.node import explain_node
-from slacktide.streams.explain.node_log import node_log
+from slacktide.streams.analysis.explain.node import explain_node
+from slacktide.streams.analysis.explain.node_log import node_log
 from slacktide.streams.records import Place, Record
 from slacktide.streams.worker.takeover import CARRIES
 

@@ -32,9 +32,9 @@ from slacktide.schemas.topics import (
     TICK,
     Topic,
 )
+from slacktide.streams.analysis.explain.evidence import WORST_FIRST, Logged, Severity, place_of
+from slacktide.streams.analysis.explain.job import condition, explain_job
 from slacktide.streams.decisions.evict.node_evict import ENDS, HOLDS
-from slacktide.streams.explain.evidence import WORST_FIRST, Logged, Severity, place_of
-from slacktide.streams.explain.job import condition, explain_job
 from slacktide.streams.queue.ledger import object_of, workload_of
 from slacktide.streams.records import Place, Record
 

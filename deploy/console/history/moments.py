@@ -16,7 +16,7 @@ from slacktide.deploy.console.history.recorder import TOPICS
 from slacktide.deploy.console.history.view import NONE, STATES, NodeRow, Problem
 from slacktide.schemas.headers import traceparent
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, OUTCOME, SAMPLE, SCORE
-from slacktide.streams.explain.evidence import severity_of
+from slacktide.streams.analysis.explain.evidence import severity_of
 from slacktide.streams.kafka import partition_of
 from slacktide.streams.records import Place, Record
 

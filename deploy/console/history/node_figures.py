@@ -23,14 +23,14 @@ from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import COMMAND, METRIC, OUTCOME, SAMPLE
+from slacktide.streams.analysis.explain.evidence import BRIEF, Logged, Severity, place_of
+from slacktide.streams.analysis.explain.figures import figures as figures_of
+from slacktide.streams.analysis.explain.node import Lasting, node_findings
+from slacktide.streams.analysis.explain.node_log import NodeLog, uncovered_ms
+from slacktide.streams.analysis.savings.node import Admissions, admitted, best_effort_use, total
 from slacktide.streams.decisions.suppress.cpu_pressure import step
 from slacktide.streams.decisions.suppress.cpu_suppress import measured, quota_rate
-from slacktide.streams.explain.evidence import BRIEF, Logged, Severity, place_of
-from slacktide.streams.explain.figures import figures as figures_of
-from slacktide.streams.explain.node import Lasting, node_findings
-from slacktide.streams.explain.node_log import NodeLog, uncovered_ms
 from slacktide.streams.records import Record
-from slacktide.streams.savings.node import Admissions, admitted, best_effort_use, total
 
 LATELY_MS = 5_000
 """An agent reports an outcome for each sample."""

@@ -22,8 +22,8 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, POLICY, SAMPLE, TICK
-from slacktide.streams.explain.evidence import WORST_FIRST, Logged, severity_of
-from slacktide.streams.explain.node_log import policy_of
+from slacktide.streams.analysis.explain.evidence import WORST_FIRST, Logged, severity_of
+from slacktide.streams.analysis.explain.node_log import policy_of
 from slacktide.streams.records import Record
 
 LOOKED_BACK_MS = 30_000

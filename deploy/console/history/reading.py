@@ -26,9 +26,9 @@ from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome, PodName
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.topics import DESCHEDULING, JOB_STATUS, MISSED_POD, OUTCOME, PLACEMENT, Topic
-from slacktide.streams.audit.acts import what
+from slacktide.streams.analysis.audit.acts import what
+from slacktide.streams.analysis.explain.evidence import place_of
 from slacktide.streams.decisions.evict.node_evict import observed
-from slacktide.streams.explain.evidence import place_of
 from slacktide.streams.records import Record
 
 

@@ -45,9 +45,9 @@ from slacktide.schemas.topics import (
     SCORE,
     SHADOW_ALLOCATABLE,
 )
+from slacktide.streams.analysis.explain.evidence import Logged, place_of
+from slacktide.streams.analysis.explain.node_log import policy_refused
 from slacktide.streams.decisions.coverage import Coverage
-from slacktide.streams.explain.evidence import Logged, place_of
-from slacktide.streams.explain.node_log import policy_refused
 from slacktide.streams.records import Place, Record, text_of
 from slacktide.streams.samples import SampleReader
 

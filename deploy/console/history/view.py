@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from slacktide.streams.explain.evidence import Place, Severity
-from slacktide.streams.explain.node import NodeExplanation
+from slacktide.streams.analysis.explain.evidence import Place, Severity
+from slacktide.streams.analysis.explain.node import NodeExplanation
 from slacktide.streams.records import Record
 
 State = Literal["ok", "exhausted", "suspended", "guard", "frozen", "silent"]

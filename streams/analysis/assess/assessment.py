@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.units import count
-from slacktide.streams.assess.usage import (
+from slacktide.streams.analysis.assess.usage import (
     DAY_S,
     HOUR_S,
     Amounts,

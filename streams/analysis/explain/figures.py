@@ -9,12 +9,12 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import UNCOVERED_MS
 from slacktide.schemas.units import count
+from slacktide.streams.analysis.explain.evidence import Finding
+from slacktide.streams.analysis.explain.node_log import NodeLog
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.resources.batch_resource import batch_because, free_because
 from slacktide.streams.decisions.resources.mid_resource import mid_because
 from slacktide.streams.decisions.resources.publishing import floor_because
-from slacktide.streams.explain.evidence import Finding
-from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.freshness.silence import SILENT_MS
 from slacktide.streams.worker.nodes import TWO_BOOTS, UNKNOWN_NODE
 

@@ -13,12 +13,8 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.advise.demand import BUCKETS, CpuWindow, Demand
-from slacktide.streams.decisions.known_pods import KnownPods, known
-from slacktide.streams.decisions.node_decision import decide_node
-from slacktide.streams.decisions.suppress.cpu_suppress import measured
-from slacktide.streams.records import Record, text_of
-from slacktide.streams.replay.model import (
+from slacktide.streams.analysis.advise.demand import BUCKETS, CpuWindow, Demand
+from slacktide.streams.analysis.replay.model import (
     Hypothetical,
     Range,
     Successors,
@@ -27,8 +23,12 @@ from slacktide.streams.replay.model import (
     held_back,
     used_milli,
 )
-from slacktide.streams.replay.policies import Policies
-from slacktide.streams.replay.whatif import INTERVAL_MS_MAX
+from slacktide.streams.analysis.replay.policies import Policies
+from slacktide.streams.analysis.replay.whatif import INTERVAL_MS_MAX
+from slacktide.streams.decisions.known_pods import KnownPods, known
+from slacktide.streams.decisions.node_decision import decide_node
+from slacktide.streams.decisions.suppress.cpu_suppress import measured
+from slacktide.streams.records import Record, text_of
 from slacktide.streams.samples import SampleReader
 
 BLOCK_MS = 300_000

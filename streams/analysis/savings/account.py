@@ -19,9 +19,9 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.sample_columns_codec import UnknownPodsError
 from slacktide.schemas.topics import OUTCOME, SAMPLE
+from slacktide.streams.analysis.savings.node import PRESSURES, Harm, Level, NodeAccount, Tally, Use
 from slacktide.streams.records import Place, Record, text_of
 from slacktide.streams.samples import SampleReader
-from slacktide.streams.savings.node import PRESSURES, Harm, Level, NodeAccount, Tally, Use
 
 HOUR_MS = 3_600_000
 CORE_H, GIB_H = 1_000 * HOUR_MS, 2**30 * HOUR_MS

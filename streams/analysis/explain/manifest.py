@@ -27,10 +27,10 @@ from slacktide.schemas.qos import (
     overruling,
     vain_claim,
 )
+from slacktide.streams.analysis.explain.evidence import Finding
+from slacktide.streams.analysis.explain.selling import amount, resource_name
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
 from slacktide.streams.decisions.known_pods import is_spared
-from slacktide.streams.explain.evidence import Finding
-from slacktide.streams.explain.selling import amount, resource_name
 
 NOT_CREATED = "(not created yet)"
 """Replaces the uid of a pod that only exists as a manifest."""

@@ -23,10 +23,10 @@ from slacktide.schemas.topics import (
     SAMPLE,
     TICK,
 )
+from slacktide.streams.analysis.replay.answers import Answers
+from slacktide.streams.analysis.replay.figures import EVER_MS, Difference, Figures
+from slacktide.streams.analysis.replay.policies import Policies, Run, Unsettled
 from slacktide.streams.records import Record, text_of
-from slacktide.streams.replay.answers import Answers
-from slacktide.streams.replay.figures import EVER_MS, Difference, Figures
-from slacktide.streams.replay.policies import Policies, Run, Unsettled
 
 TURN = 2_000
 """Samples that the worker decides at once: a twentieth of them cost it twice as much each."""

@@ -18,12 +18,12 @@ from slacktide.schemas.policy.features import DISABLED
 from slacktide.schemas.qos import effective_priority_class
 from slacktide.schemas.third_party import ANNOTATION, third_party
 from slacktide.schemas.units import count
+from slacktide.streams.analysis.explain.evidence import Finding
+from slacktide.streams.analysis.explain.figures import Figure
+from slacktide.streams.analysis.explain.node_log import NodeLog
 from slacktide.streams.decisions.known_pods import LOW_CLASSES, known
 from slacktide.streams.decisions.prediction.mid_forecast import PROD, is_warm
 from slacktide.streams.decisions.resources.batch_resource import cpu_policy, sums
-from slacktide.streams.explain.evidence import Finding
-from slacktide.streams.explain.figures import Figure
-from slacktide.streams.explain.node_log import NodeLog
 
 USERS_SHOWN, YOUNG_SHOWN = 3, 3
 NO_FORECAST = "no forecast"

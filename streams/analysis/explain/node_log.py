@@ -21,8 +21,8 @@ from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, SCORE
+from slacktide.streams.analysis.explain.evidence import Logged, logged, newest, place_of
 from slacktide.streams.decisions.coverage import Coverage
-from slacktide.streams.explain.evidence import Logged, logged, newest, place_of
 from slacktide.streams.records import FIGURES, Record
 from slacktide.streams.samples import SampleReader
 from slacktide.streams.worker.nodes import Boots

@@ -11,11 +11,11 @@ from slacktide.schemas.metric import UNCOVERED_MS, Use
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy.selector import matches
 from slacktide.schemas.units import count
+from slacktide.streams.analysis.explain.evidence import Finding, Place
+from slacktide.streams.analysis.explain.manifest import NATIVE, Manifest
+from slacktide.streams.analysis.explain.node_log import NodeLog
+from slacktide.streams.analysis.explain.selling import amount, disabled, resource_name
 from slacktide.streams.decisions.resources.publishing import published_floor
-from slacktide.streams.explain.evidence import Finding, Place
-from slacktide.streams.explain.manifest import NATIVE, Manifest
-from slacktide.streams.explain.node_log import NodeLog
-from slacktide.streams.explain.selling import amount, disabled, resource_name
 
 SCHEDULER = "koord-scheduler"
 """Koordinator's scheduler, which handles batch resources."""

@@ -12,9 +12,9 @@ from slacktide.schemas.descheduling import DeschedulingPass, Victim
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome, PodName
 from slacktide.schemas.units import count
+from slacktide.streams.analysis.explain.evidence import Finding, Logged, Place
+from slacktide.streams.analysis.explain.selling import amount
 from slacktide.streams.decisions.evict.node_evict import ENDS, NOTICE, observed
-from slacktide.streams.explain.evidence import Finding, Logged, Place
-from slacktide.streams.explain.selling import amount
 
 _SUFFIX = re.compile(r"(.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]+)")
 """The suffix that controllers append: five characters of Kubernetes' alphabet, or a number."""

@@ -17,9 +17,7 @@ from slacktide.schemas.command import NodeCommand, Origin
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.sample_columns_codec import NOW, carried, decode_of, head_of
 from slacktide.schemas.topics import COMMAND
-from slacktide.streams.proofs import believes
-from slacktide.streams.records import Out, Record, text_of
-from slacktide.streams.replay.figures import (
+from slacktide.streams.analysis.replay.figures import (
     ABSENT,
     Difference,
     Field,
@@ -30,7 +28,9 @@ from slacktide.streams.replay.figures import (
     has_own_id,
     own_id,
 )
-from slacktide.streams.replay.policies import Policies, Unsettled
+from slacktide.streams.analysis.replay.policies import Policies, Unsettled
+from slacktide.streams.proofs import believes
+from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.worker import FULL, NO_FACTS, NO_PODS, TWO_BOOTS, UNKNOWN_NODE, Worker
 from slacktide.streams.worker.takeover import CARRIES
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slacktide.schemas.policy import Policy, versioned
-from slacktide.streams.advise.demand import share_over, share_used
-from slacktide.streams.advise.trials import BLOCK_MS, Tally, Tried
+from slacktide.streams.analysis.advise.demand import share_over, share_used
+from slacktide.streams.analysis.advise.trials import BLOCK_MS, Tally, Tried
 
 HOUR_MS = 3_600_000
 CORE_HOUR = HOUR_MS * 1_000

@@ -16,8 +16,8 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import NodeSample
+from slacktide.streams.analysis.replay.model import Range
 from slacktide.streams.decisions.evict.be_cpu_history import BeCpuHistory, figures
-from slacktide.streams.replay.model import Range
 
 BUCKETS = 100
 """CPU use in percent of the node."""

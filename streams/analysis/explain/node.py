@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.sample import Limits
-from slacktide.streams.decisions.suppress.cpu_suppress import measured
-from slacktide.streams.explain.carried_out import LATELY_MS, carried_out_findings, last_limit
-from slacktide.streams.explain.evidence import (
+from slacktide.streams.analysis.explain.carried_out import LATELY_MS, carried_out_findings, last_limit
+from slacktide.streams.analysis.explain.evidence import (
     WORST_FIRST,
     Finding,
     Logged,
@@ -22,11 +21,17 @@ from slacktide.streams.explain.evidence import (
     newest,
     worst_first,
 )
-from slacktide.streams.explain.figures import Figure, figures, freshness_findings
-from slacktide.streams.explain.held import pressure_findings, tier_findings, tier_held_findings, unheld_findings
-from slacktide.streams.explain.node_log import NodeLog, order
-from slacktide.streams.explain.placement import left_of
-from slacktide.streams.explain.selling import mid_findings, selling_findings
+from slacktide.streams.analysis.explain.figures import Figure, figures, freshness_findings
+from slacktide.streams.analysis.explain.held import (
+    pressure_findings,
+    tier_findings,
+    tier_held_findings,
+    unheld_findings,
+)
+from slacktide.streams.analysis.explain.node_log import NodeLog, order
+from slacktide.streams.analysis.explain.placement import left_of
+from slacktide.streams.analysis.explain.selling import mid_findings, selling_findings
+from slacktide.streams.decisions.suppress.cpu_suppress import measured
 
 OUTCOMES_SHOWN = 10
 NAMED_MAX = 5

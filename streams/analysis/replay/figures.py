@@ -20,8 +20,8 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.topics import METRIC
+from slacktide.streams.analysis.replay.policies import Policies, Unsettled
 from slacktide.streams.records import Out, Record, text_of
-from slacktide.streams.replay.policies import Policies, Unsettled
 
 EVIDENCE = ("decided_ms", "worker", "sample", "proof")
 """Fields of a command that are not its content: writer, time, and the sample's position."""

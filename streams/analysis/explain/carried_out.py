@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from slacktide.schemas.command import Evict, Hold, NodeCommand, Setting
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.streams.explain.evidence import Finding, Logged, newest
-from slacktide.streams.explain.node_log import NodeLog, order
+from slacktide.streams.analysis.explain.evidence import Finding, Logged, newest
+from slacktide.streams.analysis.explain.node_log import NodeLog, order
 
 DONE_MS = 3_000
 """An agent acts and reports within milliseconds."""

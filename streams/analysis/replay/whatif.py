@@ -17,12 +17,12 @@ from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import encoded, with_limits
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, POLICY, SAMPLE
+from slacktide.streams.analysis.replay.model import Hypothetical, Listed, allowed_milli, used_milli
+from slacktide.streams.analysis.replay.policies import Policies, Run
+from slacktide.streams.analysis.replay.replay import BATCH, TURN
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 from slacktide.streams.proofs import believes
 from slacktide.streams.records import Record, text_of
-from slacktide.streams.replay.model import Hypothetical, Listed, allowed_milli, used_milli
-from slacktide.streams.replay.policies import Policies, Run
-from slacktide.streams.replay.replay import BATCH, TURN
 from slacktide.streams.samples import SampleReader
 from slacktide.streams.worker import Worker
 

@@ -11,7 +11,7 @@ from slacktide.schemas.missed_pod import MissedPod, RefusedPod, missed_advice
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.qos import effective_priority_class, effective_qos
-from slacktide.streams.explain.evictions import (
+from slacktide.streams.analysis.explain.evictions import (
     Eviction,
     Looks,
     descheduling_findings,
@@ -19,12 +19,18 @@ from slacktide.streams.explain.evictions import (
     evictions_of,
     notice_findings,
 )
-from slacktide.streams.explain.evidence import Finding, Logged, Place, ignored_findings, worst_first
-from slacktide.streams.explain.held import held_findings, is_held
-from slacktide.streams.explain.manifest import Manifest, lint
-from slacktide.streams.explain.node_log import NodeLog
-from slacktide.streams.explain.placement import NodeRoom, node_rooms, placement_findings, refused_by_all, unserved
-from slacktide.streams.explain.selling import amount, pod_forecast_findings, resource_name
+from slacktide.streams.analysis.explain.evidence import Finding, Logged, Place, ignored_findings, worst_first
+from slacktide.streams.analysis.explain.held import held_findings, is_held
+from slacktide.streams.analysis.explain.manifest import Manifest, lint
+from slacktide.streams.analysis.explain.node_log import NodeLog
+from slacktide.streams.analysis.explain.placement import (
+    NodeRoom,
+    node_rooms,
+    placement_findings,
+    refused_by_all,
+    unserved,
+)
+from slacktide.streams.analysis.explain.selling import amount, pod_forecast_findings, resource_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,12 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.qos import VAIN_ADVICE
 from slacktide.schemas.sample import NodeSample, PodUse
+from slacktide.streams.analysis.explain.evidence import Finding
+from slacktide.streams.analysis.explain.node_log import NodeLog
+from slacktide.streams.analysis.explain.selling import amount
 from slacktide.streams.decisions.known_pods import is_limited_mid, is_spared, is_unsuppressed
 from slacktide.streams.decisions.suppress.cpu_pressure import PROOF_LOOKS, Bound, fold
 from slacktide.streams.decisions.suppress.cpu_suppress import PRESSURE
-from slacktide.streams.explain.evidence import Finding
-from slacktide.streams.explain.node_log import NodeLog
-from slacktide.streams.explain.selling import amount
 
 THROTTLED_PCT = 10
 """A pod throttled in fewer periods gets about its demand."""

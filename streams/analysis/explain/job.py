@@ -12,11 +12,11 @@ from slacktide.schemas.queue import QueueDecision, QueueEviction, QueueState
 from slacktide.schemas.queue_objects import LocalQueueObject, WorkloadObject
 from slacktide.schemas.topics import JOB_STATUS, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.schemas.units import count
+from slacktide.streams.analysis.explain.evidence import Finding, Logged, Place, by_key, ignored_findings, logged
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster
 from slacktide.streams.decisions.queue.missing import WINDOW_S, Wait, meaning, missing, wait
 from slacktide.streams.decisions.queue.queue_order import AT_ONCE, BAD_SHAPE, place
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings, Workload
-from slacktide.streams.explain.evidence import Finding, Logged, Place, by_key, ignored_findings, logged
 from slacktide.streams.queue.ledger import decision_of, last_of_each, ledger_of
 from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Record
