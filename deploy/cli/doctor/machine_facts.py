@@ -286,15 +286,22 @@ def gather_agent(host: str, port: int, state_folder: Path, proc_mount: Path) -> 
     )
 
 
+LOCKS_READ = 5
+"""The kernel lists locks page by page, and skips some while others come and go."""
+
+
 def is_locked(file: Path, proc_mount: Path) -> bool:
     """Return whether a process holds a lock (flock) on the file. Trying the lock could prevent an agent's start."""
     try:
-        held = (proc_mount / "locks").read_text(errors="replace")
         status = file.stat()
+        wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        for _ in range(LOCKS_READ):
+            held = (proc_mount / "locks").read_text(errors="replace")
+            if any(wanted in line.split() and "FLOCK" in line for line in held.splitlines()):
+                return True
     except OSError:
-        return False
-    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    return any(wanted in line.split() and "FLOCK" in line for line in held.splitlines())
+        pass
+    return False
 
 
 def _ask(host: str, port: int, path: str) -> str | None:
