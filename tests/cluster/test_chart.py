@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from testbed.prometheus import promtool
 from testbed.rungs import built_program
 
 pytestmark = pytest.mark.cluster
+CLASS = "system-cluster-critical"
 KAFKA = {"bootstrap": "kafka.kafka.svc:9093", "secured": False}
 PLAIN: Json = {
     "kafka": KAFKA,
@@ -87,6 +88,12 @@ def by_key(objects: list[Json]) -> dict[Any, Json]:
     return kept
 
 
+def classes(made: Iterable[Json]) -> set[str]:
+    """Of all parts: with one class none preempts another. Hooks have none: they are no parts."""
+    parts = (each for each in made if each["kind"] in {"Deployment", "DaemonSet", "StatefulSet"})
+    return {each["spec"]["template"]["spec"]["priorityClassName"] for each in parts}
+
+
 def containers(each: Json) -> list[Json]:
     spec = each.get("spec", {}).get("template", {}).get("spec", {})
     return [*spec.get("initContainers", []), *spec.get("containers", [])]
@@ -104,6 +111,7 @@ def test_values_make_what_components_make(values: Json, components: list[str]) -
     del wanted["Namespace", "", SYSTEM]
 
     assert made == wanted
+    assert classes(made.values()) == {CLASS}
 
 
 def test_beside_koordinator_it_makes_what_that_overlay_makes() -> None:
@@ -353,12 +361,14 @@ def test_every_part_and_hook_names_the_embedded_kafka_and_none_waits_for_it_befo
 @pytest.mark.parametrize("embedded", [True, False])
 def test_only_an_evaluation_is_upgraded_without_pods_beside_those_that_they_replace(*, embedded: bool) -> None:
     values = EMBEDDED if embedded else PLAIN
-    given = [each for each in by_key(rendered(CONSOLE | values)).values() if each["kind"] == "Deployment"]
+    made = by_key(rendered(CONSOLE | values)).values()
+    given = [each for each in made if each["kind"] == "Deployment"]
     strategies = {each["metadata"]["name"]: each["spec"].get("strategy") for each in given}
 
     assert strategies.pop("slacktide-console") == {"type": "Recreate"}
     surge = {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}} if embedded else None
     assert set(map(str, strategies.values())) == {str(surge)}
+    assert classes(made) == {CLASS}
 
 
 def test_a_user_reads_that_an_embedded_kafka_is_for_evaluation(server: ApiServer) -> None:

@@ -22,7 +22,7 @@ from slacktide.deploy.runtime.text import count
 from slacktide.schemas.policy import refusal
 
 SYSTEM = "slacktide-system"
-CRITICAL = "system-node-critical"
+CRITICAL = "system-cluster-critical"
 EXAMPLE_CPU_MILLI = 400
 """The request of the pod of deploy/kubernetes/examples/batch-job.yaml."""
 OWN_NODES = "colocation-agent=slacktide"
