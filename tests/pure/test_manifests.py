@@ -416,7 +416,7 @@ def test_agents_get_keys_and_only_bridge_and_workers_have_those_of_the_cluster()
 
 
 def test_the_example_policy_is_valid_and_is_the_one_that_up_starts_with() -> None:
-    example = yaml.safe_load((MANIFESTS / "examples/slo-controller-config.yaml").read_text())
+    example = yaml.safe_load((MANIFESTS / "policy/slo-controller-config.yaml").read_text())
     shipped = yaml.safe_load((ROOT / "deploy/cli/policy.yaml").read_text())
 
     assert example == shipped
