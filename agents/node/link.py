@@ -204,15 +204,13 @@ class Link:
         tasks = {asyncio.create_task(work()): line for work, line in zip(works, self._lines, strict=True)}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            ended = done.pop()
-            why = "it was cancelled" if ended.cancelled() else ended.exception() or "it returned"
-            raise LinkError(f"the task for {tasks[ended].name} ended: {why!r}") from (
+            first = done.pop()
+            why = "it was cancelled" if first.cancelled() else first.exception() or "it returned"
+            raise LinkError(f"the task for {tasks[first].name} ended: {why!r}") from (
                 why if isinstance(why, BaseException) else None
             )
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await ended(*tasks)
 
     async def drain(self) -> None:
         """Wait until Kafka has all outcomes. Return at once if it is unavailable."""

@@ -35,6 +35,7 @@ from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, Topic
 from slacktide.streams.kafka import read_topic
 from slacktide.streams.samples import SampleReader
+from slacktide.streams.tasks import ended
 
 NODES_MAX = 20
 SECONDS_MIN = 6.0
@@ -169,9 +170,7 @@ async def first(*tasks: asyncio.Future[Any]) -> None:
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(*tasks)
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error

@@ -33,6 +33,7 @@ from slacktide.deploy.runtime.endpoints import PROCESS
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
 from slacktide.streams.records import Record
+from slacktide.streams.tasks import ended
 
 log = logging.getLogger(__name__)
 KINDS = {
@@ -215,7 +216,7 @@ async def serving(
         async with bounds.kept(runner):
             yield f"http{'s' if tls else ''}://{bracketed(listen.host)}:{runner.addresses[0][1]}"
     finally:
-        ticking.cancel()
+        await ended(ticking)
         pages.close()
         await runner.cleanup()
 

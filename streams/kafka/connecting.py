@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import Any, Final
@@ -33,6 +32,7 @@ from aiokafka.protocol.types import Int16, Int32, Schema, String
 
 from slacktide.schemas.connection import TOKEN_URL, Cluster, Security
 from slacktide.schemas.errors import ConfigError, Finding, LogError
+from slacktide.streams.tasks import given_up, unwatched
 
 METADATA_MS = 30_000
 """Within this time a client notices new partitions and leaders."""
@@ -275,6 +275,7 @@ async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
         except asyncio.CancelledError as exc:
             cancelled = exc
     if cancelled is not None:
+        unwatched(closing)
         raise cancelled
     closing.result()
 
@@ -286,11 +287,8 @@ async def _in_turn(stop: Coroutine[Any, Any, None], close_client: Coroutine[Any,
     """
     stopping = asyncio.create_task(stop)
     await asyncio.wait({stopping}, timeout=CLOSE_S)
-    if not stopping.done():
-        stopping.cancel()
-        await asyncio.wait({stopping}, timeout=CLOSE_S)
-    with suppress(asyncio.CancelledError, asyncio.InvalidStateError):
-        stopping.exception()
+    given_up(stopping)
+    await asyncio.wait({stopping}, timeout=CLOSE_S)
     await close_client
 
 

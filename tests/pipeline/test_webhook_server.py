@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -51,7 +52,7 @@ async def asked(pki: Pki, check: ClientCheck) -> AsyncIterator[Ask]:
             context.load_cert_chain(*certificate)
         async with (
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as client,
-            client.post(f"https://127.0.0.1:{port}/mutate-pods", data=body) as answer,
+            client.post(f"https://127.0.0.1:{port}/mutate-pods", data=io.BytesIO(body)) as answer,
         ):
             return answer.status, await answer.text()
 

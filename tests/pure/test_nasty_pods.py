@@ -6,7 +6,8 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from contextlib import suppress
+from typing import cast
 
 import pytest
 
@@ -14,7 +15,7 @@ from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.streams.records import Out
+from slacktide.schemas.errors import BadMessageError
 
 ADMISSION_MS_MAX = 50.0
 """Of CPU time, the best of three: other tests share the machine."""
@@ -122,7 +123,7 @@ NASTY: dict[str, bytes] = {
 }  # fmt: skip
 
 
-def answers(published: list[Out]) -> Answers:
+def answers() -> Answers:
     cache = ClusterCache(cast("ApiServer", None), ConfigMapName(namespace="s", name="c"))
     for one in (cache.profiles, cache.namespaces, cache.priority_classes):
         one.whole = True
@@ -132,7 +133,7 @@ def answers(published: list[Out]) -> Answers:
     cache.priority_classes.take({"metadata": {"name": "koord-batch"}, "value": 5_000})
     assert not cache.profiles.unusable
     return Answers(
-        cast("ApiServer", None), cache, (), ConfigMapName(namespace="s", name="c"), published.append, lambda: 0
+        cast("ApiServer", None), cache, (), ConfigMapName(namespace="s", name="c"), lambda _: None, lambda: 0
     )
 
 
@@ -141,22 +142,13 @@ def question(held: bytes) -> bytes:
     return head + b'"namespace":"batch","object":' + held + b"}}"
 
 
-def timed_ms(raw: bytes) -> tuple[float, Any]:
-    """The answer, or the error, and the CPU time of one admission."""
-    asked, took_ms, answer = answers([]), [], None
-    for _ in range(TIMES):
-        began_s = time.thread_time()
-        try:
-            answer = asyncio.run(asked.mutate(raw))
-        except Exception as exc:  # noqa: BLE001 - told by the caller
-            answer = exc
-        took_ms.append((time.thread_time() - began_s) * 1_000)
-    return min(took_ms), answer
-
-
 @pytest.mark.parametrize("held", [pytest.param(raw, id=name) for name, raw in NASTY.items()])
 def test_a_pod_is_admitted_in_time_whatever_it_holds(held: bytes) -> None:
-    took_ms, answer = timed_ms(question(held))
+    asked, took_ms = answers(), []
+    for _ in range(TIMES):
+        began_s = time.thread_time()
+        with suppress(BadMessageError):  # no API server writes such a number
+            asyncio.run(asked.mutate(question(held)))
+        took_ms.append((time.thread_time() - began_s) * 1_000)
 
-    assert took_ms <= ADMISSION_MS_MAX
-    assert len(answer if isinstance(answer, bytes) else str(answer)) < len(held) + 20_000
+    assert min(took_ms) <= ADMISSION_MS_MAX

@@ -31,6 +31,7 @@ from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
 from slacktide.schemas.text import OBJECT_BYTES_MAX
 from slacktide.schemas.topics import MISSED_POD, REFUSED_POD
+from slacktide.streams.tasks import ended, given_up
 
 MUTATE_PODS, VALIDATE_EVICTIONS, CHECK_POLICY = "/mutate-pods", "/validate-evictions", "/check-policy"
 QUESTION_BYTES_MAX = 24 * 1024 * 1024
@@ -207,18 +208,16 @@ class _Webhook:
                 stopping = asyncio.create_task(stop.wait())
                 # Background tasks end only by an error.
                 await asyncio.wait({stopping, *beside}, return_when=asyncio.FIRST_COMPLETED)
-                stopping.cancel()
+                given_up(stopping)
                 if stop.is_set():
                     self._health.not_ready = "stopping"
                     await asyncio.sleep(DRAIN_S)
         finally:
-            for task in beside:
-                task.cancel()
-            ended = await asyncio.gather(*beside, return_exceptions=True)
+            await ended(*beside)
             await self._outbox.close()
-        for error in ended:
-            if isinstance(error, Exception):
-                raise error
+        for task in beside:
+            if not task.cancelled():
+                task.result()
 
     async def _first_tls(self, stop: asyncio.Event) -> Tls | None:
         """Wait for the first certificate; None: stopped before."""

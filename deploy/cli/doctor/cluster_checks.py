@@ -345,9 +345,7 @@ def webhook_clients_finding(found: WebhookClients | str) -> Finding:
         return good(check, "no webhook yet", needed)
     without = sorted(name for name, configured in found.api_servers.items() if not configured)
     servers = f"{len(found.api_servers) - len(without)} of {count(len(found.api_servers), 'API server')}"
-    configured = (
-        f"{servers} with an admission configuration" if found.api_servers else "API servers are not visible here"
-    )
+    configured = f"{servers} with an admission configuration" if found.api_servers else "API servers are not visible"
     if not found.required:
         return good(check, f"not required; {configured}", needed)
     if without:
