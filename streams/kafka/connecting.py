@@ -19,6 +19,7 @@ from weakref import WeakSet
 from aiokafka import client as aiokafka
 from aiokafka import conn
 from aiokafka.abc import AbstractTokenProvider
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import (
     IllegalSaslStateError,
     KafkaConnectionError,
@@ -263,6 +264,23 @@ async def close_consumer(consumer: Any) -> None:
     """Close a consumer; a member of a group leaves it."""
     # An interrupted stop would leave the metadata task running forever.
     await to_its_end(_in_turn(consumer.stop(), consumer._client.close()))  # noqa: SLF001
+
+
+_commit_offsets = GroupCoordinator._do_commit_offsets  # noqa: SLF001 - before it is replaced
+
+
+def commit(coordinator: Any, assignment: Any, offsets: Any) -> asyncio.Task[None]:
+    """Commit in a task that outlives a cancellation, as the client does."""
+    committing: asyncio.Task[None] = asyncio.create_task(_commit_offsets(coordinator, assignment, offsets))
+    unwatched(committing)
+    return committing
+
+
+def unwatched_future() -> asyncio.Future[Any]:
+    """Return a future whose error is not reported where nobody waits for it."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    unwatched(future)
+    return future
 
 
 async def to_its_end(work: Coroutine[Any, Any, None]) -> None:

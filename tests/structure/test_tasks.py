@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+ROOMS = ("agents", "deploy", "streams")
 HELPER = "streams/tasks.py"
 NO_TASKS = {
     "agents/cluster/watching.py": {"self._absent"},
@@ -26,8 +27,20 @@ def cancelled(path: Path) -> set[str]:
     return {ast.unparse(one.value) for one in calls if isinstance(one, ast.Attribute) and one.attr == "cancel"}
 
 
+SHIELDING = {"deploy/cli/demo.py", "deploy/console/server.py"}
+"""Who is cancelled before a shielded task ends looks at its error no more: it needs ``unwatched``."""
+
+
+def test_what_is_shielded_is_unwatched() -> None:
+    texts = {path.relative_to(ROOT): path.read_text() for room in ROOMS for path in (ROOT / room).rglob("*.py")}
+    shielding = {str(path) for path, text in texts.items() if "asyncio.shield(" in text}
+
+    assert shielding == SHIELDING
+    assert all("unwatched(" in texts[Path(name)] for name in shielding)
+
+
 def test_tasks_are_ended_by_the_helper_which_looks_at_their_errors() -> None:
-    files = [path for room in ("agents", "deploy", "streams") for path in (ROOT / room).rglob("*.py")]
+    files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
     found = {str(path.relative_to(ROOT)): cancelled(path) for path in files}
 
     assert found.pop(HELPER) == {"task"}
