@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 Task = asyncio.Future[Any]
 
@@ -22,7 +25,7 @@ def given_up(*tasks: Task) -> None:
 
 
 def unwatched(task: Task) -> None:
-    """Drop the error of a task, or of a future, that nobody waits for any more."""
+    """Drop the error of a task, or of a future, that nobody waits for any more. The log has it at level debug."""
     if task.done():
         _seen(task)
     else:
@@ -30,5 +33,5 @@ def unwatched(task: Task) -> None:
 
 
 def _seen(task: Task) -> None:
-    if not task.cancelled():
-        task.exception()
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.debug("nobody waited for an error", exc_info=error)

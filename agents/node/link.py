@@ -27,6 +27,7 @@ from slacktide.schemas.topics import AUDIT, BACKFILL, DEAD_LETTER, OUTCOME, Topi
 from slacktide.streams.decisions.evict.node_evict import audited
 from slacktide.streams.kafka import NodeReader, Placed, Refused, Sender, read_topic
 from slacktide.streams.records import Out, Record, dead_letter, dead_letter_of_refused
+from slacktide.streams.tasks import ended
 
 log = logging.getLogger(__name__)
 

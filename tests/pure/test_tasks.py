@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -65,6 +66,15 @@ def test_a_future_that_fails_after_nobody_waits_for_it_is_not_reported_and_anoth
             one.set_exception(OSError("no answer"))
 
     assert left(two) == ["Future exception was never retrieved"]
+
+
+def test_a_dropped_error_is_in_the_log_of_who_asks_for_all(caplog: pytest.LogCaptureFixture) -> None:
+    async def dropped() -> None:
+        await ended(asyncio.create_task(fails()), asyncio.create_task(fails_when_cancelled()))
+
+    with caplog.at_level(logging.DEBUG, "slacktide"):
+        left(dropped)
+    assert [record.getMessage() for record in caplog.records] == ["nobody waited for an error"]
 
 
 def test_a_task_that_has_ended_keeps_its_error() -> None:
