@@ -29,6 +29,7 @@ from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy import Parsed
+from slacktide.streams.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -158,8 +159,6 @@ def command(settings: StreamSettings) -> None:
             await on_faust.run(worker, connection, stop, health, now_ms)
             await asyncio.gather(governing, folding)
         finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await ended(*beside)
 
     process.run("stream", settings, work)

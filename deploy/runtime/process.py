@@ -23,6 +23,7 @@ from slacktide.deploy.runtime.settings import PORT, setting
 from slacktide.deploy.runtime.text import printable
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
+from slacktide.streams.tasks import ended
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _QUIET = {"aiokafka": logging.CRITICAL, "kafka": logging.CRITICAL}
@@ -135,7 +136,7 @@ def run(name: str, settings: ProcessSettings, work: Work) -> None:
             try:
                 await work(stop, health)
             finally:
-                beating.cancel()
+                await ended(beating)
 
     until_stopped(served)
 

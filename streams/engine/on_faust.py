@@ -58,6 +58,7 @@ from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.fetched import at_once
 from slacktide.streams.records import Place
 from slacktide.streams.taken import Taken
+from slacktide.streams.tasks import given_up, unwatched
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -94,10 +95,11 @@ async def _run_app(app: _App, session: Session, stop: asyncio.Event) -> None:
             await session.until(stop)
             await cast("_Consumer", app.consumer).give_back()
     finally:
-        watching.cancel()
+        given_up(watching)
         stopping = asyncio.ensure_future(app.stop())
         await asyncio.wait({stopping}, timeout=STOP_S)  # Faust's stop goes on after a cancel
         if not stopping.done():
+            unwatched(stopping)
             raise RuntimeError(f"Faust did not stop within {STOP_S:g} s")
         stopping.result()
 

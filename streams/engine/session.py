@@ -40,6 +40,7 @@ from slacktide.streams.engine.ticking import Liveness, Ticking
 from slacktide.streams.engine.writing import Figures, ShadowDoor, Writing
 from slacktide.streams.kafka import History, present
 from slacktide.streams.records import Place
+from slacktide.streams.tasks import ended
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -160,9 +161,7 @@ class Session:
 
     async def __aexit__(self, _: object, exc: BaseException | None, __: object) -> None:
         """Disconnect; the worker forgets its nodes, because the next owner of their partitions knows more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await ended(*self._tasks)
         if exc is None and self._tasks:
             with contextlib.suppress(LogError):  # answered samples are read back by the next owner
                 await self._figures.publish()
@@ -193,10 +192,7 @@ class Session:
         try:
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopped.cancel()
-            if working and not working.done():
-                working.cancel()
-                await asyncio.gather(working, return_exceptions=True)
+            await ended(*(task for task in (stopped, working) if task))
         if self._failed.done():
             self._failed.result()
         if working and working.done() and not working.cancelled():

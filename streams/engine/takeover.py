@@ -25,6 +25,7 @@ from slacktide.streams.engine import metrics
 from slacktide.streams.engine.inputs import SINCE_MS
 from slacktide.streams.kafka import Follower, History
 from slacktide.streams.records import Out, Place, Record
+from slacktide.streams.tasks import ended
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -162,9 +163,7 @@ class Rebuilding:
         try:
             await asyncio.wait((reading, changed), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            changed.cancel()
-            reading.cancel()
-            await asyncio.wait((reading,))
+            await ended(changed, reading)
         return [] if reading.cancelled() else reading.result()
 
     async def _step(

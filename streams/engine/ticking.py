@@ -20,6 +20,7 @@ from slacktide.streams.freshness.silence import TICK_MS, Silence, Verdict
 from slacktide.streams.kafka import Ends, History
 from slacktide.streams.records import Out, Place, Record, Writer, text_of
 from slacktide.streams.taken import Records
+from slacktide.streams.tasks import ended
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.published import recalled
 
@@ -82,9 +83,7 @@ class Ticking:
 
     async def __aexit__(self, *_: object) -> None:
         """Disconnect."""
-        for task in self._recalling:
-            task.cancel()
-        await asyncio.gather(*self._recalling, return_exceptions=True)
+        await ended(*self._recalling)
         for gauge in (metrics.SILENT_NODES, metrics.FROZEN, metrics.NODES, metrics.TWO_BOOTS):
             gauge.set(0)
         await self._door.close()

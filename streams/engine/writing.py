@@ -20,6 +20,7 @@ from slacktide.streams.engine.ticking import Liveness, figures_due
 from slacktide.streams.kafka import Refused, Rendered, Sender, present
 from slacktide.streams.records import Out
 from slacktide.streams.rendering import RenderedAnswers, RenderedOut, record_of
+from slacktide.streams.tasks import ended, given_up
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.answering import Shadow
 from slacktide.streams.worker.node_state import NamedSample
@@ -93,7 +94,8 @@ class Writing:
         try:
             await asyncio.wait((sending, self._failed), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            unsent = sending.cancel()
+            unsent = not sending.done()
+            given_up(sending)
         if unsent:
             raise LogError("the session has ended")
         return sending.result()
@@ -197,8 +199,7 @@ class ShadowDoor:
     async def __aexit__(self, *_: object) -> None:
         """Stop, and drop unpublished records."""
         if self._speaking is not None:
-            self._speaking.cancel()
-            await asyncio.gather(self._speaking, return_exceptions=True)
+            await ended(self._speaking)
         metrics.SHADOW_SKIPPED.inc(len(self._waiting))
         self._waiting = []
 

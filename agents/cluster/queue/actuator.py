@@ -18,6 +18,7 @@ from slacktide.agents.kubernetes.objects import Pod
 from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, PODS, ApiAwayError, ApiError, ApiRefusedError
 from slacktide.schemas.errors import LogError, failure
 from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueueState
+from slacktide.streams.tasks import given_up
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Actuator:
             if not uids:
                 self._woken.clear()
                 await asyncio.wait({waking := asyncio.ensure_future(self._woken.wait())}, timeout=AGAIN_S / 2)
-                waking.cancel()
+                given_up(waking)
                 continue
             found = await asyncio.gather(*(self._safely(api, uid) for uid in uids))
             await self._send([one for one in found if one is not None])

@@ -25,6 +25,7 @@ from slacktide.schemas.queue import QueueOutcome, QueueState
 from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail
 from slacktide.streams.records import Out, Record, of_queue, text_of
+from slacktide.streams.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class JobQueue:
 
     async def _follow(self, api: ApiServer) -> None:
         self._served = {}
-        following: asyncio.Task[None] | None = None
+        following: list[asyncio.Task[None]] = []
         try:
             while True:
                 try:
@@ -108,20 +109,19 @@ class JobQueue:
                         await self._quotas.write(api, now["ClusterQueue"])
                     if now != self._served:
                         self._served = now
-                        await _end(following)
-                        following = (
-                            asyncio.create_task(until_one_ends(*self._source.follows(api, now))) if now else None
-                        )
+                        await ended(*following)
+                        works = [until_one_ends(*self._source.follows(api, now))] if now else []
+                        following = [asyncio.create_task(work) for work in works]
                 except ApiError as exc:
                     self._kind_trouble = str(exc)
-                if following is None:
+                if not following:
                     await asyncio.sleep(LOOK_S)
                     continue
-                await asyncio.wait({following}, timeout=LOOK_S)
-                if following.done():
-                    following.result()
+                done, _ = await asyncio.wait(following, timeout=LOOK_S)
+                for task in done:
+                    task.result()
         finally:
-            await _end(following)
+            await ended(*following)
 
     def _look(self, rival: str) -> None:
         if rival != self._rival:
@@ -226,9 +226,3 @@ class JobQueue:
 
     def _out(self, topic: str, key: str, value: bytes | None) -> Out:
         return of_queue(topic, key, value, source=SOURCE, event_ms=self._clock.wall_ms())
-
-
-async def _end(task: asyncio.Task[None] | None) -> None:
-    if task is not None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
