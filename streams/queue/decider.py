@@ -133,7 +133,7 @@ class Decider:
         self._changes, self._dead_letters, self._repeats = {}, [], []
         read = read_up_to(inputs, ledger.read)
         version = self._specs.version
-        for record, why in self._specs.take(last_of_each(inputs.specs)):
+        for record, why in self._specs.take(inputs.specs):  # all: the last valid one of each counts
             self._dead(record, why)
         touched = [self._each(record, self._workload) for record in last_of_each(inputs.workloads)]
         if self._vanished is None or self._specs.version > version:

@@ -11,13 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slacktide.deploy.cli.queue.topics import standing as status_of
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.queue import QueueDecision, QueueWorkload, spec_key
 from slacktide.schemas.queue_objects import (
     ClusterQueueObject,
     CohortObject,
+    CohortSpec,
+    Expression,
+    LabelSelector,
     LocalQueueObject,
+    Metadata,
     ResourceFlavorObject,
     WorkloadObject,
 )
@@ -25,6 +30,7 @@ from slacktide.schemas.topics import DEAD_LETTER, QUEUE_DECISION, QUEUE_OUTCOME,
 from slacktide.streams.engine.queueing import Term
 from slacktide.streams.queue.decider import Decider
 from slacktide.streams.queue.ledger import Ledger, inputs_of, ledger_of
+from slacktide.streams.queue.projection import objects_of
 from testbed.messages import any_message
 from testbed.queue_log import (
     BEGUN_MS,
@@ -271,6 +277,54 @@ async def test_bad_records_are_laid_aside_and_stop_nothing() -> None:
         "outcome",
     ]
     assert all(each["reason"] for each in dead_letters)
+
+
+def choosy(name: str, *expressions: Expression) -> ClusterQueueObject:
+    made = queue(name, "2")
+    selector = LabelSelector(match_expressions=list(expressions))
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, namespace_selector=selector))
+
+
+@pytest.mark.parametrize("expression", [Expression(key="a", operator="Like"), Expression(key="a", operator="In")])
+@pytest.mark.parametrize("at_once", [False, True], ids=["while it decides", "before it begins"])
+async def test_a_queue_with_an_invalid_selector_stops_no_other(expression: Expression, *, at_once: bool) -> None:
+    log, invalid = begun(), choosy("c", expression)
+    if at_once:
+        log.put(invalid)
+    one = term(log, "first")
+    await one.begin(None)
+    await one.act()
+    log.put(invalid, workload(1, "c"), workload(2, "a"))
+    await one.listen()
+    await one.act()
+    assert standing(log)["uid-00002"][0] == "reserved"
+    assert [msgspec.json.decode(each.value or b"")["key"] for each in log.topics[DEAD_LETTER.name]] == [
+        "ClusterQueue/c"
+    ] * (1 + at_once)
+    lawful(log)
+
+
+def test_what_a_user_writes_into_a_workload_hides_no_queue() -> None:
+    log = begun()
+    strange = workload(1, "a")
+    metadata = msgspec.structs.replace(strange.metadata, annotations={"slacktide.io/run-seconds": "soon"})
+    log.put(msgspec.structs.replace(strange, metadata=metadata), workload(2, "b"))
+    found = status_of(objects_of(log.records))
+    assert {one.cluster_queue: one.pending_count for one in found.queues} == {"a": 1, "b": 1, "c": 0}
+    [note] = found.notes
+    assert note.startswith("Workload jobs/w1: metadata.annotations[slacktide.io/run-seconds]: 'soon': ignored")
+
+
+def test_objects_that_the_decider_refuses_are_in_no_view() -> None:
+    log = begun()
+    parents = {"x": "y", "y": "x"}
+    cohorts = [
+        CohortObject(metadata=Metadata(name=name), spec=CohortSpec(parent_name=of)) for name, of in parents.items()
+    ]
+    log.put(*cohorts, choosy("d", Expression(key="a", operator="In")))
+    found = objects_of(log.records)
+    assert [one.metadata.name for one in found if isinstance(one, CohortObject)] == ["x"]
+    assert [one.cluster_queue for one in status_of(found).queues] == ["a", "b", "c"]
 
 
 OBJECTS = st.one_of(
