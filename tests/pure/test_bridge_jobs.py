@@ -11,6 +11,7 @@ import pytest
 from slacktide.agents.cluster.bridge.job_facts import Job, pod_facts
 from slacktide.agents.cluster.bridge.job_log import AGAIN_MS, JobLog, Key
 from slacktide.agents.kubernetes.objects import Pod
+from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.job_pod import JobEvent, JobEviction
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.streams.jobs.fold import JobFold
@@ -63,6 +64,21 @@ def test_an_eviction_is_joined_whether_it_is_reported_before_or_after_the_pods_e
     late.evicted("uid-a", EVICTION)
     late.evicted("uid-a", EVICTION)
     assert [folded(log).status().evictions for log in (early, late)] == [1, 1]
+
+
+def test_a_pod_with_more_containers_than_a_record_holds_is_still_counted():
+    log, many = log_of(), pod(phase="Failed", code=1)
+    ends = many.status.container_statuses * 60
+    log.job(job())
+    log.pod(msgspec.structs.replace(many, status=msgspec.structs.replace(many.status, container_statuses=ends)))
+    assert [decode(encode(one), JobEvent) for one in log.pending.values()] == list(log.pending.values())
+    assert folded(log).status().failed == 1
+
+
+def test_a_policy_without_rules_hides_no_job():
+    log = log_of()
+    log.job(job(podFailurePolicy={"rules": None}))
+    assert [one.kind for one in log.pending] == ["job"]
 
 
 def test_what_lives_is_written_again_after_ten_minutes():
