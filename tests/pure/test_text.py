@@ -196,6 +196,22 @@ def test_what_a_user_writes_hides_no_pod_and_is_reported(written: str) -> None:
     assert len(listed_pod.ignored) == IGNORED_MAX
 
 
+@pytest.mark.parametrize("priority", [-(2**31), 2**31 - 1])
+def test_any_priority_that_a_class_may_have_hides_no_pod(priority: int) -> None:
+    item = pod("")
+    item["spec"]["priority"] = priority
+    [found] = listed(item, "here").pods
+    assert found.priority == priority
+    assert decode(encode(found), Pod) == found
+
+
+def test_a_pod_that_is_annotated_as_if_it_were_static_has_a_uid_that_a_record_holds() -> None:
+    item = pod("")
+    item["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": LONG}
+    [found] = listed(item, "here").pods
+    assert decode(encode(found), Pod) == found
+
+
 def test_a_list_keeps_every_object_whatever_is_nested_in_one() -> None:
     deep = b'{"f": ' * 5_000 + b'"]}"' + b"}" * 5_000
     body = b'{"items": [{"name": "a", "managedFields": ' + deep + b'}, {"name": "b"}]}'
