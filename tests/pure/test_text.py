@@ -23,6 +23,7 @@ from slacktide.agents.cluster.webhook import review
 from slacktide.agents.cluster.webhook.answers import Answers, requests_of
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.mutation import namespace_of
+from slacktide.agents.event import event_body
 from slacktide.agents.kubernetes import objects
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import read_line, refused
@@ -210,6 +211,11 @@ def test_a_pod_that_is_annotated_as_if_it_were_static_has_a_uid_that_a_record_ho
     item["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": LONG}
     [found] = listed(item, "here").pods
     assert decode(encode(found), Pod) == found
+
+
+def test_the_text_of_an_event_has_as_many_bytes_as_the_api_server_accepts() -> None:
+    body = event_body({"name": "a"}, end=".x", by=("c", "i"), reason="R", action="A", note="\u2192" * 2_000, at_ms=0)
+    assert body["message"] == "\u2192" * 341
 
 
 def test_a_list_keeps_every_object_whatever_is_nested_in_one() -> None:
