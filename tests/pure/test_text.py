@@ -233,7 +233,6 @@ EXCEPTED = {
     "agents/node/cgroup/apply.py": "a file of the agent",
     "agents/node/knobs.py": "a file of the agent",
     "agents/node/spool.py": "a file of the agent",
-    "agents/node/apiserver.py": "a file of the agent",
 }
 NUMBERS = EXCEPTED | {
     "schemas/headers.py": "a sequence number",
