@@ -356,7 +356,7 @@ class Decider:
             self._change(uid, "pending", one.requeue_reason)
             if one.requeue_reason == PREEMPTION_REPEATS and done is not None:
                 self._repeats += [(uid, victim) for victim in one.head.repeated(done.targets)]
-        if done is not None and done.pending_flavors:
+        if one.tries_on:
             return True
         return not self._view.scheduling.waiting[one.head.cluster.queue.name].is_active(uid)
 

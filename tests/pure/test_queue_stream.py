@@ -20,6 +20,7 @@ from slacktide.schemas.queue_objects import (
     CohortObject,
     CohortSpec,
     Expression,
+    FlavorFungibility,
     LabelSelector,
     LocalQueueObject,
     Metadata,
@@ -200,6 +201,29 @@ async def test_a_stopped_queue_admits_nothing_and_stops_what_runs_only_if_it_dra
     log.put(of)
     await turns(one, cluster, 2)
     assert {each[0] for each in standing(log).values()} == {"reserved"}
+    lawful(log)
+
+
+async def test_a_preemption_on_the_first_of_two_flavors_is_decided_once() -> None:
+    log, other = Log(), ResourceFlavorObject(metadata=Metadata(name="other"))
+    made = queue("a", "4")
+    [group] = made.spec.resource_groups
+    flavors = [*group.flavors, msgspec.structs.replace(group.flavors[0], name="other")]
+    spec = msgspec.structs.replace(
+        made.spec,
+        resource_groups=[msgspec.structs.replace(group, flavors=flavors)],
+        flavor_fungibility=FlavorFungibility(when_can_preempt="MayStopSearch"),
+    )
+    log.put(FLAVOR, other, msgspec.structs.replace(made, spec=spec), local("a"), workload(1, "a", "4"))
+    one = term(log, "first")
+    await one.begin(None)
+    await one.act()
+    log.put(workload(2, "a", "4", priority=1))
+    await one.listen()
+    await one.act()
+    assert standing(log)["uid-00001"][0] == "evicting"
+    assert not one.goes_on, "nothing is due until the victim has stopped"
+    assert log.decisions()[-1].tried <= 3
     lawful(log)
 
 

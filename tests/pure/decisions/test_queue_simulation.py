@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.queue import simulation
-from slacktide.streams.decisions.queue.assign import Group, PodSet
+from slacktide.streams.decisions.queue.assign import Fungibility, Group, PodSet
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavor, NodeNeeds
 from slacktide.streams.decisions.queue.missing import Missing, missing, wait
 from slacktide.streams.decisions.queue.preempt import Preemption
@@ -52,6 +52,20 @@ def test_workloads_that_preempt_one_another_without_end_are_stopped(monkeypatch)
     run = Simulation(run.state, {}, 0)
     list(run.run([]))
     assert run.unfinished, "the state has had as many cycles before"
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_a_preemption_on_the_first_flavor_is_not_tried_again_until_its_victim_stopped(corrected) -> None:
+    """Others are left to try, but its victims are chosen: the next cycle begins at the first flavor again."""
+    tree = quota_tree([NodeSpec("a", quotas={CPU: Quota(4), FAST: Quota(4)})])
+    groups = (Group(frozenset({"cpu"}), ("f", "fast")),)
+    queues = [ClusterQueue(tree.queues["a"], groups, Fungibility(next_when_preempting=False), policies=LOWER)]
+    run = Simulation(Scheduling(queues, (), Settings(corrected=corrected)), {}, 0)
+    happened = list(run.run([job("low", "a", 4), job("high", "a", 4, 1, priority=1)]))
+    assert [(one.at_s, one.kind, one.uid) for one in happened if one.kind != "arrived"] == [
+        (0, "admitted", "low"), (1, "evicted", "low"), (2, "admitted", "high"), (2, "admitted", "low")
+    ]  # fmt: skip
+    assert (run.unfinished, run.state.cycles_run < 20) == (False, True)
 
 
 def endless(run_s, *later, corrected=False) -> tuple[Simulation, list[Happened]]:
