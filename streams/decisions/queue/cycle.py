@@ -68,11 +68,6 @@ class Entry(NamedTuple):
         return self.requeue_reason == "PendingPreemption"
 
     @property
-    def tries_on(self) -> bool:
-        """Return whether its next cycle begins with a flavor that was not tried, and so may differ."""
-        return self.assignment is not None and not self.evicts and self.assignment.pending_flavors
-
-    @property
     def keeps_progress(self) -> bool:
         """Return whether the next try may continue from the tried flavors."""
         return self.head.has_progress if self.assignment is None else not self.evicts

@@ -68,6 +68,19 @@ def test_a_preemption_on_the_first_flavor_is_not_tried_again_until_its_victim_st
     assert (run.unfinished, run.state.cycles_run < 20) == (False, True)
 
 
+@pytest.mark.parametrize(("corrected", "state"), [(False, "waiting"), (True, "running")])
+def test_corrected_a_search_that_found_nothing_behind_the_first_flavor_begins_anew(corrected, state) -> None:
+    """Of what is left of the first flavor another job takes all in the same cycle. Then its own queue's job may go."""
+    quotas = {"a": Quota(2), "b": Quota(4)}
+    tree = quota_tree([NodeSpec(name, "c", {CPU: of, FAST: Quota(0)}) for name, of in quotas.items()], [NodeSpec("c")])
+    groups = (Group(frozenset({"cpu"}), ("f", "fast")),)
+    run = started(tree, {}, groups=groups, corrected=corrected)
+    list(run.run([job("low", "b", 4), job("other", "a", 2, 1), job("high", "b", 1, 1, priority=1)]))
+    found = {one.uid: (one.state, one.entry.requeue_reason) for one in run.outcomes()}
+    assert found["high"] == (state, "" if corrected else "NoFit")
+    assert run.state.cycles_run < 20
+
+
 def endless(run_s, *later, corrected=False) -> tuple[Simulation, list[Happened]]:
     """By shares c preempts a, which is admitted again as soon as its quota is free, before c."""
     tree = quota_tree([NodeSpec("q0", "c", {CPU: Quota(4)}), NodeSpec("q1", "c", {CPU: Quota(3)})], [NodeSpec("c")])
