@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -79,7 +80,10 @@ def _json(process: str, record: logging.LogRecord, trace: str, fields: dict[str,
     line |= {name: value for name, value in fields.items() if name not in line}
     if trace:
         line["error"] = trace
-    return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    try:
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # a name of a file that is no UTF-8, or a number beyond 64 bits
+        return json.dumps(line, default=str)
 
 
 def _human(process: str, record: logging.LogRecord, trace: str, fields: dict[str, object]) -> str:

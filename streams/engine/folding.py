@@ -119,14 +119,13 @@ class _Member:
             share.look_s = None
             for place, records in (await self._statuses(share.folders)).items():
                 share.folders[place].overtaken(records)
-        outs = [out for folder in share.folders.values() for out in folder.due()] + self._dead_letters
+        now_ms = self._now_ms()
+        outs = [out for folder in share.folders.values() for out in folder.due(now_ms)] + self._dead_letters
         self._dead_letters = []
         for result in await self._sender.send_each(outs) if outs else ():
             if isinstance(result, Refused):
-                dead_letter = dead_letter_of_refused(
-                    result.out, writer=SOURCE, reason=result.why, now_ms=self._now_ms()
-                )
-                self._dead_letters.append(dead_letter)
+                letter = dead_letter_of_refused(result.out, writer=SOURCE, reason=result.why, now_ms=now_ms)
+                self._dead_letters.append(letter)
         cursors = {place: share.folders[place].cursor(at) for place, at in share.positions.items()}
         if cursors and share is self._share and await self._group.commit(cursors):
             share.positions.clear()

@@ -18,6 +18,7 @@ from typing import Self
 
 import msgspec
 
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.sample_columns_codec import BEGIN, NOW
 from slacktide.schemas.topics import BACKFILL, FORECAST, WINDOW
@@ -314,5 +315,5 @@ def _ms(time: Callable[[bytes], int], record: Record) -> int:
     """Return the timestamp of a record; 0 if it cannot be decoded."""
     try:
         return time(record.value or b"")
-    except (msgspec.DecodeError, ValueError, IndexError):
+    except (*MALFORMED, IndexError):
         return 0

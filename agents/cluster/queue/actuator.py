@@ -16,7 +16,7 @@ from slacktide.agents.cluster.queue.work import Answer, Kind, Look, Work, Write,
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.objects import Pod
 from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, PODS, ApiAwayError, ApiError, ApiRefusedError
-from slacktide.schemas.errors import LogError, failure
+from slacktide.schemas.errors import TEXT_CHARS_MAX, LogError, failure
 from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueueState
 from slacktide.streams.tasks import given_up
 
@@ -184,7 +184,7 @@ class Actuator:
             result=answer.result,
             epoch=booking.epoch,
             turn=booking.turn,
-            why=answer.why,
+            why=answer.why[:TEXT_CHARS_MAX],  # it quotes what users and the API server write
             acted_ms=self._clock.wall_ms(),
         )
         before, at_s = self._answered.get(uid, (None, 0.0))

@@ -66,6 +66,8 @@ class Known:
         self._wanted: dict[Place, bytes] = {}
         self._latest: dict[Place, _Latest] = {}
         self._differs: dict[Place, None] = {}
+        self._invalid: set[Place] = set()
+        """Objects in the cluster that cannot be used: their last valid records stay."""
 
     def begin(self) -> None:
         """Forget the records; the topics are read again."""
@@ -84,12 +86,19 @@ class Known:
 
     def want(self, place: Place, value: bytes) -> None:
         """Take an object that exists in the cluster."""
+        self._invalid.discard(place)
         self._wanted[place] = value
         self._compare(place)
 
+    def keep(self, place: Place) -> None:
+        """Take an object that exists in the cluster and is invalid: a record of it is not deleted."""
+        if place not in self._wanted:
+            self._invalid.add(place)
+
     def unwant(self, place: Place) -> None:
         """Take an object that no longer exists in the cluster."""
-        if self._wanted.pop(place, None) is not None:
+        if self._wanted.pop(place, None) is not None or place in self._invalid:
+            self._invalid.discard(place)
             self._compare(place)
 
     def complete(self) -> None:
@@ -117,7 +126,7 @@ class Known:
     def _compare(self, place: Place) -> None:
         latest, wanted = self._latest.get(place), self._wanted.get(place)
         if wanted is None:
-            same = latest is None or latest.digest is None or not latest.ours
+            same = latest is None or latest.digest is None or not latest.ours or place in self._invalid
         else:
             same = latest is not None and latest.digest == _digest(wanted)
         if same:
@@ -242,9 +251,12 @@ class Source:
         try:
             one = msgspec.convert(item, KINDS[kind], strict=False)
             if one != self._objects.get(name):
+                cohorts = [each for key, each in self._objects.items() if kind == key[0] == "Cohort" and key != name]
+                QueueObjects([*cohorts, one])  # raises if the queue cannot use it
                 self._put_object(name, one)
         except Exception as exc:  # noqa: BLE001 - one object's error: keep its last version
             IGNORED.labels(PLURALS[kind], "object").inc()
+            self._known.keep(_place(name))
             why = failure("read", exc)
             log.warning("%s %s is not valid: its previous version stays in use", kind, name[2], extra={"why": why})
             return name
@@ -257,6 +269,7 @@ class Source:
     def _object_gone(self, name: Name) -> None:
         one = self._objects.pop(name, None)
         self.stands.pop(Queue(*name), None)
+        self._known.unwant(_place(name))
         if one is not None:
             self._put_object(name, one, gone=True)
 
@@ -272,12 +285,8 @@ class Source:
             self._classes = QueueObjects([one for one in self._objects.values() if isinstance(one, CLASSES)])
             for kind, work in self.works.values():
                 self._publish(kind, work)
-        elif (made := published(one, "")) is not None:
-            place = Place(QUEUE_SPEC.name, made.key)
-            if gone:
-                self._known.unwant(place)
-            else:
-                self._known.want(place, encode(made.message))
+        elif not gone and (made := published(one, "")) is not None:
+            self._known.want(_place(name), encode(made.message))
 
     def _publish(self, kind: Kind, work: Work) -> None:
         pod_sets = work.pod_sets
@@ -289,6 +298,7 @@ class Source:
             if self.listed:
                 log.warning("%s", self._classes.notes[-1].replace("the files", "the cluster"))
             self._classes.notes.clear()
+            self._known.keep(Place(QUEUE_WORKLOAD.name, metadata.uid))
             return
         if (metadata.annotations or {}).get(ACTIVE) == "false":
             made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, active=False))
@@ -305,6 +315,12 @@ class Source:
             self.works.pop(uid, None)
             self._known.unwant(Place(QUEUE_WORKLOAD.name, uid))
             self.changed(uid)
+
+
+def _place(name: Name) -> Place:
+    """Return the place of an object's record, whose key is ``schemas.queue.spec_key``."""
+    kind, namespace, own = name
+    return Place(QUEUE_SPEC.name, f"{kind}/{namespace or 'default'}/{own}" if kind == "LocalQueue" else f"{kind}/{own}")
 
 
 def _head(raw: msgspec.Raw) -> Meta:

@@ -18,6 +18,7 @@ from slacktide.agents.cluster.webhook.mutation import Admission, Namespace, admi
 from slacktide.agents.cluster.webhook.review import Eviction, Refusal, away, eviction_of, refusal
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import NOT_FOUND, PODS, ApiError, ApiRefusedError
+from slacktide.schemas.bounds import NODE_CHARS_MAX
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import BadMessageError, ConfigError, SlacktideError
 from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
@@ -41,7 +42,6 @@ READ_S = 3.0
 WARNING_CHARS_MAX = 256
 """The API server cuts longer ones."""
 LOGGED_CHARS_MAX = 4_096
-NAME_CHARS_MAX = 253
 """Of an object in Kubernetes."""
 
 ADMITTED_RESULTS = frozenset({"mutated", "unchanged"})
@@ -208,7 +208,7 @@ def _invalid(request: review.Request, why: str) -> bytes:
 def _name(done: Admission) -> str:
     """Return the pod's name, which nobody has checked yet: it may have megabytes."""
     metadata = done.pod.get("metadata") or {}
-    return str(metadata.get("name") or metadata.get("generateName") or "?")[:NAME_CHARS_MAX]
+    return str(metadata.get("name") or metadata.get("generateName") or "?")[:NODE_CHARS_MAX]
 
 
 def _dry_run(request: review.Request, done: Admission) -> list[str]:

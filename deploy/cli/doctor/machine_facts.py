@@ -40,6 +40,7 @@ from slacktide.deploy.cli.doctor.facts import (
     TokenFacts,
 )
 from slacktide.deploy.runtime.endpoints import PROCESS
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.errors import CgroupError, ConfigError
 from slacktide.schemas.knob_table import CONTROLS, KNOBS, Control
 
@@ -356,7 +357,7 @@ def gather_api(access: Access) -> ApiFacts | NoApi:
             right: _decoded(server.post(_REVIEWS, review), _Review).status.allowed for right, review in reviews.items()
         }
         token = token_facts("" if access.token is None else token_of(access.token))
-    except (HttpError, msgspec.MsgspecError, UnicodeDecodeError) as exc:
+    except (HttpError, *MALFORMED) as exc:
         return NoApi(url=server.url, trouble=str(exc))
     finally:
         server.close()
