@@ -3,7 +3,7 @@
 Faust's own path costs about 100 us per record. Here, one message is a turn, a part of a whole fetch of all partitions.
 Commits follow what Kafka has acknowledged, not what an agent has seen. The driver implements Faust's interface of a
 consumer with aiokafka, on the event loop of the app. Three methods replace what faust-streaming 0.15.3, pinned exactly,
-has for all drivers; ``tests/pipeline/test_transport.py`` shows what each is for:
+has for all drivers; ``tests/pipeline/test_topology.py`` shows what each is for:
 
 * ``_drain_messages``: one message per turn, without Faust's read offsets and gaps. Records that arrive during a
   rebalance are dropped and fetched again from the commit, because another member may own them. It waits while enough
