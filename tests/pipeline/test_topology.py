@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -117,7 +116,11 @@ async def test_an_app_makes_no_folder(rig: Rig, monkeypatch: pytest.MonkeyPatch,
     """``_create_directories``: a container's root may be read-only."""
     monkeypatch.chdir(tmp_path)
     async with rig.worker():
-        assert os.listdir(tmp_path) == []
+        assert content(tmp_path) == []
+
+
+def content(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
 
 
 async def test_a_start_waits_for_no_tables(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
