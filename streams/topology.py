@@ -19,6 +19,9 @@ driver in ``engine.transport`` makes turns, and commits what is answered. The pr
 ``worker`` decides, aggregates and rebuilds, ``jobs`` folds, ``governor`` grants, ``queue`` admits. None of these knows
 Kafka. A cluster has one governor and one queue, and each reads several topics in one order: they elect a leader
 (``engine.leader_election``) instead of sharing out partitions, and a term outlives the rebalances of an app.
+
+No channel joins the processors of an app. Faust suspends channels during a rebalance, and waits for agents meanwhile:
+an agent that puts something into a channel would wait for itself.
 """
 
 from __future__ import annotations
@@ -50,21 +53,16 @@ decide_queue = queueing.run
 def samples_app(session: Session, settings: WorkerSettings) -> App:
     """Declare what a worker does with the samples of its partitions."""
     app = App(settings.group, session, settings.bootstrap, settings.session_timeout_ms, settings.fetch_wait_ms)
-    samples, answered = app.topic(SAMPLE.name), app.channel()
+    samples = app.topic(SAMPLE.name)
 
     @app.agent(samples)
     async def decide(turns: faust.StreamT[Turn]) -> None:
         async for turn in turns:
             await app.attempt(session.decide, turn, app.member)
-            await answered.send(value=turn)
-
-    @app.agent(answered)
-    async def aggregate(turns: faust.StreamT[Turn]) -> None:
-        async for _ in turns:
             await app.attempt(session.figures.aggregate)
 
     @app.timer(FIGURES_S)
-    async def publish() -> None:
+    async def aggregate() -> None:
         await app.attempt(session.figures.publish_due)
 
     @app.timer(TICK_S)
@@ -124,9 +122,7 @@ async def fold_jobs(settings: FoldSettings, stop: asyncio.Event, now_ms: Callabl
         folding = Folding(settings, now_ms)
         try:
             await folding.connect()
-            app = jobs_app(folding, settings)
-            await app.run(stop)
-            await folding.publish(app.member)
+            await jobs_app(folding, settings).run(stop, folding.publish)
         finally:
             await folding.close()
 

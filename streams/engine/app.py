@@ -41,9 +41,6 @@ class Session(Owner, Protocol):
     def revoked(self) -> None:
         """Note a rebalance; ``assigned`` follows."""
 
-    def fail(self, error: BaseException) -> None:
-        """End because of an error."""
-
     async def until(self, stop: asyncio.Event, work: Any = None) -> bool:
         """Run ``work`` until it ends, ``stop`` is set, or the session fails."""
 
@@ -96,12 +93,17 @@ class App(faust.App):
             except Exception as exc:  # noqa: BLE001 - raised by the session's end
                 self.session.fail(exc)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Run until ``stop`` is set, then leave the group. Raises LogError if Kafka failed; or any other error."""
+    async def run(self, stop: asyncio.Event, finish: Callable[[Consumer], Awaitable[None]] | None = None) -> None:
+        """Run until ``stop`` is set, ``finish``, and leave the group.
+
+        Raises LogError if Kafka failed; or any other error.
+        """
         watching = asyncio.create_task(self._watch())
         try:
             if await self.session.until(stop, self.start()):
                 await self.session.until(stop)
+                if finish is not None:
+                    await finish(self.member)
                 await self.member.give_back()
         finally:
             watching.cancel()
@@ -145,3 +147,4 @@ for _service in (App, Consumer, _Tables):
     _service.logger = logging.getLogger("faust")
 logging.getLogger("faust").setLevel(logging.WARNING)
 logging.getLogger("mode").setLevel(logging.WARNING)
+logging.getLogger("mode.timers").setLevel(logging.ERROR)  # a tick that is late is in the metrics

@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, KafkaError
+from faust import Service
 from faust.transport.consumer import Consumer as FaustConsumer
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
@@ -40,6 +41,7 @@ WHOLE_BYTES_MAX = 512 << 10
 """Per partition of whole fetches. A broker returns a larger batch only for a fetch's first partition."""
 POLL_MS = 300
 IDLE_S = 0.02
+GROUP_ERRORS_S = 1.0
 TURNS_AHEAD_MAX = 2
 """Includes the turn that is being answered."""
 
@@ -61,6 +63,9 @@ class Owner(Protocol):
 
     def marked(self, offsets: Mapping[Place, int]) -> Marked:
         """Return offsets to commit, each with its note."""
+
+    def fail(self, error: BaseException) -> None:
+        """End because of an error."""
 
 
 class Consumer(FaustConsumer):
@@ -145,13 +150,18 @@ class Consumer(FaustConsumer):
             places = [TopicPartition(*place) for place in active]
             found: dict[TopicPartition, Sequence[Any]] = await self._client.getmany(*places, timeout_ms=POLL_MS)
             return found
-        try:
-            # After a group error, such as a missing right, the client stops until its error is fetched.
-            self._client._coordinator.check_errors()  # noqa: SLF001 - it has no public method
-        except KafkaError as exc:
-            raise LogError(f"cannot be a member of the group {self.app.conf.id}: {exc}") from exc
         await self.sleep(IDLE_S)
         return {}
+
+    @Service.task
+    async def _take_group_errors(self) -> None:
+        """End the session at a group error, such as a missing right: the client stops until its error is fetched."""
+        while not self.should_stop:
+            await self.sleep(GROUP_ERRORS_S)
+            try:
+                self._client._coordinator.check_errors()  # noqa: SLF001 - it has no public method
+            except KafkaError as exc:
+                self.owner.fail(LogError(f"cannot be a member of the group {self.app.conf.id}: {exc}"))
 
     async def _has_room(self) -> bool:
         """Check whether more may be fetched; wait a moment if not."""
