@@ -12,13 +12,14 @@ import pytest
 from faust.tables.manager import TableManager
 
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.engine import app, transport
+from slacktide.streams.engine import answering, app, transport
 from slacktide.streams.engine.answering import Answering
 from slacktide.streams.engine.session import Session
 from slacktide.streams.engine.transport import Consumer, Turn
 from slacktide.streams.records import Place
 from testbed.samples import keyframe, sample
 from testbed.stream_rig import Rig, until
+from testbed.waiting import soon
 
 NODES = [f"node-{number}" for number in range(6)]
 
@@ -94,12 +95,17 @@ async def test_a_turn_fetched_ahead_is_dropped_with_its_partition(
 
     monkeypatch.setattr(transport, "TURNS_AHEAD_MAX", 3)
     monkeypatch.setattr("slacktide.streams.columns.batches.TURN_RECORDS_MAX", 4)
-    monkeypatch.setattr(Session, "decide", held)
-    backlog = [keyframe(seq, node) for seq in range(1, 10) for node in NODES]
     first = rig.start("one")
     await first.ready()
+    begun = [keyframe(1, node) for node in NODES]
+    await rig.send(begun)
+    await rig.answered(begun)
+    await soon(rig.committed, "its commits", enough=bool)
+    monkeypatch.setattr(Session, "decide", held)
+    backlog = [keyframe(seq, node) for seq in range(2, 10) for node in NODES]
     await rig.send(backlog)
     await asyncio.wait_for(entered.wait(), 60)
+    monkeypatch.setattr(answering, "_OWNER", "another process")
     second = rig.start("two")
     joining = {"joining the group", "the consumer group is rebalancing"}
     await until(lambda: second.health.not_ready in joining, "another worker joins")
