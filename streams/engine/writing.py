@@ -113,18 +113,15 @@ class Figures:
         self._worker, self._writing, self._liveness, self._shadow = worker, writing, liveness, shadow
         self._now_ms = now_ms
 
-    async def run(self) -> None:
-        """Publish each ``FIGURES_S``, until cancelled: a wave's fixed cost is spent twice a second, ticks included."""
-        await asyncio.sleep(FIGURES_S / 2)
-        while True:
-            await asyncio.sleep(FIGURES_S)
-            if self._worker.unpublished or self._writing.waits:
-                await self.publish()
-            elif self._shadow is not None:
-                self._shadow.go_on()
+    async def publish_due(self) -> None:
+        """Publish what waits: a wave's fixed cost is spent twice a second, ticks included."""
+        if self._worker.unpublished or self._writing.waits:
+            await self.publish()
+        elif self._shadow is not None:
+            self._shadow.go_on()
 
-    async def after_answers(self) -> None:
-        """Take samples into the windows once they are many, and write their figures once these are many."""
+    async def aggregate(self) -> None:
+        """Take answered samples into the windows once they are many, and write their figures once these are many."""
         if self._worker.unpublished >= FIGURES_AT_ONCE and self._writing.wait(
             figures_due(self._worker, self._now_ms())
         ):
