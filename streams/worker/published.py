@@ -329,7 +329,7 @@ def _estimated(new: Sequence[LoadAwarePod], args: LoadAwareArgs) -> Use:
 
 
 def _pressure(sample: NodeSample, facts: NodeFacts, policy: Policy, batch_asked_milli: int) -> Iterator[str]:
-    allowed = None if sample.limits is None else allowed_milli(sample.limits)
+    allowed = None if sample.limits is None else allowed_milli(sample.limits, facts.capacity.cpu_milli)
     if allowed is not None and allowed < batch_asked_milli:
         yield CPU_SUPPRESSED
     threshold = resource_threshold_on(policy, facts)

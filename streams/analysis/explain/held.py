@@ -99,15 +99,15 @@ def _use(sample: NodeSample, pod: Pod) -> PodUse | None:
 def _allowance(on: NodeLog, sample: NodeSample) -> tuple[int | None, int | None]:
     """Return the CPU limit of best-effort pods, and the batch CPU that running pods request; None: none, or unknown."""
     limits = sample.limits
-    allowance = None if limits is None else allowed_milli(limits)
+    capacity_milli = None if on.facts is None else on.facts.capacity.cpu_milli
+    allowance = None if limits is None else allowed_milli(limits, capacity_milli)
     if allowance is None:
         return None, None
     if on.score is not None:
         asked = on.score.body.batch_asked.cpu_milli
     else:
         asked = sum(one.requests.batch_cpu_milli or 0 for one in on.pods if one.phase not in ENDED_PHASES)
-    whole = on.facts is not None and allowance >= (on.facts.capacity.cpu_milli or 0) > 0
-    return None if whole and allowance >= (asked or 0) else allowance, asked or None
+    return allowance, asked or None
 
 
 def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
