@@ -181,7 +181,7 @@ def _allocatable(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeAlloc
             free_mem_bytes=free.mem_bytes,
         ),
     )
-    floored = published_floor(dict.fromkeys(SOLD), [pod])
+    floored = published_floor(dict.fromkeys(SOLD), [pod], None if last.facts is None else last.facts.capacity)
     terms = {because.of: because.terms for because in floored.because}
     colocation = policy.colocation if last.facts is None else colocation_on(policy, last.facts)
     too_old = degraded(now_s=silent_ms // 1_000, updated_s=0, degrade_time_min=colocation.degrade_time_min)
