@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
@@ -22,35 +21,11 @@ from slacktide.streams.decisions.queue.job import (
     Conflict,
     JobProgress,
     JobTemplate,
-    Toleration,
     min_count,
     reclaimable_pods,
-    started,
     stopped,
 )
-
-ORIGINAL = "slacktide.io/queue-original"
-"""Annotation of a started object: JSON of the original values."""
-
-
-class Template(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The fields of a pod template that a start changes."""
-
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    node_selector: dict[str, str] = {}
-    tolerations: list[Json] = []
-
-
-def template_of(raw: Mapping[str, Any]) -> Template:
-    """Return the fields of a pod template from JSON."""
-    metadata, spec = raw.get("metadata") or {}, raw.get("spec") or {}
-    return Template(
-        labels=metadata.get("labels") or {},
-        annotations=metadata.get("annotations") or {},
-        node_selector=spec.get("nodeSelector") or {},
-        tolerations=spec.get("tolerations") or [],
-    )
+from slacktide.streams.decisions.queue.kinds.placing import ORIGINAL, Template, begun, template_of
 
 
 def change(now: Template, then: Template) -> Json:
@@ -65,40 +40,6 @@ def change(now: Template, then: Template) -> Json:
     if now.tolerations != then.tolerations:
         spec["tolerations"] = then.tolerations or None
     return body | ({"spec": spec} if spec else {})
-
-
-def begun(
-    template: Template,
-    admission: Admission,
-    *,
-    job: JobTemplate | None = None,
-    annotations: Mapping[str, str] | None = None,
-) -> tuple[Template, JobTemplate] | Conflict:
-    """Return the template with the node selectors and tolerations of the assigned flavors.
-
-    ``job``: the object's counts, if admission may change them. ``annotations``: of the object.
-    """
-    own = tuple(Toleration(*(str(one.get(name) or "") for name in Toleration._fields)) for one in template.tolerations)
-    made = started(
-        (job or JobTemplate(suspend=True, parallelism=admission.pods))._replace(
-            pod_labels=template.labels,
-            pod_annotations=template.annotations,
-            node_selector=template.node_selector,
-            tolerations=own,
-        ),
-        annotations or {},
-        admission,
-    )
-    if isinstance(made, Conflict):
-        return made
-    added = [{key: value for key, value in one._asdict().items() if value} for one in made.tolerations[len(own) :]]
-    then = Template(
-        labels=dict(made.pod_labels),
-        annotations=dict(made.pod_annotations),
-        node_selector=dict(made.node_selector),
-        tolerations=[*template.tolerations, *added],
-    )
-    return then, made
 
 
 def _keys(now: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str | None]:

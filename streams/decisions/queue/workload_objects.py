@@ -102,10 +102,11 @@ def wanted(one: WorkloadObject) -> Wanted:
 @lru_cache(maxsize=10_000)
 def _pod_sets(encoded: bytes) -> tuple[bytes, tuple[PodSet, ...]]:
     """Decode pod sets, cached by their text: thousands of workloads have equal pod sets."""
-    return encoded, tuple(map(_pod_set, msgspec.json.decode(encoded, type=list[WorkloadPodSet])))
+    return encoded, tuple(map(pod_set_of, msgspec.json.decode(encoded, type=list[WorkloadPodSet])))
 
 
-def _pod_set(given: WorkloadPodSet) -> PodSet:
+def pod_set_of(given: WorkloadPodSet) -> PodSet:
+    """Compute the requests of a pod, and the nodes that it needs."""
     pods, least, spec = given.count, given.min_count, given.template.spec
     required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     affinity = tuple(
