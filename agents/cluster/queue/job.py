@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import msgspec
 
-from slacktide.agents.cluster.queue.work import Kind, Write
+from slacktide.agents.cluster.queue.work import Kind, Work, Write
 from slacktide.agents.kubernetes.objects import Condition, Head, Json
 from slacktide.agents.kubernetes.resource import JOBS
 from slacktide.schemas.errors import TextError
@@ -88,7 +88,7 @@ def original_of(text: str) -> _Original:
     return original
 
 
-class Job:
+class Job(Work):
     """A Job as read from the API server."""
 
     def __init__(self, raw: msgspec.Raw) -> None:
@@ -127,10 +127,11 @@ class Job:
         # Without a start time, the condition may predate the start.
         self.settled = "Suspended" in conditions and status.start_time is not None
         self.finished = not conditions.isdisjoint({"Complete", "Failed"})
-        self.pods = f"{POD_LABEL}={self.metadata.uid}"
+        self.pods = [f"{POD_LABEL}={self.metadata.uid}"]
 
-    def start(self, admitted: Mapping[str, Admission]) -> Json | Conflict:
+    def start(self, admitted: Mapping[str, Admission], *, again: bool) -> Json | Conflict:
         """Return the patch that sets node selector, counts and marks."""
+        del again
         if MAIN not in admitted:
             return Conflict("podSetAssignments", MAIN, ", ".join(admitted), MAIN)
         now = self._now._replace(suspend=True)
@@ -162,4 +163,4 @@ def _numbers(now: JobTemplate, then: JobTemplate) -> Json:
     return {name: value for name, value in numbers.items() if value != getattr(now, name)}
 
 
-JOB = Kind("Job", JOBS, Job)
+JOB = Kind("Job", JOBS, lambda given: Job(given[0]))

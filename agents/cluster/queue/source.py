@@ -25,6 +25,7 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import TextError, failure
 from slacktide.schemas.queue_objects import (
     KINDS,
+    Metadata,
     ObjectCondition,
     PriorityClassObject,
     QueueObject,
@@ -139,7 +140,7 @@ CLASSES = (PriorityClassObject, WorkloadPriorityClassObject)
 class Source:
     """The cluster's objects; ``known`` receives the records."""
 
-    def __init__(self, known: Known, kinds: tuple[Kind, ...]) -> None:
+    def __init__(self, known: Known) -> None:
         self.works: dict[str, tuple[Kind, Work]] = {}
         self.flavors: dict[str, ResourceFlavorObject] = {}
         self.stands: dict[Queue, Json] = {}
@@ -148,7 +149,18 @@ class Source:
         self.troubles: dict[str, str] = {}
         self.changed: Callable[[str], object] = self.works.get
         """Callback with the uid of a changed or deleted object."""
-        self._known, self._kinds = known, kinds
+        self.refused: Callable[[Kind, Metadata, str], object] = lambda *_: None
+        """Callback with an object that is not queued, and the reason."""
+        self._known = known
+        self._kinds: tuple[Kind, ...] = ()
+        self._essential = set[str]()
+        """Kinds that must be listed before anything is started or stopped."""
+        self._over = set[str]()
+        """Finished works of which no pod runs any more."""
+        self._kept: dict[str, dict[str, msgspec.Raw]] = {}
+        """Objects by uid that are read again, by the uid of their work."""
+        self._more: dict[str, dict[Name, msgspec.Raw]] = {}
+        """What objects of a kind depend on."""
         self._uids: dict[Name, str] = {}
         self._objects: dict[Name, QueueObject] = {}
         self._classes = QueueObjects(())
@@ -157,8 +169,8 @@ class Source:
 
     @property
     def listed(self) -> bool:
-        """Return whether all kinds are listed."""
-        return self._unlisted == set()
+        """Return whether all kinds of the queue are listed, and Jobs."""
+        return self._unlisted is not None and not self._unlisted & self._essential
 
     @property
     def objects(self) -> list[QueueObject]:
@@ -170,43 +182,88 @@ class Source:
         """Return why a kind cannot be read; "" if all can."""
         return next((why for why in self.troubles.values() if why), "")
 
-    def follows(self, api: ApiServer, served: dict[str, Resource]) -> list[Coroutine[Any, Any, None]]:
-        """Return the coroutines that watch the served kinds."""
-        self._unlisted = {*served, *(kind.name for kind in self._kinds)}
+    def follows(
+        self, api: ApiServer, served: dict[str, Resource], kinds: tuple[Kind, ...]
+    ) -> list[Coroutine[Any, Any, None]]:
+        """Return the coroutines that watch the served kinds; ``kinds`` of objects to start and stop, Jobs first."""
+        self._kinds, self._essential = kinds, {*served, kinds[0].name}
+        more = [resource.plural for kind in kinds for resource in kind.more]
+        self._unlisted = {*served, *(kind.name for kind in kinds), *more}
         for name in [name for name in self._objects if name[0] not in served]:
             self._object_gone(name)
-        works = [self._follow_works(api, kind) for kind in self._kinds]
-        return [*(self._follow_objects(api, kind, resource) for kind, resource in served.items()), *works]
+        for name in [name for name in self._uids if name[0] not in self._unlisted]:
+            self._work_gone(name)
+        self.troubles = {name: why for name, why in self.troubles.items() if name in self._unlisted}
+        return [
+            *(self._follow_objects(api, kind, resource) for kind, resource in served.items()),
+            *(self._follow_works(api, kind) for kind in kinds),
+            *(self._follow_more(api, kind, resource) for kind in kinds for resource in kind.more),
+        ]
 
     def put(self, kind: Kind, raw: msgspec.Raw) -> None:
         """Take an object to start and stop; ignore older versions."""
         try:
             head = _head(raw)
-            before = self.works.get(head.uid)
-            if before is not None and not _newer(head.resource_version, before[1].version):
+            uid = kind.uid(head)
+            before = self.works.get(uid)
+            if before is not None and not _newer(head.resource_version, before[1].version_of(head.uid)):
                 return
-            work = kind.read(raw)
+            name = kind.name, head.namespace, head.name
+            others = [one for one, raw in self._kept.get(uid, {}).items() if one != head.uid and _is(raw, name)]
+            if self._uids.get(name, uid) != uid or others:
+                self._work_gone(name)
+            if kind.keeps:
+                self._kept.setdefault(uid, {})[head.uid] = raw
+            self._uids[name] = uid
+        except Exception as exc:  # noqa: BLE001 - as in _read
+            self._unusable(kind, exc)
+            return
+        self._read(kind, uid, [raw])
+
+    def over(self, uid: str) -> bool:
+        """Note that no pod of a finished work runs; return whether that is new."""
+        if uid in self._over or uid not in self.works:
+            return False
+        self._over.add(uid)
+        self._publish(*self.works[uid])
+        return True
+
+    def _read(self, kind: Kind, uid: str, raws: list[msgspec.Raw]) -> None:
+        try:
+            more = [one for resource in kind.more for one in self._more.get(resource.plural, {}).values()]
+            work = kind.read([*(self._kept[uid].values() if kind.keeps else raws), *more])
+            if work.refused:
+                self._refuse(kind, work, uid)
+                return
+            if not work.finished:
+                self._over.discard(uid)
             self._publish(kind, work)
         except Exception as exc:  # noqa: BLE001 - one object's error: keep its last version
-            IGNORED.labels(kind.resource.plural, "object").inc()
-            log.warning("cannot use a %s", kind.name, extra={"why": failure("read", exc)})
+            self._unusable(kind, exc)
             return
-        metadata = work.metadata
-        uid, name = metadata.uid, (kind.name, metadata.namespace, metadata.name)
-        if self._uids.get(name, uid) != uid:
-            self._work_gone(name)
-        self._uids[name] = uid
         self.works[uid] = kind, work
         self.changed(uid)
 
+    @staticmethod
+    def _unusable(kind: Kind, exc: Exception) -> None:
+        IGNORED.labels(kind.resource.plural, "object").inc()
+        log.warning("cannot use a %s", kind.name, extra={"why": failure("read", exc)})
+
+    def _refuse(self, kind: Kind, work: Work, uid: str) -> None:
+        """Forget an object that must not be queued. One that runs keeps its quota until it ends or is deleted."""
+        waits = any(one.plural in (self._unlisted or ()) for one in kind.more)
+        if work.refused != "owned" and not waits:
+            self.refused(kind, work.metadata, work.refused)
+        if uid in self.works and self.works[uid][1].halted:
+            self._forget(uid)
+
     async def _follow_works(self, api: ApiServer, kind: Kind) -> None:
         def whole(items: list[msgspec.Raw]) -> None:
-            there = {_head(raw).uid for raw in items}
+            there = {(kind.name, one.namespace, one.name) for one in map(_head, items)}
+            for name in [name for name in self._uids if name[0] == kind.name and name not in there]:
+                self._work_gone(name)
             for raw in items:
                 self.put(kind, raw)
-            for name, uid in list(self._uids.items()):
-                if name[0] == kind.name and uid not in there:
-                    self._work_gone(name)
             self._listed(kind.name)
 
         def gone(namespace: str, name: str) -> None:
@@ -214,6 +271,34 @@ class Source:
 
         updates = follow(api, kind.resource, msgspec.Raw, labels=QUEUE_NAME)
         await inform(updates, whole, partial(self.put, kind), gone, partial(self.troubles.__setitem__, kind.name))
+
+    async def _follow_more(self, api: ApiServer, kind: Kind, resource: Resource) -> None:
+        """Watch objects that others depend on; each change reads these again."""
+        found = self._more.setdefault(resource.plural, {})
+
+        def put(raw: msgspec.Raw) -> None:
+            head = _head(raw)
+            found[resource.plural, head.namespace, head.name] = raw
+            self._again(kind)
+
+        def whole(items: list[msgspec.Raw]) -> None:
+            found.clear()
+            for raw in items:
+                head = _head(raw)
+                found[resource.plural, head.namespace, head.name] = raw
+            self._again(kind)
+            self._listed(resource.plural)
+
+        def gone(namespace: str, name: str) -> None:
+            found.pop((resource.plural, namespace, name), None)
+            self._again(kind)
+
+        updates = follow(api, resource, msgspec.Raw)
+        await inform(updates, whole, put, gone, partial(self.troubles.__setitem__, resource.plural))
+
+    def _again(self, kind: Kind) -> None:
+        for uid in {uid for name, uid in self._uids.items() if name[0] == kind.name}:
+            self._read(kind, uid, [])
 
     async def _follow_objects(self, api: ApiServer, kind: str, resource: Resource) -> None:
         def whole(items: list[Json]) -> None:
@@ -230,9 +315,11 @@ class Source:
 
     def _listed(self, kind: str) -> None:
         if self._unlisted and kind in self._unlisted:
+            acted = self.listed
             self._unlisted.discard(kind)
-            if self.listed:
+            if not self._unlisted:
                 self._known.complete()
+            if self.listed and not acted:
                 for uid in self.works:
                     self.changed(uid)
 
@@ -284,15 +371,16 @@ class Source:
         # Counts pod changes only: starting and stopping changes the object's own generation.
         generation = crc32(msgspec.json.encode(pod_sets))
         metadata = msgspec.structs.replace(work.metadata, generation=generation)
-        made = self._classes.workload_with(kind.name, metadata, pod_sets)
+        made = self._classes.workload_with(kind.name, metadata, pod_sets, work.own_class)
         if made is None:
             if self.listed:
                 log.warning("%s", self._classes.notes[-1].replace("the files", "the cluster"))
             self._classes.notes.clear()
             return
-        if (metadata.annotations or {}).get(ACTIVE) == "false":
+        if (metadata.annotations or {}).get(ACTIVE) == "false" or work.held:
             made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, active=False))
-        finished = [ObjectCondition(type="Finished", status="True", reason="JobFinished")] if work.finished else None
+        over = work.finished and (not work.foreign or metadata.uid in self._over)
+        finished = [ObjectCondition(type="Finished", status="True", reason="JobFinished")] if over else None
         done = [ReclaimablePod(name=name, count=count) for name, count in work.done.items()] or None
         status = WorkloadStatus(conditions=finished, reclaimable_pods=done)
         record = published(msgspec.structs.replace(made, status=status), "")
@@ -300,9 +388,22 @@ class Source:
         self._known.want(Place(QUEUE_WORKLOAD.name, record.key), encode(record.message))
 
     def _work_gone(self, name: Name) -> None:
+        """Forget a deleted object. A group loses one of its pods."""
         uid = self._uids.pop(name, None)
-        if uid is not None:
-            self.works.pop(uid, None)
+        if uid is None:
+            return
+        kept = self._kept.get(uid, {})
+        for one in [one for one, raw in kept.items() if _is(raw, name)]:
+            del kept[one]
+        if kept:
+            self._read(next(kind for kind in self._kinds if kind.name == name[0]), uid, [])
+        else:
+            self._kept.pop(uid, None)
+            self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
+        self._over.discard(uid)
+        if self.works.pop(uid, None) is not None:
             self._known.unwant(Place(QUEUE_WORKLOAD.name, uid))
             self.changed(uid)
 
@@ -310,6 +411,11 @@ class Source:
 def _head(raw: msgspec.Raw) -> Meta:
     found: Head = answer_of(raw, Head, where="the object")
     return found.metadata
+
+
+def _is(raw: msgspec.Raw, name: Name) -> bool:
+    head = _head(raw)
+    return (head.namespace, head.name) == name[1:]
 
 
 def _newer(version: str, than: str) -> bool:

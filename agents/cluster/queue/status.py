@@ -18,15 +18,16 @@ from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.actuator import Actuator
 from slacktide.agents.cluster.queue.source import Source
-from slacktide.agents.cluster.queue.work import ACTIVE, Json, Queue, Work
+from slacktide.agents.cluster.queue.work import ACTIVE, Json, Kind, Queue, Work
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import ApiError, ApiRefusedError, Resource
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.queue import QueueState
-from slacktide.schemas.queue_objects import ClusterQueueObject, LocalQueueObject, QueueObject, SoldObject
+from slacktide.schemas.queue_objects import ClusterQueueObject, LocalQueueObject, Metadata, QueueObject, SoldObject
 from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, Stopped
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
+from slacktide.streams.decisions.queue.kinds.files import REASONS
 from slacktide.streams.decisions.queue.missing import meaning
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode
 from slacktide.streams.decisions.queue.workload_objects import booked, namespace_of
@@ -219,6 +220,8 @@ class Statuses:
 
 WAITING_MAX = 1_000
 """Further Events are dropped; Kafka has all states."""
+REFUSED_MAX = 10_000
+"""Objects beyond get no Event that they are not queued."""
 NOTICE_PAUSE_S = 0.2
 
 
@@ -253,13 +256,22 @@ class Notices:
 
     def __init__(self, source: Source, clock: Clock) -> None:
         self._source, self._clock = source, clock
-        self._waiting: dict[tuple[str, str], Notice] = {}
+        self._waiting: dict[tuple[str, str], tuple[About | None, Notice]] = {}
+        self._refused: dict[str, str] = {}
 
     def put(self, state: QueueState) -> None:
         """Queue the Event of a new state."""
-        notice = notice_of(state)
+        self._put(state.uid, None, notice_of(state))
+
+    def refused(self, kind: Kind, one: Metadata, reason: str) -> None:
+        """Queue the Event of an object that is not queued."""
+        if self._refused.get(one.uid) != reason and len(self._refused) < REFUSED_MAX:
+            self._refused[one.uid] = reason
+            self._put(one.uid, _about(kind, one), Notice("NotQueued", f"{reason}: {REASONS[reason]}", reason))
+
+    def _put(self, uid: str, about: About | None, notice: Notice | None) -> None:
         if notice is not None and len(self._waiting) < WAITING_MAX:
-            self._waiting[state.uid, notice.reason] = notice
+            self._waiting[uid, notice.reason] = about, notice
 
     async def run(self, api: ApiServer, *, replica: str) -> None:
         """Write Events until cancelled."""
@@ -268,16 +280,21 @@ class Notices:
             await asyncio.sleep(NOTICE_PAUSE_S)
             if not self._waiting:
                 continue
-            (uid, _), notice = next(iter(self._waiting.items()))
+            (uid, _), (about, notice) = next(iter(self._waiting.items()))
             del self._waiting[uid, notice.reason]
-            if uid not in self._source.works:
-                continue
-            kind, work = self._source.works[uid]
-            one = work.metadata
-            about = About(namespace=one.namespace, name=one.name, uid=uid, kind=kind.name,
-                          api_version=kind.resource.api_version)  # fmt: skip
+            if about is None:
+                if uid not in self._source.works:
+                    continue
+                kind, work = self._source.works[uid]
+                about = _about(kind, work.metadata, work.name)
             try:
                 await create_event(api, by, about, notice.reason, notice.note, now_ms=self._clock.wall_ms(),
-                                   once=notice.once, warning=False)  # fmt: skip
+                                   once=notice.once, warning=notice.reason == "NotQueued")  # fmt: skip
             except ApiError as exc:
                 log.info("an Event could not be created", extra={"why": str(exc)})
+
+
+def _about(kind: Kind, one: Metadata, name: str = "") -> About:
+    """Return the object of an Event; of a group, one of its pods."""
+    return About(namespace=one.namespace, name=name or one.name, uid=one.uid.replace("/", "."), kind=kind.name,
+                 api_version=kind.resource.api_version)  # fmt: skip

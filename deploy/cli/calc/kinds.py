@@ -40,7 +40,7 @@ def calc_kinds(given: dict[str, Any], admit: dict[str, Any] | None = None) -> Ca
         output, because = _facts(read)
         if admit is not None:
             admitted = msgspec.convert(admit, dict[str, _Admitted])
-            counts = {one.name: one.count for one in read.sets}
+            counts = {one.name: one.pods for one in read.sets}
             output |= _writes(read, {name: one.admission(name, counts.get(name, 0)) for name, one in admitted.items()})
     except CaseError as exc:
         raise CaseError(f"input: {exc.field}", exc.why) from exc
@@ -114,7 +114,7 @@ def _bare(value: Any) -> Any:
     found = []
     for one in value:
         if value_at(one, ("manager",)) == GATE:
-            without = {(*path, at, "template", "spec", "template", "metadata"): None
+            without: dict[Path, None] = {(*path, at, "template", "spec", "template", "metadata"): None
                        for at, _ in enumerate(value_at(one, path))}  # fmt: skip
             found.append(changed(one, without))
         else:

@@ -19,6 +19,7 @@ from slacktide.schemas.queue_objects import (
     AdmissionStatus,
     ContainerSpec,
     JobObject,
+    KindObject,
     Metadata,
     NamespaceObject,
     ObjectCondition,
@@ -200,7 +201,7 @@ def booked(
     return admitted_usage(found), frozenset(assigned)
 
 
-def queued_of(one: WorkloadObject | JobObject, priority: int | None, name: str) -> Queued:
+def queued_of(one: WorkloadObject | JobObject | KindObject, priority: int | None, name: str) -> Queued:
     """Return the fields that the order depends on."""
     created = one.metadata.creation_timestamp
     evicted = condition_of(one.status.conditions, "Evicted")
@@ -212,15 +213,15 @@ def namespace_of(one: QueueObject) -> str:
     return one.metadata.namespace or "default"
 
 
-def uid_of(one: WorkloadObject | JobObject) -> str:
+def uid_of(one: WorkloadObject | JobObject | KindObject) -> str:
     """Return the uid; for a Job without one, the name of its workload."""
     if one.metadata.uid:
         return one.metadata.uid
-    kind = "job" if isinstance(one, JobObject) else "workload"
+    kind = one.kind.lower() if isinstance(one, KindObject) else "job" if isinstance(one, JobObject) else "workload"
     return f"{kind}/{namespace_of(one)}/{workload_name(one.metadata.name, '')}"
 
 
-def run_seconds(one: WorkloadObject | JobObject, name: str) -> int | None:
+def run_seconds(one: WorkloadObject | JobObject | KindObject, name: str) -> int | None:
     """Return the annotated run time, else that of a finished Job; None if unknown."""
     text = (one.metadata.annotations or {}).get(RUN_SECONDS)
     if text is not None:

@@ -35,6 +35,11 @@ MAIN = "main"
 PLACE = place_of(())
 
 
+def group_uid(namespace: str, group: str) -> str:
+    """Return the uid of a group's workload."""
+    return f"pod-group/{namespace}/{group}"
+
+
 class Member:
     """A pod."""
 
@@ -101,11 +106,11 @@ class PodGroup(Queued):
 
     def refusal(self) -> str:
         """Return why it is not queued. A group that was started stays in the queue while a pod of it is replaced."""
-        if any(one.free and not one.started for one in self.members):
+        started = any(one.started for one in self.members)
+        if not started and any(one.free for one in self.members):
             return "not_gated"
         if not self._total:
             return "group_count"
-        started = any(one.started for one in self.members)
         incomplete = len(self._runnable) < self._total and not self.finished and not started
         return "group_incomplete" if self.group and incomplete else ""
 
@@ -209,9 +214,9 @@ class PodGroup(Queued):
         return None
 
     @property
-    def evicted(self) -> list[str]:
-        """Return the pods that a stop evicts."""
-        return [one.name for one in self.members if not one.ended and not one.gated]
+    def evicted(self) -> dict[str, str]:
+        """Return the pods that a stop evicts: uids by name."""
+        return {one.name: one.part["metadata.uid"].text() for one in self.members if not one.ended and not one.gated}
 
     def _metadata(self) -> Metadata:
         first = super()._metadata()
@@ -219,6 +224,6 @@ class PodGroup(Queued):
             return first
         annotations = {key: text for one in self.members for key, text in one.annotations.items()}
         created = min(one.part["metadata.creationTimestamp"].text() for one in self.members)
-        uid = f"pod-group/{first.namespace}/{self.group}"
+        uid = group_uid(first.namespace, self.group)
         return Metadata(name=self.group, namespace=first.namespace, uid=uid, labels=first.labels,
                         annotations=annotations, creation_timestamp=created or None)  # fmt: skip

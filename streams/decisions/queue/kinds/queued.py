@@ -25,9 +25,11 @@ from slacktide.streams.decisions.queue.kinds.manifest import (
     value_at,
 )
 from slacktide.streams.decisions.queue.kinds.placing import ORIGINAL, Place, Template, begun, place_of
-from slacktide.streams.decisions.queue.kinds.rows import PARENTS, Row, State, kind_of
+from slacktide.streams.decisions.queue.kinds.rows import JOBSET, PARENTS, Row, State, kind_of
 
 ANNOTATIONS: Path = ("metadata", "annotations")
+FORMER = "slacktide.io/queue-former-selector"
+"""Annotation of a JobSet that was stopped: keys of the node selectors that it was started with."""
 OBJECT = ""
 """In the annotation: fields of the spec that are of no pod set."""
 
@@ -36,7 +38,7 @@ class PodSet(NamedTuple):
     """A pod set as an object has it."""
 
     name: str
-    count: int
+    pods: int
     pod: Part
     """A pod template."""
     place: Place
@@ -99,8 +101,7 @@ class Queued:
         self._now = self._checked(self.object)
         self.sets = self._checked(Part(changed(self.raw, restored))) if (restored := self._restored()) else self._now
         self.pod_sets = [
-            WorkloadPodSet(name=one.name, count=one.count, template=converted(one.pod, PodTemplate))
-            for one in self.sets
+            WorkloadPodSet(name=one.name, count=one.pods, template=converted(one.pod, PodTemplate)) for one in self.sets
         ]
 
     def refusal(self) -> str:
@@ -176,7 +177,7 @@ class Queued:
         succeeded = {one["name"].text().lower(): one["succeeded"].whole(0)
                      for one in self.object[self.row.jobs].parts()}  # fmt: skip
         found = {
-            one.name: one.count // one.replicas * succeeded[one.name]
+            one.name: one.pods // one.replicas * succeeded[one.name]
             for one in self.sets
             if 0 < succeeded.get(one.name, 0) <= one.replicas
         }
@@ -222,7 +223,22 @@ class Queued:
         """Return the write that restores a suspended object; None: it is as it was."""
         if ORIGINAL not in self._annotations:
             return None
-        return {**self._restored(), (*ANNOTATIONS, ORIGINAL): None}
+        restored = self._restored()
+        changes: Changes = {**restored, (*ANNOTATIONS, ORIGINAL): None}
+        if self.row is JOBSET:
+            keys = {key for one in self._now for key in value_at(self.raw, one.place.node_selector) or {}}
+            asked = {key for one in self.sets for key in one.pod["spec.nodeSelector"].texts()}
+            changes[*ANNOTATIONS, FORMER] = ",".join(sorted((keys - asked) | self._former))
+        return changes
+
+    def stale_keys(self, admitted: Mapping[str, Admission]) -> list[str]:
+        """Return the node labels of former flavors that a JobSet's child Jobs keep, as they are merged into."""
+        now = {key for one in admitted.values() for flavor in one.flavors for key in flavor.node_labels}
+        return sorted(self._former - now)
+
+    @property
+    def _former(self) -> set[str]:
+        return {key for key in self._annotations.get(FORMER, "").split(",") if key}
 
     def template(self, raw: Json, place: Place) -> Template:
         """Return what a start changes, as it is now."""
@@ -245,8 +261,8 @@ class Queued:
         for one in found:
             if not one.name or names.count(one.name) > 1:
                 raise CaseError(dotted(one.pod.keys), f"pod set {one.name!r}; accepted: names, each once")
-            if one.count > INT32_MAX:
-                raise CaseError(dotted(one.pod.keys), f"{one.count} pods; accepted: at most {INT32_MAX}")
+            if one.pods > INT32_MAX:
+                raise CaseError(dotted(one.pod.keys), f"{one.pods} pods; accepted: at most {INT32_MAX}")
         return found
 
     def _metadata(self) -> Metadata:

@@ -6,7 +6,7 @@ spark-operator for what a field means. Users add rows in a ConfigMap.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -80,7 +80,7 @@ def _state(path: str, *values: str) -> State:
 
 
 _SUSPENDED = State(condition="Suspended")
-_TRAINING = {
+_TRAINING: dict[str, Any] = {
     "suspend": "spec.runPolicy.suspend",
     "settled": _SUSPENDED,
     "active": "status.replicaStatuses.*.active",
@@ -90,7 +90,11 @@ _TRAINING = {
     "priority_class": "spec.runPolicy.schedulingPolicy.priorityClass",
     "managed_by": "spec.runPolicy.managedBy",
 }
-_JOBSET = {"managed_by": "spec.managedBy", "pods": ["jobset.sigs.k8s.io/jobset-name={name}"], "settled": _SUSPENDED}
+_JOBSET: dict[str, Any] = {
+    "managed_by": "spec.managedBy",
+    "pods": ["jobset.sigs.k8s.io/jobset-name={name}"],
+    "settled": _SUSPENDED,
+}
 _COMPUTED = [PodSetRow(path="spec", name="pods")]
 """Of kinds whose pod sets have a module."""
 

@@ -20,7 +20,7 @@ FACTOR_OF_JVM, FACTOR = 0.1, 0.4
 MIB = 2**20
 GLOBAL: Path = ("spec", "nodeSelector")
 _SIZE = re.compile(r"\s*([0-9]{1,15})([kmgtp]?)(b?)\s*", re.ASCII | re.IGNORECASE)
-_SCALE = {letter: 1024**power for power, letter in enumerate("bkmgtp")}
+_SCALE: dict[str, int] = {letter: 1 << 10 * power for power, letter in enumerate("bkmgtp")}
 
 
 class SparkApplication(Queued):
@@ -66,7 +66,7 @@ class SparkApplication(Queued):
     def start(self, admitted: Mapping[str, Admission]) -> list[ObjectWrite] | Conflict:
         """Return the write that starts it."""
         both = self.object["spec.nodeSelector"].texts()
-        self._moved = {OBJECT: {GLOBAL[-1]: both}} if both else {}
+        self._moved: dict[str, Json] = {OBJECT: {"nodeSelector": both}} if both else {}
         return super().start(admitted)
 
     def begin(self, changes: dict[Path, object], kept: Mapping[str, Json]) -> ObjectWrite:

@@ -106,11 +106,12 @@ def _with_resources(pod: Part, given: Part) -> Part:
 def _added(before: Template, then: Template) -> Json:
     """Return what a start adds to a template."""
 
-    def new(name: str) -> Json:
-        had: Mapping[str, str] = getattr(before, name)
-        return {key: value for key, value in getattr(then, name).items() if key not in had}
+    def new(name: str) -> dict[str, str]:
+        had: dict[str, str] = getattr(before, name)
+        has: dict[str, str] = getattr(then, name)
+        return {key: value for key, value in has.items() if key not in had}
 
-    metadata = {"labels": new("labels"), "annotations": new("annotations")}
-    spec = {"nodeSelector": new("node_selector"), "tolerations": then.tolerations[len(before.tolerations) :]}
+    metadata: Json = {"labels": new("labels"), "annotations": new("annotations")}
+    spec: Json = {"nodeSelector": new("node_selector"), "tolerations": then.tolerations[len(before.tolerations) :]}
     made = {"metadata": metadata, "spec": spec}
     return {part: {name: value for name, value in one.items() if value} for part, one in made.items()}
