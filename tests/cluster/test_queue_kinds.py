@@ -20,9 +20,11 @@ from slacktide.schemas.queue import QueueOutcome
 from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_STATE
 from slacktide.streams.decisions.queue.kinds.placing import GATE
 from slacktide.streams.decisions.queue.kinds.rows import ROWS
-from testbed.cluster.api_server import ApiServer, Json, KubectlError
+from testbed.cluster.api_server import ApiServer, Json, RefusedError
 from testbed.cluster.bridge_rig import OPERATORS, BridgeRig
+from testbed.cluster.manifests import SYSTEM
 from testbed.cluster.queue_rig import GROUP, POOL, QUEUE, Queue, install
+from testbed.cluster.webhook import Webhook
 from testbed.deciders import decider
 from testbed.filled import FILES
 from testbed.parts import Part
@@ -73,6 +75,23 @@ def queueing(cluster: ApiServer) -> Iterator[ApiServer]:
     return cluster
 
 
+@pytest.fixture(scope="module")
+def gating(queueing: ApiServer) -> Iterator[ApiServer]:
+    """The same with the webhook, which gates pods and looks at evictions."""
+    webhook = Webhook(queueing, queueing.folder, options=["--queue"])
+    webhook.start()
+    namespace = queueing.namespace("probed")
+
+    def asked() -> bool:
+        name = f"probe-{secrets.token_hex(4)}"
+        given = {"metadata": {"name": name, "labels": {QUEUE: "none"}}, **pod()}
+        return gates(queueing.post(PODS.format(namespace), given)["spec"]) == [GATE]
+
+    queueing.wait(asked, "the API server asks the webhook", 60)
+    yield queueing
+    webhook.stop()
+
+
 @pytest.fixture
 async def deciding(rig: BridgeRig, tmp_path: Path) -> AsyncIterator[Part]:
     with decider(rig.bootstrap, tmp_path) as part:
@@ -114,9 +133,9 @@ class Objects:
 
 
 def bare(value: Any) -> Any:
-    """Without the metadata of pod templates, in which a start writes labels, and without what is empty."""
+    """Without the labels and annotations that a start writes, and without what is empty."""
     if isinstance(value, dict):
-        kept = {key: bare(one) for key, one in value.items() if key != "metadata"}
+        kept = {key: bare(one) for key, one in value.items() if key not in {"metadata", "labels", "annotations"}}
         return {key: one for key, one in kept.items() if one not in ({}, [])}
     return [bare(one) for one in value] if isinstance(value, list) else value
 
@@ -224,28 +243,28 @@ PODS = "/api/v1/namespaces/{}/pods"
 
 def pod(**spec: Any) -> Json:
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "500m", "memory": "1Mi"}}}
-    return {"spec": {"containers": [container], "schedulingGates": [{"name": GATE}], **spec}}
+    return {"spec": {"containers": [container], **spec}}
 
 
 def gates(spec: Json) -> list[str]:
     return [one["name"] for one in spec.get("schedulingGates", ())]
 
 
-async def test_gated_pods_wait_for_quota_and_are_evicted_to_stop_them(queueing, rig, deciding):
-    objects = Objects(queueing, pod(), PODS, 500)
+async def test_gated_pods_wait_for_quota_and_are_evicted_to_stop_them(gating, rig, deciding):
+    objects = Objects(gating, pod(), PODS, 500)
     rig.replica(queue=True)
     objects.create("first")
     spec = await objects.spec("first", "may be scheduled", lambda spec: not gates(spec))
     assert spec["nodeSelector"] == {POOL: objects.queue.name}
     second = objects.create("second")
     await soon(lambda: rig.records(QUEUE_STATE.name, second["metadata"]["uid"]), "the second was tried")
-    assert gates(queueing.get(f"{objects.path}/second")["spec"]) == [GATE]
+    assert gates(gating.get(f"{objects.path}/second")["spec"]) == [GATE]
     objects.status("first", {"phase": "Succeeded"})
     await objects.spec("second", "may be scheduled", lambda spec: not gates(spec))
     objects.annotate("second", "false")
 
     def names() -> set[str]:
-        return {one["metadata"]["name"] for one in queueing.get(objects.path)["items"]}
+        return {one["metadata"]["name"] for one in gating.get(objects.path)["items"]}
 
     await soon(lambda: asyncio.to_thread(names), "the second is evicted", enough=lambda found: found == {"first"})
     third = objects.create("third")
@@ -253,8 +272,8 @@ async def test_gated_pods_wait_for_quota_and_are_evicted_to_stop_them(queueing, 
     assert third["metadata"]["uid"]
 
 
-async def test_a_group_of_pods_starts_whole_and_a_replacement_joins_it(queueing, rig, deciding):
-    objects = Objects(queueing, pod(), PODS, 1_000)
+async def test_a_group_of_pods_starts_whole_and_a_replacement_joins_it(gating, rig, deciding):
+    objects = Objects(gating, pod(), PODS, 1_000)
     rig.replica(queue=True)
 
     def member(name: str, group: str) -> Json:
@@ -265,7 +284,7 @@ async def test_a_group_of_pods_starts_whole_and_a_replacement_joins_it(queueing,
     events = f"/api/v1/namespaces/{objects.queue.namespace}/events"
 
     def noted() -> list[str]:
-        return [one["message"] for one in queueing.get(events)["items"] if one["reason"] == "NotQueued"]
+        return [one["message"] for one in gating.get(events)["items"] if one["reason"] == "NotQueued"]
 
     [why] = await soon(lambda: asyncio.to_thread(noted), "an Event tells why it waits")
     assert why.startswith("group_incomplete: ")
@@ -279,25 +298,39 @@ async def test_a_group_of_pods_starts_whole_and_a_replacement_joins_it(queueing,
     objects.delete("a-1")
     member("a-2", "a")
     await objects.spec("a-2", "joins its group, whose quota it has", lambda spec: not gates(spec))
-    assert gates(queueing.get(f"{objects.path}/b-0")["spec"]) == [GATE]
+    assert gates(gating.get(f"{objects.path}/b-0")["spec"]) == [GATE]
     for name in ("a-0", "a-2"):
         objects.status(name, {"phase": "Succeeded"})
     for name in ("b-0", "b-1"):
         await objects.spec(name, "may be scheduled", lambda spec: not gates(spec))
 
 
-async def test_the_bridge_may_change_no_other_pod_and_no_image(queueing, rig):
-    objects = Objects(queueing, pod(), PODS, 0)
+async def test_the_bridge_may_change_no_other_pod_and_no_image(gating, rig):
+    objects = Objects(gating, pod(), PODS, 0)
     objects.create("queued")
-    bare_pod = {"metadata": {"name": "other"}, **pod()}
-    queueing.post(objects.path, bare_pod)
-    account = ["--as", "system:serviceaccount:slacktide-system:slacktide-bridge", "-n", objects.queue.namespace]
-    for name, patch in (
-        ("other", {"metadata": {"annotations": {"a": secrets.token_hex(2)}}}),
-        ("queued", {"spec": {"containers": [{"name": "main", "image": "other"}]}}),
-    ):
-        with pytest.raises(KubectlError, match="slacktide-bridge-queued-pods"):
-            queueing.kubectl("patch", "pod", name, "-p", json.dumps(patch), *account)
+    gating.post(objects.path, {"metadata": {"name": "other"}, **pod()})
+    bridge = gating.account(SYSTEM, "slacktide-bridge")
+    image = {"containers": [{**pod()["spec"]["containers"][0], "image": "other"}]}
+    for name, patch in (("other", {"metadata": {"annotations": {"a": "b"}}}), ("queued", {"spec": image})):
+        with pytest.raises(RefusedError, match="slacktide-bridge-queued-pods"):
+            gating.request("PATCH", f"{objects.path}/{name}", patch, token=bridge.token)
+
+
+def test_the_webhook_gates_what_names_a_queue_unless_its_controller_waits_itself(gating):
+    namespace = gating.namespace("gated")
+
+    def found(kind: str = "", api: str = "", **labels: str) -> list[str]:
+        owner = {"apiVersion": api, "kind": kind, "name": "o", "uid": "u", "controller": True}
+        metadata = {"name": f"p-{secrets.token_hex(3)}", "labels": {QUEUE: "main", **labels}}
+        given = {"metadata": metadata | ({"ownerReferences": [owner]} if kind else {}), **pod()}
+        return gates(gating.post(PODS.format(namespace), given)["spec"])
+
+    assert found() == [GATE]
+    assert found("ReplicaSet", "apps/v1") == [GATE]
+    assert found("Job", "batch/v1") == []
+    assert found("RayCluster", "ray.io/v1") == []
+    assert found(**{"kueue.x-k8s.io/managed": "true"}) == []
+    assert gates(gating.post(PODS.format(namespace), {"metadata": {"name": "plain"}, **pod()})["spec"]) == []
 
 
 async def test_a_row_of_ones_own_needs_its_pod_sets_its_switch_and_its_end(queueing, rig, deciding):
