@@ -44,7 +44,7 @@ ROW = {
     "suspend": "spec.halted",
     "settled": {"path": "status.state", "values": ["Halted"]},
     "succeeded": {"path": "status.state", "values": ["Done"]},
-    "pods": ["example.com/trainer={name}"],
+    "pods": ["example.com/trainer={metadata.name}"],
 }
 TRAINERS = "/apis/example.com/v1/namespaces/{}/trainers"
 RIGHTS = """

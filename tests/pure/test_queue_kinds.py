@@ -281,7 +281,7 @@ ROW = {
     "suspend": "spec.halted",
     "settled": {"path": "status.state", "values": ["Halted"]},
     "succeeded": {"path": "status.state", "values": ["Done"]},
-    "pods": ["example.com/trainer={name}"],
+    "pods": ["example.com/trainer={metadata.name}"],
 }
 
 
@@ -293,6 +293,7 @@ def row_error(**changed: Any) -> str:
 
 
 ONE_NAME = "names separated by dots, such as spec.suspend"
+SELECTOR = "example.com/job={metadata.name}"
 STATE = '{"condition": TYPE}, or {"path": PATH, "values": [TEXT]}'
 
 
@@ -312,7 +313,10 @@ STATE = '{"condition": TYPE}, or {"path": PATH, "values": [TEXT]}'
         ),
         ({"kind": "JobSet"}, ".kind: JobSet: accepted: a kind that has no row yet"),
         ({"kind": "Job"}, ".kind: Job: accepted: a kind that has no row yet"),
-        ({"pods": ["all"]}, ".pods[0]: 'all': accepted: 1 or 2 selectors of labels, such as example.com/job={name}"),
+        (
+            {"pods": ["all"]},
+            ".pods[0]: 'all': accepted: 1 or 2 selectors of labels, such as example.com/job={metadata.name}",
+        ),
     ],
 )
 def test_a_row_that_is_wrong_names_its_field_and_what_is_accepted(changed: Json, error: str) -> None:

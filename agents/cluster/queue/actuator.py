@@ -36,6 +36,8 @@ STEPS_MAX = 6
 """Steps per object and pass. Reset, restore, start and answer are four."""
 AGAIN_S = 1.0
 """Delay before a step that failed, or that waits for pods, is retried."""
+LINGER_S = 5.0
+"""Interval at which the pods of a finished object are listed, until none runs."""
 ANSWER_S = 10.0
 """Interval at which an unchanged answer is published again."""
 UNSEEN_S = 5.0
@@ -153,7 +155,7 @@ class Actuator:
             self._suspended_s.pop(uid, None)
         if isinstance(step, Look):
             if await self._runs(api, work):
-                self._later[uid] = mono_s(self._clock) + AGAIN_S
+                self._later[uid] = mono_s(self._clock) + (AGAIN_S if step.result == "stopped" else LINGER_S)
                 return None
             if step.result == "finished":
                 self._source.over(uid)
@@ -218,7 +220,7 @@ class Actuator:
 
     async def _runs(self, api: ApiServer, work: Work) -> bool:
         uid = work.metadata.uid
-        if not work.settled and not work.finished:
+        if not (work.settled or work.finished or work.held):
             since_s = self._suspended_s.setdefault(uid, mono_s(self._clock))
             if work.foreign or mono_s(self._clock) < since_s + UNSEEN_S:
                 return True

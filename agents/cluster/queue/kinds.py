@@ -35,6 +35,8 @@ class KindWork(Work):
         first = read.raw
         if isinstance(read, PodGroup):
             first = read.members[0].raw
+            if not (self.refused or any(one.gated or one.started or one.ended for one in read.members)):
+                self.refused = "not_gated"  # running before the queue knew it
             marks = [mark for one in read.members if (mark := mark_of(one.annotations)) is not None]
             if marks:
                 annotations = {**(self.metadata.annotations or {}), MARK: str(max(marks))}

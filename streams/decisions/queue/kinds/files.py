@@ -48,12 +48,12 @@ _ACCEPTED = {
     "path": "names separated by dots; NAME[] is each item of a list",
     "active": "names separated by dots; NAME[] is each item of a list, and * each value of a map",
     "podSets": "1 to 8 pod sets, each with path and name",
-    "pods": "1 or 2 selectors of labels, such as example.com/job={name}",
+    "pods": "1 or 2 selectors of labels, such as example.com/job={metadata.name}",
     "name": "a text of at most 253 characters",
     "operator": "a text",
-    **dict.fromkeys(("suspend", "jobs", "priorityClass", "managedBy", "replicas", "parallelism", "completions",
-                     "template"), _PATH),
-    **dict.fromkeys(("settled", "succeeded", "failed", "ready"), _STATE),
+    **dict.fromkeys(("suspend", "jobs", "unseen", "priorityClass", "managedBy"), _PATH),
+    **dict.fromkeys(("replicas", "parallelism", "completions", "template"), _PATH),
+    **dict.fromkeys(("settled", "succeeded", "failed", "finished", "held", "ready"), _STATE),
 }  # fmt: skip
 
 

@@ -215,8 +215,9 @@ class PodGroup(Queued):
 
     @property
     def evicted(self) -> dict[str, str]:
-        """Return the pods that a stop evicts: uids by name."""
-        return {one.name: one.part["metadata.uid"].text() for one in self.members if not one.ended and not one.gated}
+        """Return the pods that a stop evicts: uids by name; none of a group that the queue did not start."""
+        uids = {one.name: one.part["metadata.uid"].text() for one in self.members if not one.ended and not one.gated}
+        return uids if any(one.started for one in self.members) else {}
 
     def _metadata(self) -> Metadata:
         first = super()._metadata()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -46,6 +47,8 @@ class PodSet(NamedTuple):
     """Of its Jobs, if its object makes Jobs."""
     absent: Path | None = None
     """Where the template is to be written, as the object does not have it."""
+    moved: Path | None = None
+    """A node selector of all pod sets, which a start moves into each."""
 
 
 class ObjectWrite(NamedTuple):
@@ -64,6 +67,13 @@ class _Kept(msgspec.Struct, frozen=True, rename="camel"):
     tolerations: list[Json] | UnsetType | None = UNSET
 
 
+class _KeptOfObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Original values of the object's spec."""
+
+    node_selector: dict[str, str] | UnsetType = UNSET
+    submitter_pod_template: UnsetType | None = UNSET
+
+
 class Original:
     """The values that a start replaced, from the annotation. One that cannot be read counts as absent."""
 
@@ -73,7 +83,7 @@ class Original:
         with suppress(TextError, msgspec.ValidationError):
             given: dict[str, Json] = json_of(annotations.get(ORIGINAL, "{}"), dict[str, Json], where=ORIGINAL)
             self._of_sets = {name: msgspec.convert(one, _Kept) for name, one in given.items() if name != OBJECT}
-            self.of_object = given.get(OBJECT, {})
+            self.of_object = msgspec.to_builtins(msgspec.convert(given.get(OBJECT, {}), _KeptOfObject))
 
     def restored(self, raw: Json, place: Place, name: str) -> Changes:
         """Return the changes that restore a pod set."""
@@ -144,12 +154,14 @@ class Queued:
     def settled(self) -> bool:
         """Return whether its controller has seen the suspension, and creates no pods."""
         active = [] if self.row.active is None else [one.whole(0) for one in self.object.each(self.row.active)]
-        return self._is(self.row.settled) and not any(active)
+        unseen = self.row.unseen is not None and not self.object[self.row.unseen].text() and self.suspended
+        return unseen or (self._is(self.row.settled) and not any(active))
 
     @property
     def finished(self) -> bool:
         """Return whether it has succeeded or failed."""
-        return self._is(self.row.succeeded) or self._is(self.row.failed)
+        ends = (self.row.succeeded, self.row.failed) if self.row.finished is None else (self.row.finished,)
+        return any(map(self._is, ends))
 
     @property
     def succeeded(self) -> bool | None:
@@ -167,7 +179,7 @@ class Queued:
     @property
     def held(self) -> bool:
         """Return whether its controller would not run it."""
-        return False
+        return self._is(self.row.held)
 
     @property
     def done(self) -> dict[str, int]:
@@ -186,7 +198,13 @@ class Queued:
     @property
     def pods(self) -> list[str]:
         """Return selectors of its pods within its namespace: by labels, or by the field ``metadata.name``."""
-        return [one.replace("{name}", self.metadata.name) for one in self.row.pods]
+        found = []
+        for selector in self.row.pods:
+            parts = [self.object[part].text() if at % 2 else part
+                     for at, part in enumerate(re.split(r"[{}]", selector))]  # fmt: skip
+            if all(parts[1::2]):
+                found.append("".join(parts))
+        return found
 
     def start(self, admitted: Mapping[str, Admission]) -> list[ObjectWrite] | Conflict:
         """Return the writes that start it, in order; a conflict: nothing is written."""
@@ -197,22 +215,22 @@ class Queued:
             raw, place = self.raw, one.place
             if one.absent is not None:
                 raw, place = dict(one.pod.map()), place_of(())
-            made = begun(self.template(raw, place), admitted[one.name])
+            before = template_at(raw, place)
+            if one.moved is not None and (both := Part(value_at(raw, one.moved), one.moved).texts()):
+                before = msgspec.structs.replace(before, node_selector={**both, **before.node_selector})
+                changes[one.moved] = None
+                kept[OBJECT] = {str(one.moved[-1]): both}
+            made = begun(before, admitted[one.name])
             if isinstance(made, Conflict):
                 return made
             if one.absent is not None:
                 changes[one.absent] = changed(raw, differences(raw, place, made[0], {}))
-                kept.setdefault(OBJECT, {})[str(one.absent[-1])] = None
+                kept[OBJECT] = {str(one.absent[-1]): None}
             else:
                 changes |= differences(raw, place, made[0], kept.setdefault(one.name, {}))
-        return [self.begin(changes, kept)]
-
-    def begin(self, changes: Changes, kept: Mapping[str, Json]) -> ObjectWrite:
-        """Return the write that unsuspends, and keeps the original values."""
-        original = {name: fields for name, fields in kept.items() if fields}
-        if original:
+        if original := {name: fields for name, fields in kept.items() if fields}:
             changes[*ANNOTATIONS, ORIGINAL] = msgspec.json.encode(original).decode()
-        return ObjectWrite({**changes, **self._switched(on=False)})
+        return [ObjectWrite(changes | self._switched(on=False))]
 
     def stop(self) -> list[ObjectWrite]:
         """Return the write that suspends it; it is restored later."""
@@ -239,10 +257,6 @@ class Queued:
     @property
     def _former(self) -> set[str]:
         return {key for key in self._annotations.get(FORMER, "").split(",") if key}
-
-    def template(self, raw: Json, place: Place) -> Template:
-        """Return what a start changes, as it is now."""
-        return template_at(raw, place)
 
     def _switched(self, *, on: bool) -> Changes:
         return {} if self.suspended == on else {tuple(self.row.suspend.split(".")): on}

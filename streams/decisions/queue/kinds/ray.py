@@ -44,11 +44,6 @@ class RayCluster(_Ray):
         """Yield the head and the groups."""
         return self._groups(spec["spec"])
 
-    @property
-    def settled(self) -> bool:
-        """Return whether it is suspended, or was never seen by its controller."""
-        return super().settled or (not self.object["status.state"].text() and self.suspended)
-
 
 class RayJob(_Ray):
     """A RayJob with its own RayCluster."""
@@ -78,23 +73,6 @@ class RayJob(_Ray):
         if mode == "K8sJobMode":
             absent = None if template.there else template.keys
             yield PodSet(SUBMITTER, 1, submitter, place_of(template.keys), absent=absent)
-
-    @property
-    def succeeded(self) -> bool | None:
-        """Return whether its application succeeded; None: it is not finished."""
-        return self.object["status.jobStatus"].text() == "SUCCEEDED" if self.finished else None
-
-    @property
-    def held(self) -> bool:
-        """Return whether KubeRay found it invalid."""
-        return self.object["status.jobDeploymentStatus"].text() == "ValidationFailed"
-
-    @property
-    def pods(self) -> list[str]:
-        """Return selectors of its RayCluster's pods, if it has one, and of its submitter."""
-        of_cluster, of_submitter = super().pods
-        name = self.object["status.rayClusterName"].text()
-        return [*([of_cluster.replace("{cluster}", name)] if name else []), of_submitter]
 
 
 def _submitter(head: Part) -> Json:

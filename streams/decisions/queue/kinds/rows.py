@@ -18,8 +18,9 @@ FieldPath = Annotated[str, Meta(pattern=rf"^{_NAME}(\.({_NAME}|\*))*$", max_leng
 """Names separated by dots; ``name[]`` is each item of a list, and ``*`` each value of a map."""
 Single = Annotated[str, Meta(pattern=r"^[a-zA-Z_][a-zA-Z0-9_-]*(\.[a-zA-Z_][a-zA-Z0-9_-]*)*$", max_length=200)]
 """Names separated by dots."""
-Selector = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._/-]+=[A-Za-z0-9._{}-]+(,[A-Za-z0-9._/-]+=[A-Za-z0-9._{}-]+)*$")]
-"""Equal labels of pods; ``{name}`` is the object's name."""
+_LABEL = r"[A-Za-z0-9._/-]+=([A-Za-z0-9._-]*|\{[a-zA-Z0-9_.-]+\})"
+Selector = Annotated[str, Meta(pattern=rf"^{_LABEL}(,{_LABEL})*$", max_length=500)]
+"""Equal labels of pods; ``{PATH}`` is a field of the object, such as ``{metadata.name}``."""
 
 
 class Row(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,9 +36,14 @@ class Row(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Its controller has seen the suspension."""
     active: FieldPath | None = None
     """Numbers that are also 0 then."""
+    unseen: Single | None = None
+    """A text that is empty before its controller has seen it. A suspended object is settled then, too."""
     succeeded: State | None = None
     failed: State | None = None
-    """Without both it never finishes, and holds quota until it is deleted or evicted."""
+    finished: State | None = None
+    """If succeeded or failed is not enough. Without any of the three, it holds quota until it is deleted or evicted."""
+    held: State | None = None
+    """Its controller would not run it."""
     ready: State | None = None
     """All its pods are ready. Without it and without ``jobs``, it is ready as soon as it is started."""
     jobs: Single | None = None
@@ -47,7 +53,7 @@ class Row(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Another value than ``operator`` means that another controller manages the object."""
     operator: str = ""
     pods: Annotated[list[Selector], Meta(min_length=1, max_length=2)]
-    """Selectors of its pods."""
+    """Selectors of its pods. A label whose field is empty leaves its selector out."""
 
 
 class PodSetRow(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,7 +98,7 @@ _TRAINING: dict[str, Any] = {
 }
 _JOBSET: dict[str, Any] = {
     "managed_by": "spec.managedBy",
-    "pods": ["jobset.sigs.k8s.io/jobset-name={name}"],
+    "pods": ["jobset.sigs.k8s.io/jobset-name={metadata.name}"],
     "settled": _SUSPENDED,
 }
 _COMPUTED = [PodSetRow(path="spec", name="pods")]
@@ -104,7 +110,7 @@ def _replicas(specs: str, *names: str) -> list[PodSetRow]:
 
 
 def _training_pods(operator: str) -> list[str]:
-    return [f"training.kubeflow.org/job-name={{name}},training.kubeflow.org/operator-name={operator}"]
+    return [f"training.kubeflow.org/job-name={{metadata.name}},training.kubeflow.org/operator-name={operator}"]
 
 
 JOBSET = Row(
@@ -134,26 +140,29 @@ TRAIN_JOB = Row(
 _DEPLOYMENT = "status.jobDeploymentStatus"
 RAY_JOB = Row(
     api_version="ray.io/v1", kind="RayJob", plural="rayjobs", pod_sets=_COMPUTED,
-    settled=_state(_DEPLOYMENT, "Suspended", ""),
-    succeeded=_state(_DEPLOYMENT, "Complete"), failed=_state(_DEPLOYMENT, "Failed"),
+    settled=_state(_DEPLOYMENT, "Suspended", ""), held=_state(_DEPLOYMENT, "ValidationFailed"),
+    finished=_state(_DEPLOYMENT, "Complete", "Failed"), succeeded=_state("status.jobStatus", "SUCCEEDED"),
     ready=_state("status.rayClusterStatus.state", "ready"),
     managed_by="spec.managedBy", operator="ray.io/kuberay-operator",
-    pods=["ray.io/cluster={cluster}", "ray.io/originated-from-cr-name={name},ray.io/originated-from-crd=RayJob"],
+    pods=["ray.io/cluster={status.rayClusterName}",
+          "ray.io/originated-from-cr-name={metadata.name},ray.io/originated-from-crd=RayJob"],
 )  # fmt: skip
 RAY_CLUSTER = Row(
     api_version="ray.io/v1", kind="RayCluster", plural="rayclusters", pod_sets=_COMPUTED,
-    settled=_state("status.state", "suspended"), ready=_state("status.state", "ready"),
-    managed_by="spec.managedBy", operator="ray.io/kuberay-operator", pods=["ray.io/cluster={name}"],
+    settled=_state("status.state", "suspended"), unseen="status.state", ready=_state("status.state", "ready"),
+    managed_by="spec.managedBy", operator="ray.io/kuberay-operator", pods=["ray.io/cluster={metadata.name}"],
 )  # fmt: skip
 _APPLICATION = "status.applicationState.state"
 SPARK = Row(
     api_version="sparkoperator.k8s.io/v1beta2", kind="SparkApplication", plural="sparkapplications",
-    pod_sets=_COMPUTED, settled=_state(_APPLICATION, "SUSPENDED"), succeeded=_state(_APPLICATION, "COMPLETED"),
-    failed=_state(_APPLICATION, "FAILED"), ready=_state(_APPLICATION, "RUNNING"),
-    pods=["sparkoperator.k8s.io/app-name={name}"],
+    pod_sets=_COMPUTED, settled=_state(_APPLICATION, "SUSPENDED"), unseen=_APPLICATION,
+    succeeded=_state(_APPLICATION, "COMPLETED"), failed=_state(_APPLICATION, "FAILED"),
+    ready=_state(_APPLICATION, "RUNNING"),
+    pods=["sparkoperator.k8s.io/app-name={metadata.name}"],
 )  # fmt: skip
 POD = Row(
-    api_version="v1", kind="Pod", plural="pods", pod_sets=_COMPUTED, settled=_SUSPENDED, pods=["metadata.name={name}"],
+    api_version="v1", kind="Pod", plural="pods", pod_sets=_COMPUTED, settled=_SUSPENDED,
+    pods=["metadata.name={metadata.name}"],
 )  # fmt: skip
 ROWS = (JOBSET, MPI_JOB, PYTORCH_JOB, TRAIN_JOB, RAY_JOB, RAY_CLUSTER, SPARK, POD)
 

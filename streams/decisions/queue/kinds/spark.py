@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from slacktide.schemas.errors import CaseError, TextError
 from slacktide.schemas.text import integer_of, shown
 from slacktide.schemas.units import decimal
-from slacktide.streams.decisions.queue.job import Admission, Conflict
 from slacktide.streams.decisions.queue.kinds.manifest import Json, Part, Path, dotted
-from slacktide.streams.decisions.queue.kinds.placing import Place, Template
-from slacktide.streams.decisions.queue.kinds.queued import OBJECT, ObjectWrite, PodSet, Queued
+from slacktide.streams.decisions.queue.kinds.placing import Place
+from slacktide.streams.decisions.queue.kinds.queued import PodSet, Queued
 
 EXECUTORS = 2
 """Spark's default."""
@@ -19,6 +18,7 @@ OVERHEAD_MIB = 384
 FACTOR_OF_JVM, FACTOR = 0.1, 0.4
 MIB = 2**20
 GLOBAL: Path = ("spec", "nodeSelector")
+"""A node selector of both, which excludes one of each: a start moves it into each."""
 _SIZE = re.compile(r"\s*([0-9]{1,15})([kmgtp]?)(b?)\s*", re.ASCII | re.IGNORECASE)
 _SCALE: dict[str, int] = {letter: 1 << 10 * power for power, letter in enumerate("bkmgtp")}
 
@@ -41,12 +41,7 @@ class SparkApplication(Queued):
             count = max(self._dynamic(spec, "max") or 0, count)
         for role, pods in (("driver", 1), ("executor", count)):
             place = Place(*(("spec", role, name) for name in ("labels", "annotations", "nodeSelector", "tolerations")))
-            yield PodSet(role, pods, _pod(spec, role), place)
-
-    @property
-    def settled(self) -> bool:
-        """Return whether it is suspended, or was never seen by its controller."""
-        return super().settled or (not self.object["status.applicationState.state"].text() and self.suspended)
+            yield PodSet(role, pods, _pod(spec, role), place, moved=GLOBAL)
 
     @property
     def ready(self) -> bool:
@@ -56,23 +51,6 @@ class SparkApplication(Queued):
             wanted = max(wanted, *(self._dynamic(spec, which) or 0 for which in ("initial", "min")))
         states = self.object["status.executorState"].texts().values()
         return super().ready and sum(one in {"RUNNING", "COMPLETED"} for one in states) >= wanted
-
-    def template(self, raw: Json, place: Place) -> Template:
-        """Return what a start changes. A node selector of both excludes one of each, so that it moves into each."""
-        both, own = self.object["spec.nodeSelector"].texts(), super().template(raw, place)
-        return Template(labels=own.labels, annotations=own.annotations, tolerations=own.tolerations,
-                        node_selector={**both, **own.node_selector})  # fmt: skip
-
-    def start(self, admitted: Mapping[str, Admission]) -> list[ObjectWrite] | Conflict:
-        """Return the write that starts it."""
-        both = self.object["spec.nodeSelector"].texts()
-        self._moved: dict[str, Json] = {OBJECT: {"nodeSelector": both}} if both else {}
-        return super().start(admitted)
-
-    def begin(self, changes: dict[Path, object], kept: Mapping[str, Json]) -> ObjectWrite:
-        """Return the write that unsuspends, and keeps the original values."""
-        moved = {GLOBAL: None} if self._moved else {}
-        return super().begin({**changes, **moved}, {**kept, **self._moved})
 
     @staticmethod
     def _is_dynamic(spec: Part) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from slacktide.streams.decisions.queue.job import Admission, Conflict
 from slacktide.streams.decisions.queue.kinds.manifest import Changes, Json, Part, changed
 from slacktide.streams.decisions.queue.kinds.placing import GATE, Template, begun, place_of
-from slacktide.streams.decisions.queue.kinds.queued import ObjectWrite, PodSet, Queued
+from slacktide.streams.decisions.queue.kinds.queued import ObjectWrite, PodSet, Queued, template_at
 
 GROUP = "trainer.kubeflow.org"
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -57,7 +57,7 @@ class TrainJob(Queued):
         for one in self.sets:
             if one.name not in admitted:
                 return Conflict("podSetAssignments", one.name, ", ".join(admitted), one.name)
-            before = self.template(dict(one.pod.map()), place_of(()))
+            before = template_at(dict(one.pod.map()), place_of(()))
             made = begun(before, admitted[one.name])
             if isinstance(made, Conflict):
                 return made
