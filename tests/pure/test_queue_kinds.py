@@ -59,7 +59,7 @@ def test_a_stopped_object_is_as_it_was_and_a_running_one_asks_for_the_same(name:
     table = Table()
 
     def read(now: Json) -> KindWork:
-        return KindWork(table.read([now, *others]))
+        return KindWork(lambda: table.read([now, *others]))
 
     admitted = {
         pod_set: Admission("w", "q", "batch", 1, (_flavor(one),), pod_set) for pod_set, one in case["admit"].items()
@@ -97,7 +97,7 @@ def test_a_list_is_written_whole_with_the_fields_that_are_not_read(name: str) ->
         for one in at or ():
             one["unknown"] = {"kept": [1, None, "x"]}
     admitted = {key: Admission("w", "q", "b", 1, (_flavor(one),), key) for key, one in CASES[name]["admit"].items()}
-    body = KindWork(Table().read([raw])).start(admitted, again=False)
+    body = KindWork(lambda: Table().read([raw])).start(admitted, again=False)
     assert not isinstance(body, Conflict)
     written = [one for path in FIELDS if (one := _at(body, path)) is not None]
     assert written
@@ -235,22 +235,23 @@ def test_a_group_is_one_workload_whose_pods_start_one_by_one_and_are_evicted_tog
     assert work.evicted == {"b-0": "uid-b-0", "b-1": "uid-b-1"}
     fresh = GROUP["b-0"]["metadata"] | {"uid": "uid-new"}
     source.put(kind(POD), raw_of(GROUP["b-0"] | {"metadata": fresh}, 8))
-    source._work_gone(("Pod", "lab", "b-1"))
-    step = due(source.works[uid][1], evicting, {}) if uid in source.works else None
-    assert source.works[uid][1].evicted == {} if uid in source.works else step is None
+    assert source.works[uid][1].evicted == {"b-1": "uid-b-1"}, "its owner made one of them anew"
+    source._work_gone(("Pod", "lab", "b-1"), kind(POD))
+    assert uid not in source.works, "it waits for its other pod, and holds no quota"
+    assert published(known) == {}
 
 
 def test_a_trainer_that_drops_the_patches_is_refused() -> None:
     given, runtime = items_of(CASES["trainjob/start_and_stop"])
     marked = given | {"metadata": given["metadata"] | {"annotations": {MARK: "7/3 started"}}}
-    step = due(KindWork(Table().read([marked, runtime])), booked("node", count=2), {"spot": SPOT})
+    step = due(KindWork(lambda: Table().read([marked, runtime])), booked("node", count=2), {"spot": SPOT})
     assert isinstance(step, Write)
     assert (step.what, "Trainer 2.2" in step.why) == ("refuse", True), step.why
 
 
 def test_an_object_without_quota_that_finished_is_looked_at() -> None:
     given = items_of(CASES["mpijob/succeeded_with_workers_left"])[0]
-    assert due(KindWork(Table().read([given])), None, {}) == Look(None, "finished")
+    assert due(KindWork(lambda: Table().read([given])), None, {}) == Look(None, "finished")
 
 
 def test_a_jobset_that_comes_to_another_flavor_reports_the_labels_that_its_jobs_keep() -> None:
@@ -261,7 +262,7 @@ def test_a_jobset_that_comes_to_another_flavor_reports_the_labels_that_its_jobs_
         return {name: Admission("w", "q", "b", 1, (Flavor(labels),), name) for name in names}
 
     def read(now: Json) -> KindWork:
-        return KindWork(Table().read([now]))
+        return KindWork(lambda: Table().read([now]))
 
     body = read(raw).start(admitted({"pool": "a", "rack": "1"}), again=False)
     assert not isinstance(body, Conflict)

@@ -25,27 +25,8 @@ from slacktide.streams.decisions.queue.job import (
     reclaimable_pods,
     stopped,
 )
-from slacktide.streams.decisions.queue.kinds.placing import ORIGINAL, Template, begun, template_of
-
-
-def change(now: Template, then: Template) -> Json:
-    """Return the merge patch from one pod template to another."""
-    body: Json = {}
-    metadata = {name: _keys(getattr(now, name), getattr(then, name)) for name in ("labels", "annotations")}
-    if any(metadata.values()):
-        body["metadata"] = {name: keys for name, keys in metadata.items() if keys}
-    spec: Json = {}
-    if selector := _keys(now.node_selector, then.node_selector):
-        spec["nodeSelector"] = selector
-    if now.tolerations != then.tolerations:
-        spec["tolerations"] = then.tolerations or None
-    return body | ({"spec": spec} if spec else {})
-
-
-def _keys(now: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str | None]:
-    changed: dict[str, str | None] = {key: value for key, value in then.items() if now.get(key) != value}
-    return changed | dict.fromkeys(now.keys() - then.keys())
-
+from slacktide.streams.decisions.queue.kinds.manifest import changed, merge_patch
+from slacktide.streams.decisions.queue.kinds.placing import HERE, ORIGINAL, Template, begun, differences, template_at
 
 MAIN = "main"
 POD_LABEL = "batch.kubernetes.io/controller-uid"
@@ -97,7 +78,7 @@ class Job(Work):
         spec, status, template = job.spec, job.status, job.spec.template
         msgspec.convert(template, PodTemplate, strict=False)  # raises if it is invalid
         self.metadata, self.version, self.suspended = job.metadata, head.metadata.resource_version, spec.suspend
-        self._start_time, self._template = status.start_time, template_of(template)
+        self._start_time, self._template = status.start_time, template_at(template, HERE)
         self._annotations = job.metadata.annotations or {}
         self._now = JobTemplate(spec.suspend, spec.parallelism, spec.completions)
         self._queued, self._was = self._now, self._template
@@ -140,7 +121,7 @@ class Job(Work):
             return made
         then, numbers = made
         before = _Original(parallelism=now.parallelism, completions=now.completions, template=self._template)
-        spec = {"suspend": False, "template": change(self._template, then), **_numbers(self._now, numbers)}
+        spec = {"suspend": False, "template": self._change(then), **_numbers(self._now, numbers)}
         return {"metadata": {"annotations": {ORIGINAL: msgspec.json.encode(before).decode()}}, "spec": spec}
 
     def stop(self) -> Json:
@@ -154,8 +135,13 @@ class Job(Work):
         if ORIGINAL not in self._annotations:
             return None
         body = {"metadata": {"annotations": {ORIGINAL: None}}}
-        spec = {"template": change(self._template, self._was), **_numbers(self._now, self._queued)}
+        spec = {"template": self._change(self._was), **_numbers(self._now, self._queued)}
         return Write("restore", {**body, "spec": spec})
+
+    def _change(self, then: Template) -> Json:
+        """Return the merge patch of the pod template."""
+        now = changed({}, dict(zip(HERE, msgspec.structs.astuple(self._template), strict=True)))
+        return merge_patch(now, differences(now, HERE, then, {}))
 
 
 def _numbers(now: JobTemplate, then: JobTemplate) -> Json:

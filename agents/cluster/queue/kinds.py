@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,19 +29,23 @@ class KindWork(Work):
     foreign = True
     name, halted = "", True
 
-    def __init__(self, read: Queued) -> None:
-        self._read, self.metadata, self.refused = read, read.metadata, read.refused
-        self._by_name = {str(value_at(one, ("metadata", "name"))): one for one in read.given}
+    def __init__(self, reread: Callable[[], Queued]) -> None:
+        """``reread`` decodes the object: between its writes it is kept as text, which takes less memory."""
+        read = reread()
+        self._reread, self.metadata, self.refused = reread, read.metadata, read.refused
+        self._versions = {str(value_at(one, ("metadata", "uid"))): _version(one) for one in read.given}
         first = read.raw
         if isinstance(read, PodGroup):
             first = read.members[0].raw
-            if not (self.refused or any(one.gated or one.started or one.ended for one in read.members)):
+            if not (self.refused or read.finished or any(one.gated or one.started for one in read.members)):
                 self.refused = "not_gated"  # running before the queue knew it
             marks = [mark for one in read.members if (mark := mark_of(one.annotations)) is not None]
             if marks:
                 annotations = {**(self.metadata.annotations or {}), MARK: str(max(marks))}
                 self.metadata = msgspec.structs.replace(self.metadata, annotations=annotations)
         self.name, self.version = str(value_at(first, ("metadata", "name"))), _version(first)
+        self.evicted = read.evicted if isinstance(read, PodGroup) else {}
+        self.halted = not self.evicted if isinstance(read, PodGroup) else read.suspended
         if self.refused:
             return
         self.pod_sets, self.own_class, self.held = read.pod_sets, read.own_class, read.held
@@ -49,46 +53,48 @@ class KindWork(Work):
         self.done, self.pods = read.done, read.pods
         self.suspended, self.settled, self.ready = read.suspended, read.settled, read.ready
         self.finished, self.partly = read.finished, isinstance(read, TrainJob) and read.patched
-        self.evicted = read.evicted if isinstance(read, PodGroup) else {}
-        self.halted = not self.evicted if isinstance(read, PodGroup) else self.suspended
-        self._back = read.back()
+        self._restored = read.back() is None
 
     def version_of(self, uid: str) -> str:
         """Return the version of an object of it; "": it is not there."""
-        found = (one for one in self._by_name.values() if value_at(one, ("metadata", "uid")) == uid)
-        return next(map(_version, found), "")
+        return self._versions.get(uid, "")
 
     def start(self, admitted: Mapping[str, Admission], *, again: bool) -> Json | Conflict:
         """Return the patch of the next write that starts it."""
-        made = self._read.start(admitted)
+        read = self._reread()
+        made = read.start(admitted)
         if isinstance(made, Conflict):
             return made
-        if again and isinstance(self._read, TrainJob):
-            if not self.partly:
-                return Conflict("spec", "runtimePatches", "dropped by the API server", "kept: use Trainer 2.2 or newer")
-            return self._patch(made[-1])
-        return self._patch(made[0])
+        if again and isinstance(read, TrainJob) and not self.partly:
+            return Conflict("spec", "runtimePatches", "dropped by the API server", "kept: use Trainer 2.2 or newer")
+        return _patch(read, made[-1] if again and self.partly else made[0])
 
     def stop(self) -> Json:
         """Return the patch that suspends it. Pods are evicted instead."""
-        made = self._read.stop()
-        return self._patch(made[0]) if made else {}
+        read = self._reread()
+        made = read.stop()
+        return _patch(read, made[0]) if made else {}
 
     def back(self) -> Write | None:
         """Return the write that restores it once it is suspended; None if it is restored."""
-        return None if self._back is None else Write("restore", merge_patch(self._read.raw, self._back))
+        read = self._reread() if not self._restored else None
+        changes = None if read is None else read.back()
+        return None if read is None or changes is None else Write("restore", merge_patch(read.raw, changes))
 
     def stale(self, admitted: Mapping[str, Admission]) -> str:
         """Return what a start leaves behind of an earlier one; "": nothing."""
-        keys = self._read.stale_keys(admitted)
+        keys = self._reread().stale_keys(admitted)
         return f"stale_selector: its Jobs keep the node labels {', '.join(keys)} of a former flavor" if keys else ""
 
-    def _patch(self, write: ObjectWrite) -> Json:
-        raw = self._by_name[write.name] if write.name else self._read.raw
-        body = merge_patch(raw, write.changes)
-        if write.name:
-            body["metadata"] = {**body.get("metadata", {}), "name": write.name, "resourceVersion": _version(raw)}
-        return body
+
+def _patch(read: Queued, write: ObjectWrite) -> Json:
+    """Return a write as a merge patch. One of a group names its pod."""
+    if not write.name:
+        return merge_patch(read.raw, write.changes)
+    raw = next(one for one in read.given if value_at(one, ("metadata", "name")) == write.name)
+    body = merge_patch(raw, write.changes)
+    body["metadata"] = {**body.get("metadata", {}), "name": write.name, "resourceVersion": _version(raw)}
+    return body
 
 
 def _version(raw: Mapping[str, Any]) -> str:
@@ -111,13 +117,18 @@ def kind_of_row(table: Table, row: Row) -> Kind:
 
 
 def _read(table: Table, row: Row, given: Sequence[msgspec.Raw]) -> Work:
-    """Read an object, and what it depends on. Items of lists have no kind."""
-    found: list[Json] = []
-    for one in given:
-        raw: Json = answer_of(one, dict, where=row.kind)
-        known = raw.get("kind") if found and row is TRAIN_JOB else row.kind
-        found.append({**raw, "apiVersion": row.api_version, "kind": known})
-    return KindWork(table.read(found))
+    """Read an object, and what it depends on. Items of lists have no kind. Copies do not hold the whole list."""
+    copies = [one.copy() for one in given]
+
+    def reread() -> Queued:
+        found: list[Json] = []
+        for one in copies:
+            raw: Json = answer_of(one, dict, where=row.kind)
+            known = raw.get("kind") if found and row is TRAIN_JOB else row.kind
+            found.append({**raw, "apiVersion": row.api_version, "kind": known})
+        return table.read(found)
+
+    return KindWork(reread)
 
 
 def _uid(head: Meta) -> str:

@@ -152,7 +152,6 @@ class Source:
         self.refused: Callable[[Kind, Metadata, str], object] = lambda *_: None
         """Callback with an object that is not queued, and the reason."""
         self._known = known
-        self._kinds: tuple[Kind, ...] = ()
         self._essential = set[str]()
         """Kinds that must be listed before anything is started or stopped."""
         self._over = set[str]()
@@ -186,7 +185,7 @@ class Source:
         self, api: ApiServer, served: dict[str, Resource], kinds: tuple[Kind, ...]
     ) -> list[Coroutine[Any, Any, None]]:
         """Return the coroutines that watch the served kinds; ``kinds`` of objects to start and stop, Jobs first."""
-        self._kinds, self._essential = kinds, {*served, kinds[0].name}
+        self._essential = {*served, kinds[0].name}
         more = [resource.plural for kind in kinds for resource in kind.more]
         self._unlisted = {*served, *(kind.name for kind in kinds), *more}
         for name in [name for name in self._objects if name[0] not in served]:
@@ -211,9 +210,9 @@ class Source:
             name = kind.name, head.namespace, head.name
             others = [one for one, raw in self._kept.get(uid, {}).items() if one != head.uid and _is(raw, name)]
             if self._uids.get(name, uid) != uid or others:
-                self._work_gone(name)
+                self._work_gone(name, kind)
             if kind.keeps:
-                self._kept.setdefault(uid, {})[head.uid] = raw
+                self._kept.setdefault(uid, {})[head.uid] = raw.copy()
             self._uids[name] = uid
         except Exception as exc:  # noqa: BLE001 - as in _read
             self._unusable(kind, exc)
@@ -254,20 +253,20 @@ class Source:
         waits = any(one.plural in (self._unlisted or ()) for one in kind.more)
         if work.refused != "owned" and not waits:
             self.refused(kind, work.metadata, work.refused)
-        if uid in self.works and self.works[uid][1].halted:
+        if work.halted:
             self._forget(uid)
 
     async def _follow_works(self, api: ApiServer, kind: Kind) -> None:
         def whole(items: list[msgspec.Raw]) -> None:
             there = {(kind.name, one.namespace, one.name) for one in map(_head, items)}
             for name in [name for name in self._uids if name[0] == kind.name and name not in there]:
-                self._work_gone(name)
+                self._work_gone(name, kind)
             for raw in items:
                 self.put(kind, raw)
             self._listed(kind.name)
 
         def gone(namespace: str, name: str) -> None:
-            self._work_gone((kind.name, namespace, name))
+            self._work_gone((kind.name, namespace, name), kind)
 
         updates = follow(api, kind.resource, msgspec.Raw, labels=QUEUE_NAME)
         await inform(updates, whole, partial(self.put, kind), gone, partial(self.troubles.__setitem__, kind.name))
@@ -278,14 +277,14 @@ class Source:
 
         def put(raw: msgspec.Raw) -> None:
             head = _head(raw)
-            found[resource.plural, head.namespace, head.name] = raw
+            found[resource.plural, head.namespace, head.name] = raw.copy()
             self._again(kind)
 
         def whole(items: list[msgspec.Raw]) -> None:
             found.clear()
             for raw in items:
                 head = _head(raw)
-                found[resource.plural, head.namespace, head.name] = raw
+                found[resource.plural, head.namespace, head.name] = raw.copy()
             self._again(kind)
             self._listed(resource.plural)
 
@@ -387,16 +386,16 @@ class Source:
         assert record is not None, "a Workload always has one"
         self._known.want(Place(QUEUE_WORKLOAD.name, record.key), encode(record.message))
 
-    def _work_gone(self, name: Name) -> None:
-        """Forget a deleted object. A group loses one of its pods."""
+    def _work_gone(self, name: Name, kind: Kind | None = None) -> None:
+        """Forget a deleted object. A group loses one of its pods; ``kind`` None: all of its kind are gone."""
         uid = self._uids.pop(name, None)
         if uid is None:
             return
         kept = self._kept.get(uid, {})
         for one in [one for one, raw in kept.items() if _is(raw, name)]:
             del kept[one]
-        if kept:
-            self._read(next(kind for kind in self._kinds if kind.name == name[0]), uid, [])
+        if kept and kind is not None:
+            self._read(kind, uid, [])
         else:
             self._kept.pop(uid, None)
             self._forget(uid)

@@ -83,7 +83,7 @@ class Work(Protocol):
     foreign: bool = False
     """Whether its controller is not Kubernetes' own: it may finish while pods run, and its suspension is waited for."""
     refused: str = ""
-    """Why it is not queued. Then only its metadata is valid."""
+    """Why it is not queued. Then only its metadata and ``halted`` are valid."""
     own_class: str = ""
     """Its priority class beside those of pod templates."""
     held: bool = False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from slacktide.streams.decisions.queue.job import Admission, Conflict, JobTemplate, Toleration, started
-from slacktide.streams.decisions.queue.kinds.manifest import Json, Path
+from slacktide.streams.decisions.queue.kinds.manifest import Changes, Json, Part, Path, value_at
 
 ORIGINAL = "slacktide.io/queue-original"
 """Annotation of a started object: JSON of the original values."""
@@ -40,15 +40,15 @@ def place_of(template: Path) -> Place:
     return Place((*metadata, "labels"), (*metadata, "annotations"), (*spec, "nodeSelector"), (*spec, "tolerations"))
 
 
-def template_of(raw: Mapping[str, Any]) -> Template:
-    """Return the fields of a pod template from JSON."""
-    metadata, spec = raw.get("metadata") or {}, raw.get("spec") or {}
-    return Template(
-        labels=metadata.get("labels") or {},
-        annotations=metadata.get("annotations") or {},
-        node_selector=spec.get("nodeSelector") or {},
-        tolerations=spec.get("tolerations") or [],
-    )
+HERE = place_of(())
+"""Of a template itself."""
+
+
+def template_at(raw: Json, place: Place) -> Template:
+    """Return what a start changes. Raises CaseError."""
+    labels, annotations, selector = (Part(value_at(raw, path), path).texts() for path in place[:3])
+    tolerations = [dict(one.map()) for one in Part(value_at(raw, place.tolerations), place.tolerations).parts()]
+    return Template(labels=labels, annotations=annotations, node_selector=selector, tolerations=tolerations)
 
 
 def begun(
@@ -83,3 +83,14 @@ def begun(
         tolerations=[*template.tolerations, *added],
     )
     return then, made
+
+
+def differences(raw: Json, place: Place, then: Template, kept: Json) -> Changes:
+    """Return what differs in a template, and keep what it replaces."""
+    changes, names = Changes(), ("labels", "annotations", "nodeSelector", "tolerations")
+    for name, path, after in zip(names, place, msgspec.structs.astuple(then), strict=True):
+        before = value_at(raw, path)
+        if (before or type(after)()) != after:
+            changes[path] = None if after == [] else after
+            kept[name] = before
+    return changes

@@ -15,15 +15,13 @@ from slacktide.schemas.queue_objects import Metadata
 from slacktide.schemas.text import integer_of
 from slacktide.streams.decisions.queue.job import POD_SET, WORKLOAD, Admission, Conflict
 from slacktide.streams.decisions.queue.kinds.manifest import Changes, Json, Part, changed
-from slacktide.streams.decisions.queue.kinds.placing import GATE, ORIGINAL, begun, place_of
+from slacktide.streams.decisions.queue.kinds.placing import GATE, HERE, ORIGINAL, begun, differences, template_at
 from slacktide.streams.decisions.queue.kinds.queued import (
     ANNOTATIONS,
     ObjectWrite,
     Original,
     PodSet,
     Queued,
-    differences,
-    template_at,
 )
 
 GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -32,7 +30,6 @@ RETRIABLE = "kueue.x-k8s.io/retriable-in-group"
 _SHAPE = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "priorityClassName",
           "topologySpreadConstraints", "overhead", "resourceClaims")  # fmt: skip
 MAIN = "main"
-PLACE = place_of(())
 
 
 def group_uid(namespace: str, group: str) -> str:
@@ -64,7 +61,7 @@ class Member:
     @cached_property
     def asked(self) -> Part:
         """Return the pod without the changes of a start."""
-        return Part(changed(self.raw, Original(self.annotations).restored(self.raw, PLACE, MAIN)))
+        return Part(changed(self.raw, Original(self.annotations).restored(self.raw, HERE, MAIN)))
 
     @cached_property
     def shape(self) -> bytes:
@@ -117,7 +114,7 @@ class PodGroup(Queued):
     def sets_of(self, _: Part) -> Iterator[PodSet]:
         """Yield the pod, or a role for each shape of pods."""
         for name, members in self._roles.items():
-            yield PodSet(name, len(members), members[0].asked, PLACE)
+            yield PodSet(name, len(members), members[0].asked, HERE)
 
     @cached_property
     def _roles(self) -> dict[str, list[Member]]:
@@ -195,11 +192,11 @@ class PodGroup(Queued):
             name = names.get(one.shape, "")
             if name not in admitted:
                 return Conflict("podSetAssignments", name, ", ".join(admitted), name)
-            made = begun(template_at(one.raw, PLACE), admitted[name])
+            made = begun(template_at(one.raw, HERE), admitted[name])
             if isinstance(made, Conflict):
                 return made
             kept: Json = {}
-            changes = differences(one.raw, PLACE, made[0], kept)
+            changes = differences(one.raw, HERE, made[0], kept)
             changes[*ANNOTATIONS, ORIGINAL] = msgspec.json.encode({MAIN: kept}).decode()
             changes["spec", "schedulingGates"] = [each for each in one.gates if each.get("name") != GATE] or None
             writes.append(ObjectWrite(changes, one.name))

@@ -25,7 +25,15 @@ from slacktide.streams.decisions.queue.kinds.manifest import (
     dotted,
     value_at,
 )
-from slacktide.streams.decisions.queue.kinds.placing import ORIGINAL, Place, Template, begun, place_of
+from slacktide.streams.decisions.queue.kinds.placing import (
+    HERE,
+    ORIGINAL,
+    Place,
+    begun,
+    differences,
+    place_of,
+    template_at,
+)
 from slacktide.streams.decisions.queue.kinds.rows import JOBSET, PARENTS, Row, State, kind_of
 
 ANNOTATIONS: Path = ("metadata", "annotations")
@@ -214,7 +222,7 @@ class Queued:
                 return Conflict("podSetAssignments", one.name, ", ".join(admitted), one.name)
             raw, place = self.raw, one.place
             if one.absent is not None:
-                raw, place = dict(one.pod.map()), place_of(())
+                raw, place = dict(one.pod.map()), HERE
             before = template_at(raw, place)
             if one.moved is not None and (both := Part(value_at(raw, one.moved), one.moved).texts()):
                 before = msgspec.structs.replace(before, node_selector={**both, **before.node_selector})
@@ -299,21 +307,3 @@ class Queued:
             return self.object[state.path].text() in state.values
         conditions = self.object["status"]["conditions"].parts()
         return any(one["type"].text() == state.condition and one["status"].text() == "True" for one in conditions)
-
-
-def differences(raw: Json, place: Place, then: Template, kept: Json) -> Changes:
-    """Return what differs in a template, and keep what it replaces."""
-    changes, names = Changes(), ("labels", "annotations", "nodeSelector", "tolerations")
-    for name, path, after in zip(names, place, msgspec.structs.astuple(then), strict=True):
-        before = value_at(raw, path)
-        if (before or type(after)()) != after:
-            changes[path] = after
-            kept[name] = before
-    return changes
-
-
-def template_at(raw: Json, place: Place) -> Template:
-    """Return what a start changes. Raises CaseError."""
-    labels, annotations, selector = (Part(value_at(raw, path), path).texts() for path in place[:3])
-    tolerations = [dict(one.map()) for one in Part(value_at(raw, place.tolerations), place.tolerations).parts()]
-    return Template(labels=labels, annotations=annotations, node_selector=selector, tolerations=tolerations)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from slacktide.streams.decisions.queue.job import Admission, Conflict
 from slacktide.streams.decisions.queue.kinds.manifest import Changes, Json, Part, changed
-from slacktide.streams.decisions.queue.kinds.placing import GATE, Template, begun, place_of
-from slacktide.streams.decisions.queue.kinds.queued import ObjectWrite, PodSet, Queued, template_at
+from slacktide.streams.decisions.queue.kinds.placing import GATE, HERE, Template, begun, template_at
+from slacktide.streams.decisions.queue.kinds.queued import ObjectWrite, PodSet, Queued
 
 GROUP = "trainer.kubeflow.org"
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -49,7 +49,7 @@ class TrainJob(Queued):
             pod = job["spec.template"]
             if step == "trainer" or (launches and name == NODE):
                 pod = _with_resources(pod, trainer["resourcesPerNode"])
-            yield PodSet(name, replicas * count, pod, place_of(()), replicas)
+            yield PodSet(name, replicas * count, pod, HERE, replicas)
 
     def start(self, admitted: Mapping[str, Admission]) -> list[ObjectWrite] | Conflict:
         """Return two writes: the patches of the runtime's templates, then the switch."""
@@ -57,7 +57,7 @@ class TrainJob(Queued):
         for one in self.sets:
             if one.name not in admitted:
                 return Conflict("podSetAssignments", one.name, ", ".join(admitted), one.name)
-            before = template_at(dict(one.pod.map()), place_of(()))
+            before = template_at(dict(one.pod.map()), HERE)
             made = begun(before, admitted[one.name])
             if isinstance(made, Conflict):
                 return made
