@@ -168,7 +168,7 @@ def published(known: Known) -> dict[str, QueueWorkload | None]:
 def test_a_trainjob_waits_for_its_runtime_and_says_so_once_they_are_listed() -> None:
     known, refused = Known(), list[str]()
     source = Source(known)
-    source.refused = lambda _, one, why: refused.append(f"{one.name}: {why}")
+    source.refused = lambda _, one: refused.append(f"{one.name}: {one.refused}")
     given, runtime = items_of(CASES["trainjob/nodes_of_the_runtime"])
     source.put(kind(TRAIN_JOB), raw_of(given))
     assert (published(known), refused) == ({}, ["a: no_runtime"])

@@ -27,7 +27,7 @@ class KindWork(Work):
     """An object of a row's kind, or the pods of a group. All is computed at once, so that an error costs this alone."""
 
     foreign = True
-    name, halted = "", True
+    name, uid, halted = "", "", True
 
     def __init__(self, reread: Callable[[], Queued]) -> None:
         """``reread`` decodes the object: between its writes it is kept as text, which takes less memory."""
@@ -43,7 +43,8 @@ class KindWork(Work):
             if marks:
                 annotations = {**(self.metadata.annotations or {}), MARK: str(max(marks))}
                 self.metadata = msgspec.structs.replace(self.metadata, annotations=annotations)
-        self.name, self.version = str(value_at(first, ("metadata", "name"))), _version(first)
+        self.name, self.uid = (str(value_at(first, ("metadata", key))) for key in ("name", "uid"))
+        self.version = _version(first)
         self.evicted = read.evicted if isinstance(read, PodGroup) else {}
         self.halted = not self.evicted if isinstance(read, PodGroup) else read.suspended
         if self.refused:

@@ -93,7 +93,7 @@ class JobQueue:
                 self._write(),
                 self._follow(api),
                 self._actuator.run(api, lambda: self._acts),
-                self._notices.run(api, replica=self._replica),
+                self._notices.run(api, lambda: self._acts, replica=self._replica),
                 self._statuses.run(api, lambda: self._served if self._acts else {}),
             )
         finally:

@@ -25,7 +25,6 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import TextError, failure
 from slacktide.schemas.queue_objects import (
     KINDS,
-    Metadata,
     ObjectCondition,
     PriorityClassObject,
     QueueObject,
@@ -149,8 +148,8 @@ class Source:
         self.troubles: dict[str, str] = {}
         self.changed: Callable[[str], object] = self.works.get
         """Callback with the uid of a changed or deleted object."""
-        self.refused: Callable[[Kind, Metadata, str], object] = lambda *_: None
-        """Callback with an object that is not queued, and the reason."""
+        self.refused: Callable[[Kind, Work], object] = lambda *_: None
+        """Callback with an object that is not queued."""
         self._known = known
         self._essential = set[str]()
         """Kinds that must be listed before anything is started or stopped."""
@@ -252,7 +251,7 @@ class Source:
         """Forget an object that must not be queued. One that runs keeps its quota until it ends or is deleted."""
         waits = any(one.plural in (self._unlisted or ()) for one in kind.more)
         if work.refused != "owned" and not waits:
-            self.refused(kind, work.metadata, work.refused)
+            self.refused(kind, work)
         if work.halted:
             self._forget(uid)
 

@@ -23,7 +23,7 @@ from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import ApiError, ApiRefusedError, Resource
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.queue import QueueState
-from slacktide.schemas.queue_objects import ClusterQueueObject, LocalQueueObject, Metadata, QueueObject, SoldObject
+from slacktide.schemas.queue_objects import ClusterQueueObject, LocalQueueObject, QueueObject, SoldObject
 from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, Stopped
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
@@ -263,22 +263,23 @@ class Notices:
         """Queue the Event of a new state."""
         self._put(state.uid, None, notice_of(state))
 
-    def refused(self, kind: Kind, one: Metadata, reason: str) -> None:
+    def refused(self, kind: Kind, one: Work) -> None:
         """Queue the Event of an object that is not queued."""
-        if self._refused.get(one.uid) != reason and len(self._refused) < REFUSED_MAX:
-            self._refused[one.uid] = reason
-            self._put(one.uid, _about(kind, one), Notice("NotQueued", f"{reason}: {REASONS[reason]}", reason))
+        if self._refused.get(one.uid) != one.refused and len(self._refused) < REFUSED_MAX:
+            self._refused[one.uid] = one.refused
+            note = Notice("NotQueued", f"{one.refused}: {REASONS[one.refused]}", one.refused.replace("_", "-"))
+            self._put(one.uid, _about(kind, one), note)
 
     def _put(self, uid: str, about: About | None, notice: Notice | None) -> None:
         if notice is not None and len(self._waiting) < WAITING_MAX:
             self._waiting[uid, notice.reason] = about, notice
 
-    async def run(self, api: ApiServer, *, replica: str) -> None:
-        """Write Events until cancelled."""
+    async def run(self, api: ApiServer, acts: Callable[[], bool], *, replica: str) -> None:
+        """Write Events until cancelled, while ``acts`` returns true."""
         by = EventSource(part="queue", replica=replica, action="Queue")
         while True:
             await asyncio.sleep(NOTICE_PAUSE_S)
-            if not self._waiting:
+            if not self._waiting or not acts():
                 continue
             (uid, _), (about, notice) = next(iter(self._waiting.items()))
             del self._waiting[uid, notice.reason]
@@ -286,7 +287,7 @@ class Notices:
                 if uid not in self._source.works:
                     continue
                 kind, work = self._source.works[uid]
-                about = _about(kind, work.metadata, work.name)
+                about = _about(kind, work)
             try:
                 await create_event(api, by, about, notice.reason, notice.note, now_ms=self._clock.wall_ms(),
                                    once=notice.once, warning=notice.reason == "NotQueued")  # fmt: skip
@@ -294,7 +295,7 @@ class Notices:
                 log.info("an Event could not be created", extra={"why": str(exc)})
 
 
-def _about(kind: Kind, one: Metadata, name: str = "") -> About:
-    """Return the object of an Event; of a group, one of its pods."""
-    return About(namespace=one.namespace, name=name or one.name, uid=one.uid.replace("/", "."), kind=kind.name,
+def _about(kind: Kind, one: Work) -> About:
+    """Return the object of an Event; of a group, its first pod."""
+    return About(namespace=one.metadata.namespace, name=one.name, uid=one.uid, kind=kind.name,
                  api_version=kind.resource.api_version)  # fmt: skip

@@ -99,6 +99,11 @@ class Work(Protocol):
         return self.metadata.name
 
     @property
+    def uid(self) -> str:
+        """Return the uid of that object."""
+        return self.metadata.uid
+
+    @property
     def halted(self) -> bool:
         """Return whether a stop has nothing to write."""
         return self.suspended
