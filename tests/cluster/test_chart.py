@@ -65,7 +65,7 @@ ALL: Json = {
     "networkPolicies": True,
     "agent": {"zones": True, "sysResource": False},
     "console": {"enabled": True, "tls": True},
-    "queue": {"enabled": True},
+    "queue": {"enabled": True, "pods": True},
     "kafka": KAFKA,
     **SCHEDULER,
 }
