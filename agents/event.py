@@ -39,7 +39,7 @@ def event_body(
         by: the controller, such as ``slacktide.io/agent``, and its instance.
         reason: in one word.
         action: what was done or failed.
-        note: the text; the rest above the maximum is cut off.
+        note: the text; the rest above the maximum, which is of bytes, is cut off.
         at_ms: UTC epoch time.
         warning: whether it is a warning.
     """
@@ -59,7 +59,7 @@ def event_body(
         "type": "Warning" if warning else "Normal",
         "reason": reason,
         "action": action,
-        "message": note[:NOTE_MAX],
+        "message": note.encode(errors="replace")[:NOTE_MAX].decode(errors="ignore"),
         "source": {"component": controller},
         "reportingComponent": controller,
         "reportingInstance": instance[:INSTANCE_MAX],

@@ -39,9 +39,10 @@ def load_yaml(path: Path) -> object:
     try:
         _inspect(path, content)
         return yaml.load(content, Loader=_Loader)  # noqa: S506 - a safe loader
-    except (yaml.YAMLError, UnicodeError, ValueError, OverflowError) as exc:
+    # The loader also lets through what it meets in a scalar that has another type's tag, such as !!bool foo.
+    except (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError) as exc:
         mark = getattr(exc, "problem_mark", None)
-        text = str(getattr(exc, "problem", None) or exc).splitlines()[0][:200]
+        text = (str(getattr(exc, "problem", None) or exc) or type(exc).__name__).splitlines()[0][:200]
         raise _refused(path, "" if mark is None else f"line {mark.line + 1}", text, "one YAML document") from exc
 
 

@@ -25,6 +25,7 @@ from slacktide.schemas.policy import KEY, InForce, NodeSource, Parsed, Policy, R
 from slacktide.schemas.topics import DEAD_LETTER, INVENTORY, POLICY
 from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.records import Out, Record, dead_letter, event, place_of
+from slacktide.streams.tasks import ended, given_up
 
 log = logging.getLogger(__name__)
 
@@ -229,8 +230,7 @@ class Publisher:
                 self._stirred.clear()
                 waiting = {asyncio.ensure_future(event.wait()) for event in (stop, self._stirred)}
                 await asyncio.wait(waiting, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-                for one in waiting:
-                    one.cancel()
+                given_up(*waiting)
         finally:
             await self._sender.close()
 
@@ -327,8 +327,7 @@ async def publish_files(
             health.not_fresh = policy.refused or inventory.refused
         await publishing
     finally:
-        publishing.cancel()
-        await asyncio.wait({publishing})  # it disconnects
+        await ended(publishing)  # it disconnects
 
 
 def _publish_policy(publisher: Publisher, policy: Watched[Parsed]) -> None:

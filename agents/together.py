@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 
+from slacktide.streams.tasks import ended
+
 
 async def until_one_ends(*works: Coroutine[object, object, object]) -> None:
     """Run all until one ends, then cancel the others. Raise its error, if any."""
@@ -14,6 +16,4 @@ async def until_one_ends(*works: Coroutine[object, object, object]) -> None:
         for task in done:
             task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(*tasks)

@@ -140,6 +140,7 @@ def _templates(kubectl: str) -> dict[str, str]:
         if name not in OPTIONAL
     ]
     beside = build(kubectl, ["overlays/beside-koordinator"], OPTIONAL)
+    del beside["ConfigMap", SYSTEM, "slo-controller-config"]  # templates/policy.yaml makes it from values
     variants.append(Variant(condition=BESIDE, objects={**beside, **language}))
     documents: dict[str, list[str]] = {}
     for key in sorted({key for variant in variants for key in variant.objects} | set(whole)):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="Message")
 VALUE_CHARS_MAX = 80
+MALFORMED = (ValueError, RecursionError)
+"""What msgspec raises for text that is no JSON, of another shape, or nested beyond the stack."""
 _encoder = msgspec.json.Encoder()
 _PLACE = re.compile(r" - at `\$(.*)`$", re.DOTALL)
 _STEP = re.compile(r"\[\d+\]|\.[^.\[]+")
@@ -41,7 +43,7 @@ def decode(raw: bytes | None, kind: type[M]) -> M:
         raise BadMessageError(kind.__name__, "the value is null")
     try:
         message: M = _decoder(kind).decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+    except MALFORMED as exc:
         why = raw.reason if isinstance(raw, UnreadableBatch) else refusal(raw, exc)
         raise BadMessageError(kind.__name__, why) from exc
     return message
@@ -62,6 +64,6 @@ def refusal(raw: bytes, error: Exception) -> str:
         value = msgspec.json.decode(raw)
         for step in _STEP.findall(place.group(1)):
             value = value[int(step[1:-1])] if step[0] == "[" else value[step[1:]]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError):
+    except (*MALFORMED, LookupError, TypeError):
         return text  # such as a map's key, which is not in the path
     return f"{text}: the value is {msgspec.json.encode(value)[:VALUE_CHARS_MAX].decode(errors='replace')}"

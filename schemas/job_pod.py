@@ -13,6 +13,8 @@ from slacktide.schemas.message import Message
 INDEXES_MAX = 100_000
 """Kubernetes' own limit for the completions of an Indexed Job with a parallelism above 10,000."""
 CHARS_MAX = 1_024
+EXITS_MAX, CONDITIONS_MAX = 50, 21
+"""Of one pod. Kubernetes has no such limits: a pod may have hundreds of containers."""
 Text = Annotated[str, Meta(max_length=CHARS_MAX)]
 Indexes = Annotated[str, Meta(max_length=700_000)]
 """As Kubernetes writes them: ``0-9,12``. 100,000 indexes with a gap behind each fit."""
@@ -112,8 +114,9 @@ class JobPodFacts(Message, frozen=True, kw_only=True):
     """It has, or ended with, the finalizer by which the Job controller knows that it has not counted this pod yet."""
     last: bool = False
     """No more follows: the pod is gone, or has ended and is counted."""
-    exits: Annotated[list[ContainerExit], Meta(max_length=50)] = []
-    pod_conditions: Annotated[dict[str, str], Meta(max_length=21)] = {}
+    exits: Annotated[list[ContainerExit], Meta(max_length=EXITS_MAX)] = []
+    """Of containers that failed."""
+    pod_conditions: Annotated[dict[str, str], Meta(max_length=CONDITIONS_MAX)] = {}
     """Status by type, in the pod's order: those that rules of the Job name, and DisruptionTarget."""
     restarts: Count = 0
     index_failures: Count = 0

@@ -94,8 +94,8 @@ class Reader:
         return {str(key): one for key, one in value.items() if isinstance(one, str)}
 
     def whole(self, value: object, path: str) -> int | None:
-        """A whole number, or none."""
-        if value is None or (type(value) is int and abs(value) <= INT32_MAX):
+        """A whole number of 32 bits, or none."""
+        if value is None or (type(value) is int and -INT32_MAX - 1 <= value <= INT32_MAX):
             return value
         self.refuse(path, value, "a whole number")
         return None

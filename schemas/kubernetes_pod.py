@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from slacktide.schemas.allocatable import SOLD
-from slacktide.schemas.bounds import COUNT_MAX, INT32_MAX
+from slacktide.schemas.bounds import COUNT_MAX, INT32_MAX, NODE_CHARS_MAX
 from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.inventory import Container as PodContainer
 from slacktide.schemas.inventory import Pod
@@ -195,7 +195,7 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
         reader.refuse(f"{path}.status.qosClass", qos, " or ".join(_QOS))
     # Anybody may annotate his pods as if they were static.
     static = ANNOTATION_MIRROR in annotations or annotations.get(ANNOTATION_SOURCE, "api") != "api"
-    static_uid = annotations.get(ANNOTATION_STATIC_UID) if static else None
+    static_uid = annotations.get(ANNOTATION_STATIC_UID, "")[:NODE_CHARS_MAX] if static else ""
     pod = Pod(
         uid=static_uid or reader.text(item, f"{path}.metadata.uid"),
         namespace=str(reader.at(item, path, "metadata").get("namespace") or "default"),

@@ -71,18 +71,19 @@ def claims_in_vain(pod: Pod) -> bool:
     The kubelet uses native requests and limits alone. A pod outside that cgroup is neither limited nor evicted.
     """
     claims = raw_qos(pod.qos_label) == "BE" or _claimed_class(pod) in {"koord-batch", "koord-free"}
-    return (claims or _asks_for_batch(pod)) and pod.kube_qos != "BestEffort"
+    return (claims or bool(_taken_back(pod))) and pod.kube_qos != "BestEffort"
 
 
 def overruled(pod: Pod) -> Pod:
-    """Return the pod as BE if it requests batch resources inside the best-effort cgroup, whatever its labels are.
+    """Return the pod as BE if it requests batch or free resources in the best-effort cgroup, whatever its labels are.
 
-    Batch resources can be taken back. A class that escapes limits and evictions would keep them.
+    These can be taken back. A class that escapes limits and evictions would keep them.
     """
-    if pod.kube_qos != "BestEffort" or raw_qos(pod.qos_label) == "BE" or not _asks_for_batch(pod):
+    tier = _taken_back(pod)
+    if pod.kube_qos != "BestEffort" or raw_qos(pod.qos_label) == "BE" or not tier:
         return pod
     claimed = _claimed_class(pod)
-    label = "koord-batch" if claimed == "koord-prod" else pod.priority_class_label
+    label = f"koord-{tier}" if claimed == "koord-prod" else pod.priority_class_label
     return replace(
         pod, qos_label="BE", priority_class_label=label, overruled=f"{_named_qos(pod)}priority class {claimed}"
     )
@@ -96,8 +97,8 @@ def as_held(pod: Pod) -> Pod:
 def overruling(pod: Pod) -> str:
     """Message about an overruled class, for Events, the agent's log and explain."""
     return (
-        f"claims {pod.overruled}, and requests batch resources: it is limited and evicted as a best-effort pod of "
-        f"{_claimed_class(pod)}"
+        f"claims {pod.overruled}, and requests {_taken_back(pod)} resources: it is limited and evicted as a "
+        f"best-effort pod of {_claimed_class(pod)}"
     )
 
 
@@ -107,8 +108,12 @@ OVERRULED_ADVICE = (
 )
 
 
-def _asks_for_batch(pod: Pod) -> bool:
-    return bool(pod.requests.batch_cpu_milli or pod.requests.batch_mem_bytes)
+def _taken_back(pod: Pod) -> str:
+    """Return which requested resources can be taken back: ``batch``, ``free``, or ""."""
+    asked = pod.requests
+    if asked.batch_cpu_milli or asked.batch_mem_bytes:
+        return "batch"
+    return "free" if asked.free_cpu_milli or asked.free_mem_bytes else ""
 
 
 def _named_qos(pod: Pod) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from slacktide.schemas.bounds import AMOUNT_MAX, COUNT_MAX, PODS_MAX, TIME_MS_MAX, Name
-from slacktide.schemas.codec import refusal
+from slacktide.schemas.codec import MALFORMED, refusal
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod, Pods
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse, Pressure
@@ -390,7 +390,7 @@ def _read(decode: Callable[[bytes], T], raw: bytes, path: str) -> T:
     """
     try:
         return decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+    except MALFORMED as exc:
         why = refusal(raw, exc)
         if path == "$":
             raise BadMessageError(KIND, why) from exc

@@ -24,7 +24,9 @@ DEPTH_MAX = 64
 INTEGER_CHARS_MAX = 20
 TIME_CHARS_MAX = 40
 SHOWN_CHARS_MAX = 60
-TEXTS_MAX, PARTS_MAX = 12_000, 10_000
+OBJECT_BYTES_MAX = 2 * 2**20
+"""Of an object that a user creates: etcd stores at most 1.5 MiB."""
+TEXTS_MAX, PARTS_MAX, VALUES_MAX = 12_000, 10_000, 20_000
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 """Also one without an end, up to the end: what is tried once is not tried again from each quote in it."""
@@ -124,27 +126,26 @@ def _decoded(raw: bytes, kind: Any, where: str, *, strict: bool = True) -> Any:
 def excess_of(body: bytes) -> str:
     """Return why nobody has the time to read a user's object at once; "": it is fine.
 
-    A count at the speed of memory: at most 12,000 texts, 10,000 lists and objects, and 64 levels.
+    A count at the speed of memory: at most 2 MiB, 12,000 texts, 20,000 values, 10,000 lists and objects, and 64 levels.
     """
+    if len(body) > OBJECT_BYTES_MAX:
+        return f"more than {OBJECT_BYTES_MAX} bytes"
     if (texts := (body.count(b'"') - body.count(b'\\"')) // 2) > TEXTS_MAX:
         return f"{texts} keys and texts; accepted: at most {TEXTS_MAX}"
-    if body.count(b"[") + body.count(b"{") <= DEPTH_MAX:
-        return ""
-    brackets = _brackets(body)
+    bare = _STRING.sub(b"", body)
+    if (values := bare.count(b",")) > VALUES_MAX:
+        return f"{values} values; accepted: at most {VALUES_MAX}"
+    brackets = bare.translate(None, _NO_BRACKETS)
     if (parts := len(brackets) // 2) > PARTS_MAX:
         return f"{parts} lists and objects; accepted: at most {PARTS_MAX}"
     return f"nested deeper than {DEPTH_MAX} levels" if _is_deep(brackets) else ""
-
-
-def _brackets(raw: bytes) -> bytes:
-    return _STRING.sub(b"", raw).translate(None, _NO_BRACKETS)
 
 
 def _is_deep(raw: bytes) -> bool:
     """Takes pairs of brackets away, from the inside: a pass at the speed of memory takes at least one level."""
     if raw.count(b"[") + raw.count(b"{") <= DEPTH_MAX:
         return False
-    left = _brackets(raw)
+    left = _STRING.sub(b"", raw).translate(None, _NO_BRACKETS)
     for _ in range(DEPTH_MAX):
         left = left.replace(b"[]", b"").replace(b"{}", b"")
     return bool(left)

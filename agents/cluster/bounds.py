@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
 from slacktide.agents.listening import listening
 from slacktide.schemas.errors import SlacktideError
+from slacktide.streams.tasks import ended
 
 CONNECTIONS_MAX = 512
 """API servers and a kube-scheduler keep a few dozen connections."""
@@ -101,9 +102,9 @@ class Bounds:
         try:
             yield
         finally:
-            looking.cancel()
-            with suppress(asyncio.CancelledError):
-                await looking
+            await ended(looking)
+            if not looking.cancelled():
+                looking.result()
 
     async def _look(self, runner: web.AppRunner) -> None:
         loop = asyncio.get_running_loop()

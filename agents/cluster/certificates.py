@@ -223,12 +223,16 @@ class Clients:
     """Allowed common names; empty: any."""
 
     def trust(self, context: ssl.SSLContext) -> None:
-        """Require a client certificate. Raises CertificateError if the authority's file is unreadable."""
+        """Ask for a client certificate of this authority; one of another ends the handshake.
+
+        A client without one is answered by ``refuse``: as an error of TLS it would be nameless for both sides. Raises
+        CertificateError if the authority's file is unreadable.
+        """
         try:
             context.load_verify_locations(cafile=self.ca)
         except OSError as exc:  # includes SSLError
             raise CertificateError(f"--client-ca {self.ca}: {exc.strerror or exc}; accepted: a PEM file") from exc
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_OPTIONAL
 
     def refuse(self, certificate: Mapping[str, Any] | None) -> str:
         """Why a client with this certificate (from ``SSLSocket.getpeercert``) is rejected; "": it is accepted."""

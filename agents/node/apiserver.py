@@ -16,7 +16,8 @@ from slacktide.agents.http import Access, Answer, HttpError, Https
 from slacktide.agents.listening import bracketed
 from slacktide.agents.workload import Standing, is_removed, namespace_of, path_of, standing
 from slacktide.schemas.backoff import Backoff
-from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.errors import SlacktideError, TextError
+from slacktide.schemas.text import answer_of
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class NodeWatch:
             try:
                 self._watch(show, backoff)
                 reported = False
-            except (HttpError, msgspec.MsgspecError, UnicodeDecodeError) as exc:
+            except (HttpError, TextError) as exc:
                 if not reported:
                     why = {"node": self._node, "why": str(exc), "remedy": _REMEDY}
                     log.warning("cannot watch the node's annotations; the last ones stay in force", extra=why)
@@ -125,7 +126,7 @@ class NodeWatch:
         for line in self._server.watch(path, accept=_ACCEPT, silence_s=WATCH_S + 5):
             if self._closed.is_set():
                 return
-            change = msgspec.json.decode(line, type=_Change)
+            change: _Change = answer_of(line, _Change, where="the watch")
             if change.type == "ERROR":
                 raise HttpError(f"the watch ended: {line[:200].decode(errors='replace')}")
             metadata = change.object.metadata

@@ -18,6 +18,7 @@ import msgspec
 
 from slacktide.agents.files import write_whole
 from slacktide.agents.node.kernel import UNLIMITED_US, ContainerCpu, Held, Kernel
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob import KnobKey, container_of, uid_of
 from slacktide.schemas.policy import Policy
@@ -76,7 +77,7 @@ class Tuned:
             return set(msgspec.json.decode(self._file.read_bytes(), type=list[KnobKey]))
         except FileNotFoundError:
             return set()
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        except (OSError, *MALFORMED) as exc:
             log.warning("the stored state is lost", extra={"file": str(self._file), "why": str(exc)})
             return set()
 

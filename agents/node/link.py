@@ -27,6 +27,7 @@ from slacktide.schemas.topics import AUDIT, BACKFILL, DEAD_LETTER, OUTCOME, Topi
 from slacktide.streams.decisions.evict.node_evict import audited
 from slacktide.streams.kafka import NodeReader, Placed, Refused, Sender, read_topic
 from slacktide.streams.records import Out, Record, dead_letter, dead_letter_of_refused
+from slacktide.streams.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -204,15 +205,13 @@ class Link:
         tasks = {asyncio.create_task(work()): line for work, line in zip(works, self._lines, strict=True)}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            ended = done.pop()
-            why = "it was cancelled" if ended.cancelled() else ended.exception() or "it returned"
-            raise LinkError(f"the task for {tasks[ended].name} ended: {why!r}") from (
+            first = done.pop()
+            why = "it was cancelled" if first.cancelled() else first.exception() or "it returned"
+            raise LinkError(f"the task for {tasks[first].name} ended: {why!r}") from (
                 why if isinstance(why, BaseException) else None
             )
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await ended(*tasks)
 
     async def drain(self) -> None:
         """Wait until Kafka has all outcomes. Return at once if it is unavailable."""

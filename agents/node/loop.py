@@ -33,6 +33,7 @@ from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.topics import FORECAST, ZONES
 from slacktide.streams.records import Record
+from slacktide.streams.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -186,9 +187,7 @@ class AgentLoop:
                 self._settings.eviction_client.wake = lambda: None
             if self._settings.node_watch is not None:
                 self._settings.node_watch.close()
-            for task in (ticking, *beside):
-                task.cancel()
-            await asyncio.gather(ticking, *beside, return_exceptions=True)
+            await ended(ticking, *beside)
             await self._link.close()
             if self._zones is not None:
                 await self._zones.close()

@@ -35,6 +35,7 @@ from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, Topic
 from slacktide.streams.kafka import read_topic
 from slacktide.streams.samples import SampleReader
+from slacktide.streams.tasks import ended, unwatched
 
 NODES_MAX = 20
 SECONDS_MIN = 6.0
@@ -146,6 +147,7 @@ class Session:
             if stack.running:
                 shown = partial(nodes.shown, stack.bootstrap, (), "name", "text", problems=False)
                 reading = asyncio.create_task(asyncio.to_thread(shown))
+                unwatched(reading)
                 try:
                     self._top = await asyncio.shield(reading)
                 except SlacktideError:
@@ -169,9 +171,7 @@ async def first(*tasks: asyncio.Future[Any]) -> None:
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(*tasks)
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error

@@ -16,6 +16,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.replay import source
 from slacktide.deploy.runtime.line_file import ExportFileError
 from slacktide.deploy.runtime.text import Moment, count, instant, table
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.topics import COMMAND, HOUR_MS, OUTCOME, POLICY, SAMPLE
@@ -267,7 +268,7 @@ def _earlier(path: Path) -> Earlier:
         found = msgspec.json.decode(path.read_bytes(), type=Earlier)
     except OSError as exc:
         raise OffsetsError(f"{path}: {exc.strerror or exc}") from exc
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except MALFORMED as exc:
         raise OffsetsError(f"{path}: not a report of `slacktide savings --output json`: {exc}") from exc
     if found.version != VERSION:
         raise OffsetsError(f"{path}: version {found.version}; accepted: version {VERSION}, which this release writes")

@@ -29,6 +29,7 @@ from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy import Parsed
+from slacktide.streams.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -115,9 +116,10 @@ def command(settings: StreamSettings) -> None:
     Start more workers to divide the nodes. On SIGTERM it finishes its batch, commits, and leaves the group.
     """
     from slacktide.schemas.proof import Verifier  # noqa: PLC0415
-    from slacktide.streams.engine import metrics, on_faust  # noqa: PLC0415
-    from slacktide.streams.engine.folding import FoldSettings, fold_jobs  # noqa: PLC0415
-    from slacktide.streams.engine.governing import GovernorSettings, govern  # noqa: PLC0415
+    from slacktide.streams import topology  # noqa: PLC0415
+    from slacktide.streams.engine import metrics  # noqa: PLC0415
+    from slacktide.streams.engine.folding import FoldSettings  # noqa: PLC0415
+    from slacktide.streams.engine.governing import GovernorSettings  # noqa: PLC0415
     from slacktide.streams.engine.session import WorkerSettings  # noqa: PLC0415 - loads Kafka: not for --help
     from slacktide.streams.governor.governor import Governor  # noqa: PLC0415
     from slacktide.streams.proofs import by_keys  # noqa: PLC0415
@@ -144,9 +146,10 @@ def command(settings: StreamSettings) -> None:
         governor_settings = GovernorSettings(
             bootstrap=settings.bootstrap, session_timeout_ms=session_timeout_ms, republish_ms=republish_ms
         )
-        governing = asyncio.create_task(govern(Governor(settings.worker_name, judge), governor_settings, stop, now_ms))
+        governor = Governor(settings.worker_name, judge)
+        governing = asyncio.create_task(topology.govern(governor, governor_settings, stop, now_ms))
         fold = FoldSettings(bootstrap=settings.bootstrap, session_timeout_ms=session_timeout_ms)
-        folding = asyncio.create_task(fold_jobs(fold, stop, now_ms))
+        folding = asyncio.create_task(topology.fold_jobs(fold, stop, now_ms))
         followed = [each.follow() for each in (shadowing, keys) if each is not None]
         beside = [
             governing,
@@ -155,11 +158,9 @@ def command(settings: StreamSettings) -> None:
             *(asyncio.create_task(follow) for follow in followed),
         ]
         try:
-            await on_faust.run(worker, connection, stop, health, now_ms)
+            await topology.decide_samples(worker, connection, stop, health, now_ms)
             await asyncio.gather(governing, folding)
         finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await ended(*beside)
 
     process.run("stream", settings, work)

@@ -51,6 +51,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import CgroupError, SlacktideError
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy import NodeSource
+from slacktide.streams.tasks import ended
 
 if TYPE_CHECKING:  # it imports Kafka, which would delay the other parts
     from slacktide.deploy.cli.log_side import LogSide
@@ -249,12 +250,12 @@ class Stack:
 
     async def _end(self) -> None:
         """Stop agent, worker, publisher and broker, so that each can still report."""
-        await _cancelled(self._keeping)
+        await ended(*self._keeping)
         stopping = [] if self._console is None else [asyncio.create_task(self._console.stop(PART_STOP_S))]
         for part in self._parts:
             await part.stop(PART_STOP_S)
         await asyncio.gather(*stopping)
-        await _cancelled(self._beside)
+        await ended(*self._beside)
         if self._broker is not None:
             await self._broker.stop()
         log.info("stopped")
@@ -268,12 +269,6 @@ def _find_groups(settings: UpSettings) -> None:
         if settings.kubepods is not None or settings.host_workloads is not None:
             raise
         raise NoPodsHereError(exc.path, f"{exc.why}; to try Slacktide without pods: slacktide up --sample") from exc
-
-
-async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def parts_of(settings: UpSettings, bootstrap: Cluster, inventory: Path) -> list[Part]:

@@ -54,8 +54,8 @@ class WebhookSettings(process.ProcessSettings):
         default=None,
     )
     client_ca: Path | None = setting(
-        "File with the CA of the API server's client certificate. Other clients are rejected. Without it, every "
-        "client is accepted.",
+        "File with the CA of the API server's client certificate. Other clients are rejected, so the API server must "
+        "be configured to present one. Without it, every client is accepted.",
         file(),
         default=None,
     )

@@ -33,6 +33,7 @@ from slacktide.deploy.runtime.endpoints import PROCESS
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
 from slacktide.streams.records import Record
+from slacktide.streams.tasks import ended, unwatched
 
 log = logging.getLogger(__name__)
 KINDS = {
@@ -125,6 +126,7 @@ class Live:
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
             found = self._answers[key] = asyncio.ensure_future(self._answer(path, given, at_ms))
+            unwatched(found)  # whoever asked may have gone
         return await asyncio.shield(found)
 
     async def _answer(self, path: str, given: Mapping[str, str], at_ms: int) -> Packed:
@@ -215,7 +217,7 @@ async def serving(
         async with bounds.kept(runner):
             yield f"http{'s' if tls else ''}://{bracketed(listen.host)}:{runner.addresses[0][1]}"
     finally:
-        ticking.cancel()
+        await ended(ticking)
         pages.close()
         await runner.cleanup()
 

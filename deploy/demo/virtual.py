@@ -22,6 +22,7 @@ from slacktide.deploy.demo.pods import DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.virtual import machine as model
 from slacktide.deploy.virtual.files import Projection
 from slacktide.schemas.connection import Cluster
+from slacktide.streams.tasks import ended
 
 SHARED_CACHE_COST = 0.35
 """Slowdown of a request with batch work on all CPUs."""
@@ -211,8 +212,7 @@ class VirtualBackend(Nodes):
     async def close(self) -> None:
         """Stop the clock."""
         if self._driver is not None:
-            self._driver.cancel()
-            await asyncio.gather(self._driver, return_exceptions=True)
+            await ended(self._driver)
 
     async def _drive(self) -> None:
         before_s = time.monotonic()

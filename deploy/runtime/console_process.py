@@ -11,6 +11,7 @@ from slacktide.agents.listening import listening
 from slacktide.deploy.runtime.broker import HOST, free_port
 from slacktide.deploy.runtime.supervisor import Part, PartError
 from slacktide.schemas.connection import Cluster
+from slacktide.streams.tasks import given_up
 
 log = logging.getLogger(__name__)
 
@@ -64,4 +65,4 @@ async def keep(console: Part) -> None:
         log.warning("%s; the other parts run without it", exc)
         await asyncio.Event().wait()
     finally:
-        announcing.cancel()
+        given_up(announcing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -23,6 +24,7 @@ from slacktide.deploy.runtime.settings import PORT, setting
 from slacktide.deploy.runtime.text import printable
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
+from slacktide.streams.tasks import ended
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _QUIET = {"aiokafka": logging.CRITICAL, "kafka": logging.CRITICAL}
@@ -78,7 +80,10 @@ def _json(process: str, record: logging.LogRecord, trace: str, fields: dict[str,
     line |= {name: value for name, value in fields.items() if name not in line}
     if trace:
         line["error"] = trace
-    return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    try:
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # a name of a file that is no UTF-8, or a number beyond 64 bits
+        return json.dumps(line, default=str)
 
 
 def _human(process: str, record: logging.LogRecord, trace: str, fields: dict[str, object]) -> str:
@@ -135,7 +140,7 @@ def run(name: str, settings: ProcessSettings, work: Work) -> None:
             try:
                 await work(stop, health)
             finally:
-                beating.cancel()
+                await ended(beating)
 
     until_stopped(served)
 

@@ -16,6 +16,7 @@ from slacktide.deploy.runtime import child_process
 from slacktide.deploy.runtime.endpoints import PROCESS
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.errors import SlacktideError
+from slacktide.streams.tasks import given_up
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Part:
             self._process = child_process.popen(self._command, death=signal.SIGTERM)
             watching = asyncio.create_task(self._watch(started_ns, self._process.pid))
             code = await child_process.ended(self._process)
-            watching.cancel()
+            given_up(watching)
             attempts += 1
             if not self.ready.is_set() and attempts >= ATTEMPTS:
                 raise PartError(f"{self.name} ended {attempts} times before it was ready; the last time: {how(code)}")

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from slacktide.schemas.allocatable import SOLD, NodeAllocatable
+from slacktide.schemas.bounds import INT64_MAX
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Terms
@@ -336,7 +337,7 @@ def _less_third_party(sold: Sold, facts: NodeFacts) -> Sold:
 
 
 def _sold(load: NodeLoad, metric: NodeMetric, colocation: Colocation, forecast: MidForecast) -> Sold | None:
-    """None: out of range, since a node's own strategy is not validated (for example a ratio of 1e300)."""
+    """None: out of range, since a node's own strategy is not validated (a ratio of 1e300, a percentage of 2**63)."""
     try:
         batch = batch_resource(load, colocation)
         mid = mid_resource(load, colocation, reclaimable=forecast.reclaimable, node_use=metric.node_use)
@@ -346,7 +347,7 @@ def _sold(load: NodeLoad, metric: NodeMetric, colocation: Colocation, forecast: 
     tiers = [one for one in (batch, mid, free) if one is not None]
     amounts = [amount for one in tiers for amount in (one.cpu_milli, one.mem_bytes)]
     terms = [because.terms for one in tiers for because in one.because]
-    if max(amounts) > AMOUNT_MAX:
+    if max(amounts) > AMOUNT_MAX or any(abs(value) > INT64_MAX for one in terms for value in one.values()):
         return None
     limits = capacity_of(load.facts) * len(tiers)
     each = zip(SOLD, amounts, terms, limits, strict=False)

@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Meta
 
 from slacktide.schemas.bounds import AMOUNT_MAX, PODS_MAX
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod, Pods
 from slacktide.schemas.metric import Use
@@ -237,11 +238,11 @@ class KnownPods(Sequence[Pod]):
             pods = list(map(bytes, _LISTED.decode(raw)))
             hashes = array("q", map(hash, pods))
             known = [lately.get(its) or _known(_POD.decode(one), one) for its, one in zip(hashes, pods, strict=True)]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        except MALFORMED as exc:
             why = str(exc)
             try:
                 _LISTS.decode(raw)  # names the path from the list's root
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as of_list:
+            except MALFORMED as of_list:
                 why = str(of_list)
             raise BadMessageError("pods", why) from exc
         return cls(_Written(known, hashes))

@@ -99,7 +99,6 @@ class Answering:
             await self._answer_one_by_one(some[place][:count])
         # All at once: samples share the fixed cost of a turn.
         await self._answer_together(some | {place: some[place][count:] for place, count in suspects.items()})
-        await self._figures.after_answers()
         done = {place: records.offsets[-1] + 1 for place, records in some.items()}
         self._report(some, {place: (ends.get(place) or position) - position for place, position in done.items()})
         if done:

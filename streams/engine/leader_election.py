@@ -19,6 +19,7 @@ from slacktide.schemas.topics import Topic
 from slacktide.streams.kafka import Group
 from slacktide.streams.kafka.reader import POLL_S
 from slacktide.streams.records import Place
+from slacktide.streams.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +65,7 @@ async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
         await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait((working,), timeout=WORK_STOP_S)
     finally:
-        stopped.cancel()
-        working.cancel()
-        await asyncio.wait((working,))
+        await ended(stopped, working)
     if not working.cancelled():
         working.result()
 

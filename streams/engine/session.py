@@ -1,4 +1,4 @@
-"""A session between worker and Kafka, on Faust or aiokafka: from a fetched batch to acknowledged answers.
+"""A session between worker and Kafka: from a fetched turn to acknowledged answers.
 
 A session ends when Kafka fails. A new one begins a second later in the same process, from the committed offsets, so a
 broker's restart does not restart the worker. Any other error is a programming error and ends the process.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.backoff import Backoff
@@ -35,11 +35,14 @@ from slacktide.schemas.topics import (
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.answering import Answering
 from slacktide.streams.engine.inputs import Forecasting, OperatorRecords
+from slacktide.streams.engine.lifetime import Lifetime
 from slacktide.streams.engine.takeover import Rebuilding
 from slacktide.streams.engine.ticking import Liveness, Ticking
+from slacktide.streams.engine.transport import Consumer, Turn
 from slacktide.streams.engine.writing import Figures, ShadowDoor, Writing
 from slacktide.streams.kafka import History, present
 from slacktide.streams.records import Place
+from slacktide.streams.tasks import ended
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -64,8 +67,11 @@ class WorkerSettings:
     """How long the broker may hold a fetch. The embedded one always does, which delays an answer by half of it."""
 
 
-class Session:
-    """One connection of a worker to Kafka: all but fetches and commits, which are Faust's."""
+class Session(Lifetime):
+    """One connection of a worker to Kafka: all but fetches and commits, which are its app's.
+
+    The app runs ``operator_records``, ``ticking``, ``figures``, ``forecasting`` and ``rebuilding``.
+    """
 
     def __init__(
         self,
@@ -75,16 +81,16 @@ class Session:
         health: Health,
         now_ms: Callable[[], int],
     ) -> None:
+        super().__init__()
         self._worker, self._stop, self._health = worker, stop, health
         self._bootstrap = settings.bootstrap
-        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._history = History(settings.bootstrap, min(settings.fetch_wait_ms, READ_BACK_WAIT_MS))
         self._shadow = ShadowDoor(worker.shadow, settings.bootstrap, now_ms) if worker.shadow else None
-        self._writing = Writing(worker, settings.bootstrap, self._failed, now_ms)
+        self._writing = Writing(worker, settings.bootstrap, self.failure, now_ms)
         write = self._writing.write
-        self._forecasting = Forecasting(worker, settings.bootstrap, write, now_ms)
-        self._rebuilding = Rebuilding(worker, settings.bootstrap, write)
-        self._ticking = Ticking(
+        self.forecasting = Forecasting(worker, settings.bootstrap, write, now_ms)
+        self.rebuilding = Rebuilding(worker, settings.bootstrap, write)
+        self.ticking = Ticking(
             worker,
             bootstrap=settings.bootstrap,
             group=settings.group,
@@ -92,23 +98,21 @@ class Session:
             now_ms=now_ms,
             write=write,
         )
-        self._operator_records = OperatorRecords(worker, self._ticking, settings.bootstrap, write)
-        self._liveness = Liveness(worker, self._ticking, health, settings.session_timeout_ms / 1_000)
-        self._figures = Figures(worker, self._writing, self._liveness, self._shadow, now_ms)
+        self.operator_records = OperatorRecords(worker, self.ticking, settings.bootstrap, write)
+        self._liveness = Liveness(worker, self.ticking, health, settings.session_timeout_ms / 1_000)
+        self.figures = Figures(worker, self._writing, self._liveness, self._shadow, now_ms)
         self._answering = Answering(
             worker,
             history=self._history,
-            rebuilding=self._rebuilding,
-            ticking=self._ticking,
+            rebuilding=self.rebuilding,
+            ticking=self.ticking,
             writing=self._writing,
-            figures=self._figures,
+            figures=self.figures,
             liveness=self._liveness,
             now_ms=now_ms,
         )
-        self.answer = self._answering.answer
-        """Answers fetched samples."""
-        self.quarantine = self._answering.quarantine
-        """The engine gives it the group's offsets."""
+        self.marked = self._answering.quarantine.marked
+        """Returns offsets to commit, each with its note."""
         self._doors = contextlib.AsyncExitStack()
         self._partitions = 0
         """Of the topic of samples, when it was last checked."""
@@ -129,16 +133,16 @@ class Session:
             partitions = await checked_partitions(self._bootstrap)
             self._partitions = partitions[SAMPLE.name]
             for door in (
-                self._operator_records.tail,
+                self.operator_records.tail,
                 self._history,
                 self._writing.sender,
-                self._ticking,
-                self._rebuilding,
-                self._forecasting.door,
+                self.ticking,
+                self.rebuilding,
+                self.forecasting.door,
             ):
                 await doors.enter_async_context(door)
             self._health.not_ready = "reading policy and inventory"
-            await self._operator_records.read(partitions)
+            await self.operator_records.read(partitions)
             if self._shadow is not None:
                 await doors.enter_async_context(self._shadow)
             self._doors = doors.pop_all()
@@ -146,63 +150,36 @@ class Session:
         self._liveness.begin()
         self._tasks = [
             asyncio.create_task(self._guarded(work))
-            for work in (
-                self._liveness.beat,
-                self._operator_records.run,
-                self._liveness.watch,
-                self._figures.run,
-                self._finish,
-                self._ticking.run,
-                self._rebuilding.run,
-                self._forecasting.run,
-            )
+            for work in (self._liveness.beat, self._liveness.watch, self._finish)
         ]
+
+    async def decide(self, turn: Turn, member: Consumer) -> None:
+        """Answer a turn of samples, and let ``member`` commit it once Kafka has acknowledged all answers.
+
+        Raises LogError if Kafka is unavailable, or the process paused so long that it may have lost its partitions.
+        """
+        self._answering.quarantine.offsets, done = member, dict[Place, int]()
+        try:
+            batches = {place: taken.records(*place) for place, taken in turn.items()}
+            done = await self._answering.answer(batches, member.ends(turn))
+        finally:
+            member.answered(turn, done)
 
     async def __aexit__(self, _: object, exc: BaseException | None, __: object) -> None:
         """Disconnect; the worker forgets its nodes, because the next owner of their partitions knows more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await ended(*self._tasks)
         if exc is None and self._tasks:
             with contextlib.suppress(LogError):  # answered samples are read back by the next owner
-                await self._figures.publish()
-        if not self._failed.cancel():
-            self._failed.exception()  # logged already, or preceded by another error
+                await self.figures.publish()
+        self.forget_failure()
         self._share(frozenset())
         await self._doors.aclose()
 
-    @property
-    def failed(self) -> bool:
-        """Check whether the session has failed, and answers nothing more."""
-        return self._failed.done()
-
     def fail(self, error: BaseException) -> None:
         """End the session because of an error in one of its tasks."""
-        if not self._failed.done():
+        if not self.failed:
             self._health.not_ready = str(error)
-            self._failed.set_exception(error)
-
-    async def until(self, stop: asyncio.Event, work: Coroutine[Any, Any, None] | None = None) -> bool:
-        """Run ``work`` until it ends, ``stop`` is set, or the session fails. Without ``work``, only wait.
-
-        Returns whether ``work`` is done. Raises LogError if Kafka has failed; or any error of ``work``.
-        """
-        stopped = asyncio.ensure_future(stop.wait())
-        working = asyncio.ensure_future(work) if work else None
-        waited = [task for task in (stopped, working, self._failed) if task]
-        try:
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-            if working and not working.done():
-                working.cancel()
-                await asyncio.gather(working, return_exceptions=True)
-        if self._failed.done():
-            self._failed.result()
-        if working and working.done() and not working.cancelled():
-            working.result()
-            return True
-        return False
+        super().fail(error)
 
     def assigned(self, places: frozenset[Place], generation: int) -> None:
         """Set the worker's places in this generation of the group."""
@@ -210,7 +187,7 @@ class Session:
         self._share(places, generation)
         self._liveness.assigned(owns=bool(places))
         # A rebalance may follow the recreation of a topic.
-        self._operator_records.tail.again()
+        self.operator_records.tail.again()
         self._health.not_ready = ""
         partitions = {place.partition for place in places}
         if not partitions or max(partitions) >= self._partitions:
@@ -231,8 +208,8 @@ class Session:
         partitions = {place.partition for place in places}
         self._answering.keep(places)
         self._writing.keep(partitions)
-        self._forecasting.hold(partitions)
-        self._ticking.hold(places, max(0, generation))
+        self.forecasting.hold(partitions)
+        self.ticking.hold(places, max(0, generation))
         metrics.PARTITIONS.set(len(partitions))
 
     async def _check_topics(self) -> None:

@@ -18,6 +18,7 @@ from typing import Self
 
 import msgspec
 
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.sample_columns_codec import BEGIN, NOW
 from slacktide.schemas.topics import BACKFILL, FORECAST, WINDOW
@@ -25,6 +26,7 @@ from slacktide.streams.engine import metrics
 from slacktide.streams.engine.inputs import SINCE_MS
 from slacktide.streams.kafka import Follower, History
 from slacktide.streams.records import Out, Place, Record
+from slacktide.streams.tasks import ended
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -162,9 +164,7 @@ class Rebuilding:
         try:
             await asyncio.wait((reading, changed), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            changed.cancel()
-            reading.cancel()
-            await asyncio.wait((reading,))
+            await ended(changed, reading)
         return [] if reading.cancelled() else reading.result()
 
     async def _step(
@@ -315,5 +315,5 @@ def _ms(time: Callable[[bytes], int], record: Record) -> int:
     """Return the timestamp of a record; 0 if it cannot be decoded."""
     try:
         return time(record.value or b"")
-    except (msgspec.DecodeError, ValueError, IndexError):
+    except (*MALFORMED, IndexError):
         return 0

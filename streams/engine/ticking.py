@@ -20,11 +20,13 @@ from slacktide.streams.freshness.silence import TICK_MS, Silence, Verdict
 from slacktide.streams.kafka import Ends, History
 from slacktide.streams.records import Out, Place, Record, Writer, text_of
 from slacktide.streams.taken import Records
+from slacktide.streams.tasks import ended
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.published import recalled
 
 log = logging.getLogger(__name__)
 
+TICK_S = TICK_MS / 1_000
 RECALL_TICKS = 5
 """Ticks after a takeover: a node without a sample by then may be silent, and its last figures are read back."""
 RECALL_MS = 60_000
@@ -66,6 +68,7 @@ class Ticking:
         self._door = Ends(bootstrap)
         self._now_ms, self._write = now_ms, write
         self._number = 0
+        self._ticked_s: float | None = None
         self._epoch = 0
         self._positions: dict[Place, int | None] = {}
         """By held partition; None: not known yet."""
@@ -82,9 +85,7 @@ class Ticking:
 
     async def __aexit__(self, *_: object) -> None:
         """Disconnect."""
-        for task in self._recalling:
-            task.cancel()
-        await asyncio.gather(*self._recalling, return_exceptions=True)
+        await ended(*self._recalling)
         for gauge in (metrics.SILENT_NODES, metrics.FROZEN, metrics.NODES, metrics.TWO_BOOTS):
             gauge.set(0)
         await self._door.close()
@@ -143,17 +144,13 @@ class Ticking:
             if not self._worker.knows(partition, node):
                 self._silence.gone(partition, node)
 
-    async def run(self) -> None:
-        """Tick once a second until cancelled. Raises LogError if a record could not be written."""
-        loop = asyncio.get_running_loop()
-        ticked_s = loop.time()
-        while True:
-            await asyncio.sleep(max(0.0, ticked_s + TICK_MS / 1_000 - loop.time()))
-            now_s = loop.time()
-            await self._tick(paused_ms=max(0, round((now_s - ticked_s) * 1_000) - TICK_MS))
-            ticked_s = now_s
-            await self._ask()
-            self._recall()
+    async def tick(self) -> None:
+        """Tick, which is due once a second. Raises LogError if a record could not be written."""
+        last_s, self._ticked_s = self._ticked_s, asyncio.get_running_loop().time()
+        paused_s = 0.0 if last_s is None else self._ticked_s - last_s - TICK_S
+        await self._tick(paused_ms=max(0, round(paused_s * 1_000)))
+        await self._ask()
+        self._recall()
 
     async def _tick(self, *, paused_ms: int) -> None:
         self._number += 1

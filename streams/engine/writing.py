@@ -20,6 +20,7 @@ from slacktide.streams.engine.ticking import Liveness, figures_due
 from slacktide.streams.kafka import Refused, Rendered, Sender, present
 from slacktide.streams.records import Out
 from slacktide.streams.rendering import RenderedAnswers, RenderedOut, record_of
+from slacktide.streams.tasks import ended, given_up
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.answering import Shadow
 from slacktide.streams.worker.node_state import NamedSample
@@ -93,7 +94,8 @@ class Writing:
         try:
             await asyncio.wait((sending, self._failed), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            unsent = sending.cancel()
+            unsent = not sending.done()
+            given_up(sending)
         if unsent:
             raise LogError("the session has ended")
         return sending.result()
@@ -111,18 +113,15 @@ class Figures:
         self._worker, self._writing, self._liveness, self._shadow = worker, writing, liveness, shadow
         self._now_ms = now_ms
 
-    async def run(self) -> None:
-        """Publish each ``FIGURES_S``, until cancelled: a wave's fixed cost is spent twice a second, ticks included."""
-        await asyncio.sleep(FIGURES_S / 2)
-        while True:
-            await asyncio.sleep(FIGURES_S)
-            if self._worker.unpublished or self._writing.waits:
-                await self.publish()
-            elif self._shadow is not None:
-                self._shadow.go_on()
+    async def publish_due(self) -> None:
+        """Publish what waits: a wave's fixed cost is spent twice a second, ticks included."""
+        if self._worker.unpublished or self._writing.waits:
+            await self.publish()
+        elif self._shadow is not None:
+            self._shadow.go_on()
 
-    async def after_answers(self) -> None:
-        """Take samples into the windows once they are many, and write their figures once these are many."""
+    async def aggregate(self) -> None:
+        """Take answered samples into the windows once they are many, and write their figures once these are many."""
         if self._worker.unpublished >= FIGURES_AT_ONCE and self._writing.wait(
             figures_due(self._worker, self._now_ms())
         ):
@@ -197,8 +196,7 @@ class ShadowDoor:
     async def __aexit__(self, *_: object) -> None:
         """Stop, and drop unpublished records."""
         if self._speaking is not None:
-            self._speaking.cancel()
-            await asyncio.gather(self._speaking, return_exceptions=True)
+            await ended(self._speaking)
         metrics.SHADOW_SKIPPED.inc(len(self._waiting))
         self._waiting = []
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from slacktide.schemas.bounds import INT64_MAX
 from slacktide.schemas.job_pod import ControllerStatus, JobCondition, JobEvent, JobPodFacts, JobSpec
 from slacktide.schemas.job_status import (
     EVICTIONS_MAX,
@@ -65,9 +66,9 @@ class Tally:
         """Count a failed pod. ``why`` is the matched rule, or how the pod ended."""
         lost = 0
         if pod.started_ms:
-            lost = pod.cpu_milli * max(0, (pod.ended_ms or seen_ms) - pod.started_ms) // 1_000
+            lost = min(INT64_MAX, pod.cpu_milli * max(0, (pod.ended_ms or seen_ms) - pod.started_ms) // 1_000)
         self.failures[why] = self.failures.get(why, 0) + 1
-        self.lost_core_ms += lost
+        self.lost_core_ms = min(INT64_MAX, self.lost_core_ms + lost)
         end = PodEnd(
             pod=pod.name,
             node=pod.node,

@@ -37,27 +37,33 @@ class Folder:
                 letters.append(dead_letter(record, reader=SOURCE, reason=failure("fold", exc), now_ms=now_ms))
         return letters
 
-    def due(self) -> list[Out]:
-        """Return statuses that changed since the last call."""
+    def due(self, now_ms: int) -> list[Out]:
+        """Return statuses that changed since the last call, and dead letters of those that cannot be computed."""
         outs = []
         for uid in sorted(self._changed):
-            fold = self._folds[uid]
-            status = fold.status()
-            if fold.gone:
-                del self._folds[uid]
-            outs.append(
-                event(
-                    JOB_STATUS.name,
-                    status.uid,
-                    None if fold.gone else encode(status),
-                    source=SOURCE,
-                    event_id=f"{status.uid}/{status.folded_to}",
-                    event_ms=status.observed_ms,
-                    partition=self._partition,
-                )
-            )
+            try:
+                outs.append(self._status(uid))
+            except Exception as exc:  # noqa: BLE001 - one Job's status: the others are published
+                job = Record(topic=JOB_STATUS.name, partition=self._partition, offset=0, timestamp_ms=0,
+                             key=uid.encode(), value=None)  # fmt: skip
+                outs.append(dead_letter(job, reader=SOURCE, reason=failure("write a status", exc), now_ms=now_ms))
         self._changed.clear()
         return outs
+
+    def _status(self, uid: str) -> Out:
+        fold = self._folds[uid]
+        status = fold.status()
+        if fold.gone:
+            del self._folds[uid]
+        return event(
+            JOB_STATUS.name,
+            status.uid,
+            None if fold.gone else encode(status),
+            source=SOURCE,
+            event_id=f"{status.uid}/{status.folded_to}",
+            event_ms=status.observed_ms,
+            partition=self._partition,
+        )
 
     def cursor(self, position: int) -> int:
         """Return the offset from which to read events again, after all due statuses are published."""

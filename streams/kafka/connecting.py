@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import Any, Final
@@ -20,6 +19,7 @@ from weakref import WeakSet
 from aiokafka import client as aiokafka
 from aiokafka import conn
 from aiokafka.abc import AbstractTokenProvider
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import (
     IllegalSaslStateError,
     KafkaConnectionError,
@@ -33,6 +33,7 @@ from aiokafka.protocol.types import Int16, Int32, Schema, String
 
 from slacktide.schemas.connection import TOKEN_URL, Cluster, Security
 from slacktide.schemas.errors import ConfigError, Finding, LogError
+from slacktide.streams.tasks import given_up, unwatched
 
 METADATA_MS = 30_000
 """Within this time a client notices new partitions and leaders."""
@@ -265,6 +266,23 @@ async def close_consumer(consumer: Any) -> None:
     await to_its_end(_in_turn(consumer.stop(), consumer._client.close()))  # noqa: SLF001
 
 
+_commit_offsets = GroupCoordinator._do_commit_offsets  # noqa: SLF001 - before it is replaced
+
+
+def commit(coordinator: Any, assignment: Any, offsets: Any) -> asyncio.Task[None]:
+    """Commit in a task that outlives a cancellation, as the client does."""
+    committing: asyncio.Task[None] = asyncio.create_task(_commit_offsets(coordinator, assignment, offsets))
+    unwatched(committing)
+    return committing
+
+
+def unwatched_future() -> asyncio.Future[Any]:
+    """Return a future whose error is not reported where nobody waits for it."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    unwatched(future)
+    return future
+
+
 async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
     """Wait until the work has ended; raise a cancellation only then."""
     closing = asyncio.create_task(work)
@@ -275,6 +293,7 @@ async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
         except asyncio.CancelledError as exc:
             cancelled = exc
     if cancelled is not None:
+        unwatched(closing)
         raise cancelled
     closing.result()
 
@@ -286,11 +305,8 @@ async def _in_turn(stop: Coroutine[Any, Any, None], close_client: Coroutine[Any,
     """
     stopping = asyncio.create_task(stop)
     await asyncio.wait({stopping}, timeout=CLOSE_S)
-    if not stopping.done():
-        stopping.cancel()
-        await asyncio.wait({stopping}, timeout=CLOSE_S)
-    with suppress(asyncio.CancelledError, asyncio.InvalidStateError):
-        stopping.exception()
+    given_up(stopping)
+    await asyncio.wait({stopping}, timeout=CLOSE_S)
     await close_client
 
 

@@ -11,6 +11,8 @@ import aiokafka
 from aiokafka import client, conn
 from aiokafka.admin import client as admin
 from aiokafka.consumer import consumer, fetcher
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.producer import message_accumulator
 from aiokafka.protocol.metadata import MetadataRequest
 
 from slacktide.streams.kafka import connecting, fetched, gathering
@@ -44,6 +46,10 @@ def install() -> None:
     fetcher.MemoryRecords, fetcher.PartitionRecords = fetched.FetchedBytes, fetched.FetchedRecords
     # The client fetches whenever a record arrives.
     consumer.Fetcher = gathering.GatheringFetcher
+    # The client leaves errors that nobody looks at: of a commit whose member was cancelled, and of a batch for whose
+    # turn nobody waits.
+    GroupCoordinator._do_commit_offsets = connecting.commit  # noqa: SLF001
+    message_accumulator.create_future = connecting.unwatched_future
 
 
 def check_version(installed: str) -> None:

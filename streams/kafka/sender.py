@@ -27,6 +27,7 @@ from slacktide.schemas.errors import LogError, RecordRefusedError
 from slacktide.streams.kafka.connecting import METADATA_MS, abandon, client, reason_of, silent
 from slacktide.streams.kafka.rendered import Batch, Part, Rendered, RenderedBatch, batches, check_size, out_of, parts
 from slacktide.streams.records import Out
+from slacktide.streams.tasks import unwatched
 
 log = logging.getLogger(__name__)
 
@@ -286,8 +287,14 @@ class Sender:
             if number not in known[topic]:
                 raise LogError(f"{topic} has no partition {number}: slacktide topics plan")
         queue = producer._message_accumulator  # noqa: SLF001 - as send_batch does
-        written = [await queue.add_batch(builder, place, self._timeout_s) for place, builder in made]
-        return await asyncio.gather(*written, return_exceptions=True)
+        written: list[Any] = []
+        try:
+            for place, builder in made:
+                written.append(await queue.add_batch(builder, place, self._timeout_s))
+            return await asyncio.gather(*written, return_exceptions=True)
+        finally:
+            for one in written:
+                unwatched(one)
 
     async def _begin_anew(self) -> None:
         """Reconnect after a refusal: an idempotent producer counts the refused write, which the broker misses."""

@@ -66,16 +66,20 @@ class Specs:
     def take(self, records: Iterable[Record]) -> list[tuple[Record, str]]:
         """Read records; return invalid ones with the reason."""
         bad: list[tuple[Record, str]] = []
-        changes = [change for record in records if (change := self._change(record, bad)) is not None]
+        self._put_some([change for record in records if (change := self._change(record, bad)) is not None], bad)
+        return bad
+
+    def _put_some(self, changes: Sequence[Change], bad: list[tuple[Record, str]]) -> None:
+        """Put as many together as possible: an invalid one must not keep the others out."""
         try:
             self._put(changes)
-        except Exception:  # noqa: BLE001 - each by itself: one must not keep the others out
-            for change in changes:
-                try:
-                    self._put([change])
-                except Exception as exc:  # noqa: BLE001 - as above
-                    bad.append((change[0], failure("put together", exc)))
-        return bad
+        except Exception as exc:  # noqa: BLE001 - of whatever is in one
+            if len(changes) == 1:
+                bad.append((changes[0][0], failure("put together", exc)))
+                return
+            half = len(changes) // 2
+            self._put_some(changes[:half], bad)
+            self._put_some(changes[half:], bad)
 
     def place(self, namespace: str, local: str) -> Place:
         """Return ``QueueObjects.place``, cached: thousands of workloads share a LocalQueue."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -133,7 +133,7 @@ class Decider:
         self._changes, self._dead_letters, self._repeats = {}, [], []
         read = read_up_to(inputs, ledger.read)
         version = self._specs.version
-        for record, why in self._specs.take(last_of_each(inputs.specs)):
+        for record, why in self._specs.take(inputs.specs):  # all: the last valid one of each counts
             self._dead(record, why)
         touched = [self._each(record, self._workload) for record in last_of_each(inputs.workloads)]
         if self._vanished is None or self._specs.version > version:
@@ -337,14 +337,14 @@ class Decider:
             tried += len(done.entries)
             new = self._evicted(done)
             evictions += new
-            self.goes_on = bool([one for one in done.entries if self._tried(one)]) or bool(new)
+            self.goes_on = bool([one for one in done.entries if self._tried(one, done.tries_on)]) or bool(new)
             if not self.goes_on:
                 break
         self.goes_on = self.goes_on or bool(self._vanished)
         return tried, evictions
 
-    def _tried(self, one: Entry) -> bool:
-        """Record a workload's result; return whether its next cycle may differ."""
+    def _tried(self, one: Entry, tries_on: Collection[str]) -> bool:
+        """Record a workload's result; return whether its next cycle may differ. ``tries_on``: as of the cycle."""
         uid, done = one.head.queued.uid, one.assignment
         state = self.ledger.states.get(uid)
         if one.status == "assumed" and done is not None:
@@ -356,7 +356,7 @@ class Decider:
             self._change(uid, "pending", one.requeue_reason)
             if one.requeue_reason == PREEMPTION_REPEATS and done is not None:
                 self._repeats += [(uid, victim) for victim in one.head.repeated(done.targets)]
-        if done is not None and done.pending_flavors:
+        if uid in tries_on:
             return True
         return not self._view.scheduling.waiting[one.head.cluster.queue.name].is_active(uid)
 

@@ -20,9 +20,9 @@ from slacktide.schemas.queue_objects import (
     WorkloadStatus,
 )
 from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
-from slacktide.streams.decisions.queue.cluster_objects import queue_cluster
 from slacktide.streams.decisions.queue.workload_objects import wanted
-from slacktide.streams.queue.ledger import last_of_each, ledger_of, object_of, workload_of
+from slacktide.streams.queue.cluster import Specs
+from slacktide.streams.queue.ledger import last_of_each, ledger_of, workload_of
 from slacktide.streams.records import Record
 
 
@@ -33,18 +33,14 @@ def objects_of(records: Iterable[Record]) -> list[QueueObject]:
     """
     records = list(records)
     ledger = ledger_of([one for one in records if one.topic == QUEUE_STATE.name], ())
-    found: list[QueueObject] = []
-    for record in last_of_each(one for one in records if one.topic in {QUEUE_SPEC.name, QUEUE_WORKLOAD.name}):
+    specs = Specs()
+    specs.take(one for one in records if one.topic == QUEUE_SPEC.name)
+    found = specs.objects
+    for record in last_of_each(one for one in records if one.topic == QUEUE_WORKLOAD.name and one.value is not None):
         with suppress(BadMessageError, CaseError):
-            if record.value is None:
-                continue
-            if record.topic == QUEUE_SPEC.name:
-                queue_cluster([spec := object_of(record)])
-                found.append(spec)
-            else:
-                one = workload_of(record)
-                wanted(one.workload)
-                found.append(with_status(one.workload, ledger.states.get(one.uid)))
+            one = workload_of(record)
+            wanted(one.workload)
+            found.append(with_status(one.workload, ledger.states.get(one.uid)))
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.sample import Limits
@@ -343,7 +344,7 @@ def _other_limits(head: Head[Node], value: bytes) -> bool:
         return False
     try:
         limits = _decode_limits(value[begin:end])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except MALFORMED:
         return False
     head.prefix = value[: end + len(head.behind_limits)]
     head.quota_us = quota_of(limits)

@@ -26,6 +26,7 @@ from slacktide.streams.records import Record
 from testbed.brokers import free_port
 from testbed.chains import Chain, evicted, logged, outcome
 from testbed.console import chromium, console, page_of, stored
+from testbed.pictures import shown, with_words
 from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS
 
 NODES, SPAN_S, SEED = 60, 300, 7
@@ -48,7 +49,7 @@ def _look(browser: Browser, url: str, theme: str, picture: Path) -> None:
     with page_of(browser, url, color_scheme=theme, viewport={"width": 1200, "height": 800}) as page:
         page.wait_for_selector(".figures .number")
         page.wait_for_timeout(1_000)
-        page.screenshot(path=picture)
+        picture.write_bytes(with_words(page.screenshot(), shown(page.inner_text("body"))))
 
 
 def _node(number: int) -> Iterator[Record]:

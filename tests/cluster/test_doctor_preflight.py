@@ -76,6 +76,23 @@ def test_of_an_empty_cluster_nothing_is_advised(server: ApiServer) -> None:
     assert set(verdicts(doctor(server.kubeconfig)).values()) == {"ok"}
 
 
+def test_a_webhook_that_requires_a_certificate_which_no_api_server_presents_fails(server: ApiServer) -> None:
+    server.kubectl("create", "namespace", SYSTEM)
+    held = {"name": "main", "image": "none", "resources": REQUESTS["containers"][0]["resources"]}
+    asks = {"command": ["slacktide", "webhook"], "args": ["--client-ca=/etc/slacktide/client-ca/ca.crt"]}
+    labels = {"app.kubernetes.io/component": "webhook"}
+    server.pod(SYSTEM, "webhook", node=server.node(), labels=labels, spec={"containers": [held | asks]})
+    unseen = doctor(server.kubeconfig)["webhook-clients"]
+    flags = {"command": ["kube-apiserver", "--secure-port=6443"]}
+    server.pod(
+        "kube-system", "kube-apiserver-a", labels={"component": "kube-apiserver"}, spec={"containers": [held | flags]}
+    )
+    seen = doctor(server.kubeconfig)["webhook-clients"]
+
+    assert (unseen["verdict"], unseen["found"]) == ("warning", "required; API servers are not visible")
+    assert (seen["verdict"], seen["found"].rpartition(": ")[2]) == ("failed", "kube-apiserver-a")
+
+
 def test_critical_pods_without_requests_are_named_with_what_agents_do_beside_them(server: ApiServer) -> None:
     server.pod("kube-system", "kube-proxy-1", spec=CRITICAL)
     server.pod("kube-system", "kube-dns-1", spec=CRITICAL | REQUESTS)

@@ -110,3 +110,23 @@ def test_a_bound_that_is_no_amount_refuses_and_names_itself(server: ApiServer) -
 
     with pytest.raises(RefusedError, match=r"annotation quota\.slacktide\.io/batch-cpu"):
         create(server, namespace, "one")
+
+
+def test_a_pod_with_more_text_than_anybody_reads_does_not_pass_over_the_bound(server: ApiServer) -> None:
+    """The API server writes each ``<`` with six characters, and would ignore an error of the webhook."""
+    namespace = bounded(server, batch_cpu="0")
+    text = {"name": "TEXT", "value": "<" * 1_450_000}
+    spec = {**SPEC, "containers": [{**SPEC["containers"][0], "env": [text]}]}
+
+    with pytest.raises(RefusedError, match=r"beyond what is read in time: more than 2097152 bytes"):
+        server.pod(namespace, "large", labels={"app-type": "batch"}, spec=spec)
+
+
+def test_the_name_of_a_refused_pod_is_not_longer_than_a_name(server: ApiServer, webhook: Webhook) -> None:
+    namespace = bounded(server, batch_cpu="0")
+
+    with pytest.raises(RefusedError, match="exceeded quota of namespace"):
+        create(server, namespace, "n" * 400_000)
+    lines = webhook.process.log.read_text().splitlines()
+    assert [line for line in lines if f"{namespace}/nnn" in line]
+    assert max(map(len, lines)) < 4_000

@@ -65,7 +65,7 @@ def test_beside_koordinator(empty: ApiServer, root: Path) -> None:
 
     asked = needing_no_node("koordinator.md")
 
-    assert len(asked) == 5
+    assert len(asked) == 4
     follow(empty, root, asked)
 
 

@@ -1,4 +1,4 @@
-"""On a full node no part of an evaluation takes another's place, by the chart's pods and a real kube-scheduler."""
+"""On a full node no part takes another's place, by the chart's pods and a real kube-scheduler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from testbed.rungs import built_program
 
 pytestmark = pytest.mark.cluster
 PODS = f"/api/v1/namespaces/{SYSTEM}/pods"
-VALUES = {"kafka": {"embedded": True}, "console": {"enabled": True}, "queue": {"enabled": True}}
+VALUES = {"console": {"enabled": True}, "queue": {"enabled": True}}
+KAFKA = {"evaluation": {"embedded": True}, "production": {"bootstrap": "kafka.kafka.svc:9093"}}
 
 
 def asked_milli(spec: Json) -> int:
@@ -51,18 +52,25 @@ def goes(server: ApiServer, name: str) -> bool:
     return "deletionTimestamp" in server.get(f"{PODS}/{name}")["metadata"]
 
 
+def placed(server: ApiServer, name: str) -> bool:
+    return bool(server.get(f"{PODS}/{name}")["spec"].get("nodeName"))
+
+
 def found_no_place(server: ApiServer, name: str) -> bool:
     conditions = server.get(f"{PODS}/{name}")["status"].get("conditions", [])
     return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
 
 
-def test_a_further_pod_of_any_part_waits_and_ends_none_of_the_others(server: ApiServer) -> None:
+@pytest.mark.parametrize("kafka", KAFKA.values(), ids=KAFKA)
+def test_a_stream_of_three_replicas_and_a_further_pod_of_any_part_end_none_of_the_others(
+    server: ApiServer, kafka: Json
+) -> None:
     parts = {
         each["metadata"]["name"]: (each["spec"].get("replicas", 1), each["spec"]["template"]["spec"])
-        for each in rendered(VALUES)
-        if each["kind"] in {"Deployment", "StatefulSet"}
+        for each in rendered(VALUES | {"kafka": kafka})
+        if each["kind"] in {"Deployment", "StatefulSet", "DaemonSet"}
     }
-    stream = parts["slacktide-stream"][1]
+    count, stream = parts["slacktide-stream"]
     whole = sum(count * asked_milli(spec) for count, spec in parts.values()) + asked_milli(stream)
     resources = {"cpu": f"{whole}m", "memory": "64Gi", "pods": "110"}
     node = server.node(status={"capacity": resources, "allocatable": resources})
@@ -71,13 +79,15 @@ def test_a_further_pod_of_any_part_waits_and_ends_none_of_the_others(server: Api
         pod(server, f"{name}-{number}", spec, node) for name, (count, spec) in parts.items() for number in range(count)
     ]
     other = pod(server, "other", {"containers": stream["containers"]}, node)
-    pod(server, "slacktide-stream-scaled", stream)
+    scaled = [pod(server, f"slacktide-stream-{number}", stream) for number in range(count, 3)]
     server.wait(lambda: goes(server, other), "a pod without a class makes room for a part")
     server.delete(f"{PODS}/{other}")
-    server.wait(lambda: server.get(f"{PODS}/slacktide-stream-scaled")["spec"].get("nodeName") == node, "it is placed")
+    server.wait(lambda: any(placed(server, one) for one in scaled), "one is placed")
 
-    further = [pod(server, f"{name}-surge", spec) for name, (_, spec) in parts.items()]
-    for one in further:
+    waiting = [one for one in scaled if not placed(server, one)]
+    waiting += [pod(server, f"{name}-surge", spec) for name, (_, spec) in parts.items()]
+    for one in waiting:
         server.wait(lambda one=one: found_no_place(server, one), f"{one} found no place")
     assert [one for one in running_pods if goes(server, one)] == []
-    assert {"slacktide-kafka-0", "slacktide-console-0"} <= set(running_pods)
+    assert {"slacktide-console-0", "slacktide-agent-0"} <= set(running_pods)
+    assert ("slacktide-kafka-0" in running_pods) is ("embedded" in kafka)

@@ -9,7 +9,7 @@ from aiokafka import ConsumerRecord
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.sample_columns_codec import identity_of
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, POLICY, SAMPLE
-from slacktide.streams.engine import on_faust
+from slacktide.streams.engine import transport
 from slacktide.streams.kafka import POLL_RECORDS_MAX
 from testbed.samples import SUPPRESS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, until
@@ -81,7 +81,7 @@ async def test_no_partition_waits_for_the_others_where_a_worker_falls_behind(
 ) -> None:
     """Faust pauses the partition of what comes to a full buffer: under a steady load for minutes."""
     paused: list[object] = []
-    monkeypatch.setattr(on_faust._Consumer, "on_buffer_full", lambda _, place: paused.append(place))
+    monkeypatch.setattr(transport.Consumer, "on_buffer_full", lambda _, place: paused.append(place))
     backlog = [sample(seq, node) for seq in range(1, 2 * POLL_RECORDS_MAX) for node in NODES]
     await rig.send(backlog)
     async with rig.worker():

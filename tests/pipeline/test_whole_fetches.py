@@ -12,7 +12,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.columns.batches import taken
-from slacktide.streams.engine import on_faust
+from slacktide.streams.engine import transport
 from slacktide.streams.kafka import read_topic, record_of
 from slacktide.streams.kafka.fetched import at_once
 from slacktide.streams.records import Place, Record
@@ -34,7 +34,7 @@ async def fetched(bootstrap: str, count: int, *, whole: bool = True) -> list[Rec
         SAMPLE.name,
         bootstrap_servers=bootstrap,
         auto_offset_reset="earliest",
-        max_partition_fetch_bytes=on_faust.WHOLE_BYTES_MAX,
+        max_partition_fetch_bytes=transport.WHOLE_BYTES_MAX,
         value_deserializer=at_once if whole else None,
     )
     async with consumer, asyncio.timeout(30):
@@ -97,7 +97,7 @@ async def test_so_they_are_on_the_embedded_broker(embedded_broker: EmbeddedBroke
 async def test_a_worker_answers_as_well_by_the_clients_public_interface(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_faust, "at_once", None)
+    monkeypatch.setattr(transport, "at_once", None)
     samples = [keyframe(1), *(sample(seq) for seq in range(2, 600))]
     await rig.send(samples)
     async with rig.worker():

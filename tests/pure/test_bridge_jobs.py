@@ -8,12 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.bridge.job_facts import Job, pod_facts
-from slacktide.agents.cluster.bridge.job_log import AGAIN_MS, JobLog, Key
+from slacktide.agents.cluster.bridge.job_log import AGAIN_MS, JobLog, JobSource, Key
+from slacktide.agents.cluster.events import IgnoredFields
 from slacktide.agents.kubernetes.objects import Pod
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.job_pod import JobEvent, JobEviction
 from slacktide.schemas.kubernetes_pod import read_pod
+from slacktide.schemas.outcome import PodName
 from slacktide.streams.jobs.fold import JobFold
+from testbed.chains import outcome, outcome_record
 from testbed.scenarios import run, scenarios
 
 EVICTION = JobEviction(node="node-1", rule="BECPUEvict", acted_ms=5)
@@ -63,6 +69,35 @@ def test_an_eviction_is_joined_whether_it_is_reported_before_or_after_the_pods_e
     late.evicted("uid-a", EVICTION)
     late.evicted("uid-a", EVICTION)
     assert [folded(log).status().evictions for log in (early, late)] == [1, 1]
+
+
+def test_a_pod_with_more_containers_than_a_record_holds_is_still_counted():
+    log, many = log_of(), pod(phase="Failed", code=1)
+    ends = many.status.container_statuses * 60
+    log.job(job())
+    log.pod(msgspec.structs.replace(many, status=msgspec.structs.replace(many.status, container_statuses=ends)))
+    assert [decode(encode(one), JobEvent) for one in log.pending.values()] == list(log.pending.values())
+    assert folded(log).status().failed == 1
+
+
+def test_a_policy_without_rules_hides_no_job():
+    log = log_of()
+    log.job(job(podFailurePolicy={"rules": None}))
+    assert [one.kind for one in log.pending] == ["job"]
+
+
+@pytest.mark.parametrize(
+    "terms", [{"used_pct": 1}, {"average_satisfied_ratio": 1}, {"allocatable_milli": 1, "requested_milli": 1}]
+)
+async def test_an_outcome_that_lacks_a_term_is_an_eviction_like_another(terms: dict[str, float]):
+    letters, ignored = list[str](), IgnoredFields("bridge", "one", lambda: 0)
+    jobs = JobSource(Cluster("127.0.0.1:1"), 1, lambda _, why: letters.append(why), SystemClock(), ignored)
+    made = outcome(1, result="applied", target="pod/uid-a", pod=PodName(namespace="jobs", name="a"), terms=terms)
+    jobs._log.job(job())
+    jobs._log.pod(pod())
+    bad = outcome_record(msgspec.structs.replace(made, acted_ms=2**60))
+    await jobs._take_outcomes([bad, outcome_record(made)], 0)
+    assert [len(letters), folded(jobs._log).status().evictions] == [1, 1]
 
 
 def test_what_lives_is_written_again_after_ten_minutes():

@@ -219,6 +219,12 @@ def test_a_json_line_carries_the_fields_of_its_part_and_a_human_line_is_short(sn
     assert (len(clock), said) == (len("08:00:00"), "agent  warning: late seq=7")
 
 
+@pytest.mark.parametrize("strange", ["\udcff", 10**30])
+def test_no_text_or_number_costs_its_line_of_the_log(strange: object) -> None:
+    line = json.loads(formatted(process._json, strange=strange))
+    assert line["strange"] == strange
+
+
 def test_logs_are_json_where_nobody_looks(capfd: pytest.CaptureFixture[str]) -> None:
     """Format auto: stderr is no terminal here."""
     assert not os.isatty(2)

@@ -17,7 +17,7 @@ from slacktide.agents.node.host_pods import Remark
 from slacktide.agents.node.pressure import NO_GROUPS, UNPRIVILEGED
 from slacktide.deploy.cli.doctor import machine_facts
 from slacktide.deploy.cli.doctor.agent_checks import EMBEDDED, agent_findings, kafka_findings, node_findings
-from slacktide.deploy.cli.doctor.cluster_checks import drain_finding
+from slacktide.deploy.cli.doctor.cluster_checks import drain_finding, webhook_clients_finding
 from slacktide.deploy.cli.doctor.facts import (
     AgentFacts,
     CgroupFacts,
@@ -27,6 +27,7 @@ from slacktide.deploy.cli.doctor.facts import (
     MachineFacts,
     Newest,
     NoKafka,
+    WebhookClients,
 )
 from slacktide.deploy.cli.doctor.finding import Finding, as_table, failed, good, plain, ready, warned
 from slacktide.deploy.cli.doctor.machine_checks import (
@@ -259,6 +260,20 @@ def test_a_policy_that_is_refused_fails_with_every_finding(snapshot) -> None:
 @pytest.mark.parametrize("nodes", ["403 Forbidden", [], ["a", "b", "a"], ["a", "a"]], ids=str)
 def test_a_drain_that_leaves_pods_without_the_webhook_is_warned_of(nodes: list[str] | str, snapshot) -> None:
     assert checks([drain_finding(nodes)]) == snapshot
+
+
+@pytest.mark.parametrize("required", [None, False, True])
+@pytest.mark.parametrize(
+    "api_servers", [{}, {"a": True, "b": True}, {"a": False, "b": True}], ids=["not visible", "all", "some"]
+)
+def test_a_webhook_that_requires_a_certificate_nobody_presents_fails(
+    required: bool | None,  # noqa: FBT001
+    api_servers: dict[str, bool],
+    snapshot,
+) -> None:
+    finding = webhook_clients_finding(WebhookClients(required=required, api_servers=api_servers))
+
+    assert f"{finding.found}\n{checks([finding])}" == snapshot
 
 
 def test_every_feature_with_a_knob_is_one_of_the_policys(snapshot) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from slacktide.deploy.cli.explain.workload_text import job_text
+from slacktide.schemas.bounds import AMOUNT_MAX
 from slacktide.schemas.codec import encode
 from slacktide.schemas.job_pod import JobEviction, JobSpec
 from slacktide.schemas.topics import JOB_STATUS
-from slacktide.streams.analysis.explain.job import explain_job, statuses
+from slacktide.streams.analysis.explain.job import borrowed, explain_job, statuses
 from slacktide.streams.records import Record
 from testbed.job_events import SLIDE, folded, pod
 from testbed.snapshots import situations
@@ -42,6 +45,12 @@ def test_a_job_is_explained(given: tuple, snapshot) -> None:
     found = explain_job(statuses([record(encode(folded(*given)))]), "jobs", "j", NOW_MS)
     assert found is not None
     assert job_text(found) == snapshot
+
+
+def test_a_share_without_end_is_no_percentage():
+    assert borrowed("a", 154.0, 0.0) == "a borrowed 15.4% of its cohort, and then 0%"
+    for endless in (math.inf, float(AMOUNT_MAX)):  # in a simulation, in a record
+        assert borrowed("a", endless, 0.0) == "a borrowed although its fair weight is 0"
 
 
 def test_a_deleted_job_is_not_known():

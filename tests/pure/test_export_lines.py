@@ -77,6 +77,7 @@ TOLD = line_of(policy_record())
         "nothing but the header": [],
         "a line that is no record": [LINE, b"{}\n"],
         "a line that is no text": [b"\xff\n"],
+        "a line nested beyond the stack": [LINE[:-2] + b',"x":' + b"[" * 5_000 + b"]" * 5_000 + b"}\n"],
         "a lost line": [LINE, end_line(2)],
         "a line after the end": [end_line(0), LINE],
         "another topic": [TICKED, end_line(1)],

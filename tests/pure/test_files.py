@@ -46,6 +46,13 @@ def test_change_is_seen_once(path: Path) -> None:
     assert watched.poll() is False
 
 
+@pytest.mark.parametrize("scalar", ["!!bool foo", "!!int ''", "!!int '-'", "!!float ''", "!!timestamp foo"])
+def test_a_scalar_with_another_types_tag_is_refused(path: Path, scalar: str) -> None:
+    path.write_text(f"a: {scalar}")
+    with pytest.raises(ConfigError, match="one YAML document"):
+        load_yaml(path)
+
+
 def test_bad_content_leaves_the_last_good_in_force_and_says_so_once(path: Path) -> None:
     """The refusal names file, place, value and what is accepted; it ends with the next good content."""
     watched = Watched(path, number)

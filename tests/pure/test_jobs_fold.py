@@ -8,10 +8,16 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.schemas.job_pod import JobEvent, JobEviction, JobSpec
+from slacktide.schemas.bounds import AMOUNT_MAX, INT64_MAX
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.job_pod import JobCondition, JobEvent, JobEviction, JobSpec
+from slacktide.schemas.job_status import JobStatus
+from slacktide.schemas.topics import DEAD_LETTER, JOB_STATUS
 from slacktide.streams.decisions.job_end import index_text, indexes_of
 from slacktide.streams.jobs.fold import JobFold
-from testbed.job_events import SLIDE, KilledWorker, event, pod, records
+from slacktide.streams.jobs.folder import Folder
+from slacktide.streams.records import Record
+from testbed.job_events import SLIDE, KilledWorker, event, folded, pod, records
 from testbed.scenarios import run, scenarios
 
 
@@ -50,6 +56,28 @@ def test_progress_keeps_its_first_and_last_point_in_a_bounded_list():
     points = fold.status().progress
     assert len(points) <= 64
     assert (points[0].succeeded, points[-1].succeeded) == (0, 500)
+
+
+def test_requests_beyond_reason_leave_a_status_that_can_be_read():
+    """A tenant's 10,000 pods that ask for all a record holds, and are refused by their node."""
+    fold = JobFold()
+    fold.take(event(spec=JobSpec(parallelism=10_000, backoff_limit=2**31 - 1)), 0)
+    for number in range(1, 10_001):
+        failed = pod(f"p{number}", "Failed", cpu_milli=AMOUNT_MAX, started_ms=1)
+        fold.take(event(pod=failed, at=60_000), number)
+    status = fold.status()
+    assert decode(encode(status), JobStatus).lost_core_ms == INT64_MAX
+
+
+def test_a_status_that_cannot_be_computed_costs_its_job_alone():
+    strange = folded(JobSpec(completions=3), job="strange")
+    decided = JobCondition(type="Unheard", status="True")
+    value = encode(msgspec.structs.replace(strange, decided=decided, folded_to=-1))
+    known = Record(topic=JOB_STATUS.name, partition=0, offset=0, timestamp_ms=0, key=b"strange", value=value)
+    folder = Folder(0, [known])
+    folder.take(records([event(job=name, spec=JobSpec(completions=3), at=1) for name in ("good", "strange")]), 0)
+    outs = {out.topic: out.key for out in folder.due(5)}
+    assert outs == {JOB_STATUS.name: b"good", DEAD_LETTER.name: b"strange"}
 
 
 LIVES = [

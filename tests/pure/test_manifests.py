@@ -37,7 +37,6 @@ from testbed.cluster.manifests import MANIFESTS, SYSTEM, containers, kustomizati
 
 ROOT = MANIFESTS.parents[1]
 FILES = sorted(MANIFESTS.rglob("*.yaml"))
-BUILTIN = {"system-node-critical", "system-cluster-critical"}
 Json = dict[str, Any]
 
 
@@ -321,8 +320,14 @@ def test_no_service_speaks_through_the_environment_that_settings_come_from() -> 
     assert all(each["spec"]["template"]["spec"]["enableServiceLinks"] is False for each in workloads())
 
 
-def test_own_parts_are_not_for_others_to_preempt() -> None:
-    assert {each["spec"]["template"]["spec"]["priorityClassName"] for each in workloads()} == BUILTIN
+def test_own_parts_are_not_for_others_to_preempt_and_none_of_them_preempts_another() -> None:
+    """Their priority is one, in each component too; tests of the chart ask the same of what it renders."""
+    optional = [each for file in MANIFESTS.glob("components/*/*.yaml") for each in yaml.safe_load_all(file.read_text())]
+    parts = [*workloads(), *(each for each in optional if each["kind"] == "Deployment")]
+    classes = {each["metadata"]["name"]: each["spec"]["template"]["spec"]["priorityClassName"] for each in parts}
+
+    assert set(classes.values()) == {"system-cluster-critical"}
+    assert {"slacktide-agent", "slacktide-console", "slacktide-queue", "slacktide-scheduler"} <= classes.keys()
 
 
 def test_containers_are_locked_down_but_for_what_an_agent_needs() -> None:
@@ -411,7 +416,7 @@ def test_agents_get_keys_and_only_bridge_and_workers_have_those_of_the_cluster()
 
 
 def test_the_example_policy_is_valid_and_is_the_one_that_up_starts_with() -> None:
-    example = yaml.safe_load((MANIFESTS / "examples/slo-controller-config.yaml").read_text())
+    example = yaml.safe_load((MANIFESTS / "policy/slo-controller-config.yaml").read_text())
     shipped = yaml.safe_load((ROOT / "deploy/cli/policy.yaml").read_text())
 
     assert example == shipped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 import tomllib
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Self
 
 import aiokafka.client
 import pytest
+from aiokafka.errors import KafkaTimeoutError
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageBatch
 from aiokafka.protocol.metadata import MetadataRequest_v5
-from aiokafka.structs import BrokerMetadata
+from aiokafka.structs import BrokerMetadata, TopicPartition
 
 from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka import Sender, patches
@@ -35,6 +38,22 @@ def test_what_is_installed_is_what_they_are_written_for() -> None:
 
     assert "aiokafka>=0.14,<0.15" in PYPROJECT["project"]["dependencies"]
     assert patches.WRITTEN_FOR == "0.14."
+
+
+def test_the_client_leaves_no_error_that_nobody_looks_at() -> None:
+    """Of a batch that fails while it waits for its turn; the tests of outages see the others."""
+    told: list[str] = []
+
+    async def fail() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+        batch = MessageBatch(TopicPartition("t", 0), BatchBuilder(1 << 20, 0), ttl=1.0, linger_time=0.0)
+        batch.failure(KafkaTimeoutError())
+        await asyncio.sleep(0)
+        del batch
+        gc.collect()
+
+    asyncio.run(fail())
+    assert told == []
 
 
 async def test_a_connection_reads_a_fetch_without_stopping() -> None:

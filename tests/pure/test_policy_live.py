@@ -1,5 +1,7 @@
 """Stream and guard decide by what holds on the node, not by the cluster's strategy alone."""
 
+import json
+
 import msgspec
 import pytest
 
@@ -119,6 +121,18 @@ def test_a_sample_whose_facts_are_unknown_leaves_the_window_as_it_is() -> None:
     [*_, metric] = told(first, lost, sample(6, **of(ON_SPOT)))[METRIC.name]
 
     assert (metric.window_ms, metric.samples) == (20_000, 3)
+
+
+@pytest.mark.parametrize("field", ["batchCPUThresholdPercent", "midUnallocatedPercent", "cpuReclaimThresholdPercent"])
+def test_a_percentage_beyond_all_figures_sells_nothing_and_costs_no_answer(field: str) -> None:
+    """Also where a cap hides it from the amount, the arithmetic does not fit in a record."""
+    annotation = json.dumps({field: 2**63 - 1})
+    facts = msgspec.structs.replace(FACTS, annotations={"node.koordinator.sh/colocation-strategy": annotation})
+    said = told(keyframe(1, facts=facts, **of(facts)))
+    [command], [figure] = said[COMMAND.name], said[ALLOCATABLE.name]
+
+    assert command.answer == "set"
+    assert figure.reason == "the node's strategy offers more than any machine has"
 
 
 @pytest.mark.parametrize("ratio", ["1e17", "1e300", "1e305"])

@@ -9,15 +9,16 @@ import msgspec
 import pytest
 
 from slacktide.agents.cluster.queue.kinds import KindWork, kind_of_row
-from slacktide.agents.cluster.queue.source import Known, Source
+from slacktide.agents.cluster.queue.known import Known
+from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.work import MARK, Answer, Kind, Look, Write, due, merged
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.queue import QueueBooking, QueuePodSet, QueueState, QueueWorkload
 from slacktide.schemas.queue_objects import ContainerSpec, Metadata, ResourceFlavorObject, ResourceFlavorSpec
-from slacktide.streams.decisions.queue.cluster_objects import queue_cluster, read_objects
+from slacktide.streams.decisions.queue.cluster_objects import queue_cluster
 from slacktide.streams.decisions.queue.job import Admission, Conflict, Flavor, Toleration
-from slacktide.streams.decisions.queue.kinds.files import own_rows
+from slacktide.streams.decisions.queue.kinds.files import own_rows, read_objects
 from slacktide.streams.decisions.queue.kinds.rows import MPI_JOB, POD, ROWS, TRAIN_JOB, Row
 from slacktide.streams.decisions.queue.kinds.table import Table
 from testbed.vectors import lines

@@ -8,9 +8,12 @@ import msgspec
 import pytest
 
 from slacktide.agents.cluster.queue.job import Job
+from slacktide.agents.cluster.queue.source import SOURCE, Known, Place, Source
 from slacktide.agents.cluster.queue.status import Queue, statuses
 from slacktide.schemas.queue import QueueState
 from slacktide.schemas.queue_objects import KINDS, QueueObject
+from slacktide.schemas.topics import QUEUE_SPEC
+from slacktide.streams.records import Record
 from testbed.scenarios import plain, scenarios
 
 Json = dict[str, Any]
@@ -68,3 +71,40 @@ def test_a_stopped_queue_is_not_active(stopped: set[str], reasons: list[str]) ->
     ]
     found = [status["conditions"][0]["reason"] for status in statuses(queues, {}, {}, {}, NOW_MS).values()]
     assert found == [*reasons, "ClusterQueueDoesNotExist"]
+
+
+def in_cluster(kind: str, name: str, **spec: Any) -> Json:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("kind", "valid", "invalid"),
+    [
+        pytest.param("ClusterQueue", {}, {"fairSharing": {"weight": "-1"}}, id="weight"),
+        pytest.param("ClusterQueue", {}, {"queueingStrategy": "Later"}, id="strategy"),
+        pytest.param("ClusterQueue", {}, {"namespaceSelector": {"matchLabels": {"/": "x"}}}, id="selector"),
+        pytest.param("Cohort", {"parentName": "root"}, {"parentName": "all-below"}, id="its own ancestor"),
+    ],
+)
+def test_an_invalid_object_costs_no_status_and_its_valid_record_stays(kind: str, valid: Json, invalid: Json) -> None:
+    """Also if the bridge never saw the valid one: a new leader does not delete what the decider goes by."""
+    key = f"{kind}/all"
+    place = Place(QUEUE_SPEC.name, key)
+    record = Record(topic=QUEUE_SPEC.name, partition=0, offset=1, timestamp_ms=0, key=key.encode(), value=b"{}",
+                    headers=(("ce_source", SOURCE.encode()),))  # fmt: skip
+    for first in ([valid], []):
+        known = Known()
+        source = Source(known, ())
+        source._object("Cohort", in_cluster("Cohort", "all-below", parentName="all"))
+        source._object("ClusterQueue", in_cluster("ClusterQueue", "other"))
+        known.read(record)
+        for spec in [*first, invalid]:
+            source._object(kind, in_cluster(kind, "all", **spec))
+        known.complete()
+        due = dict(known.pending(10))
+        assert (due.get(place) is not None) is bool(first)
+        assert (place in due) is bool(first)
+        found = statuses(source.objects, {}, {}, {}, NOW_MS)
+        assert Queue("ClusterQueue", "", "other") in found
+        source._object_gone((kind, "", "all"))
+        assert dict(known.pending(10))[place] is None

@@ -9,9 +9,10 @@ import msgspec
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.queue.actuator import Actuator
 from slacktide.agents.cluster.queue.job import JOB, Job
-from slacktide.agents.cluster.queue.source import SOURCE, Known, Place, Source
-from slacktide.agents.cluster.queue.work import due, merged
-from slacktide.schemas.codec import decode
+from slacktide.agents.cluster.queue.known import SOURCE, Known, Place
+from slacktide.agents.cluster.queue.source import Source
+from slacktide.agents.cluster.queue.work import Answer, due, merged
+from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueuePodSet, QueueState, QueueWorkload
 from slacktide.schemas.queue_objects import Metadata, ResourceFlavorObject, ResourceFlavorSpec, Toleration
@@ -156,6 +157,15 @@ def test_a_late_writers_record_is_put_right() -> None:
 def test_nothing_is_listed_before_it_was_asked_for() -> None:
     """Else a bridge that reads Kafka first would delete all that its predecessor published, with its quota."""
     assert not Source(Known()).listed
+
+
+def test_an_answer_quotes_a_bounded_part_of_what_a_user_wrote() -> None:
+    """A record with the whole of it, escaped, is larger than Kafka accepts: the workload would hold its quota."""
+    actuator = Actuator(Source(Known(), ()), lambda _: None, SystemClock())
+    booking = QueueBooking(epoch=7, turn=3, cluster_queue="a", reserved_ms=0, pod_sets=[])
+    outcome = actuator._outcome("u1", Answer(booking, "conflict", repr("\x01" * 250_000)))
+    assert outcome is not None
+    assert len(encode(outcome)) < 10_000
 
 
 async def test_an_error_is_over_once_answers_are_published() -> None:

@@ -11,13 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slacktide.deploy.cli.queue.topics import standing as status_of
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.queue import QueueDecision, QueueWorkload, spec_key
 from slacktide.schemas.queue_objects import (
     ClusterQueueObject,
     CohortObject,
+    CohortSpec,
+    Expression,
+    FlavorFungibility,
+    LabelSelector,
     LocalQueueObject,
+    Metadata,
     ResourceFlavorObject,
     WorkloadObject,
 )
@@ -25,6 +31,7 @@ from slacktide.schemas.topics import DEAD_LETTER, QUEUE_DECISION, QUEUE_OUTCOME,
 from slacktide.streams.engine.queueing import Term
 from slacktide.streams.queue.decider import Decider
 from slacktide.streams.queue.ledger import Ledger, inputs_of, ledger_of
+from slacktide.streams.queue.projection import objects_of
 from testbed.messages import any_message
 from testbed.queue_log import (
     BEGUN_MS,
@@ -197,6 +204,29 @@ async def test_a_stopped_queue_admits_nothing_and_stops_what_runs_only_if_it_dra
     lawful(log)
 
 
+async def test_a_preemption_on_the_first_of_two_flavors_is_decided_once() -> None:
+    log, other = Log(), ResourceFlavorObject(metadata=Metadata(name="other"))
+    made = queue("a", "4")
+    [group] = made.spec.resource_groups
+    flavors = [*group.flavors, msgspec.structs.replace(group.flavors[0], name="other")]
+    spec = msgspec.structs.replace(
+        made.spec,
+        resource_groups=[msgspec.structs.replace(group, flavors=flavors)],
+        flavor_fungibility=FlavorFungibility(when_can_preempt="MayStopSearch"),
+    )
+    log.put(FLAVOR, other, msgspec.structs.replace(made, spec=spec), local("a"), workload(1, "a", "4"))
+    one = term(log, "first")
+    await one.begin(None)
+    await one.act()
+    log.put(workload(2, "a", "4", priority=1))
+    await one.listen()
+    await one.act()
+    assert standing(log)["uid-00001"][0] == "evicting"
+    assert not one.goes_on, "nothing is due until the victim has stopped"
+    assert log.decisions()[-1].tried <= 3
+    lawful(log)
+
+
 async def test_of_workloads_that_preempt_each_other_one_waits_and_the_log_names_both(caplog) -> None:
     log, jobs = Log(), [("x", "3", 0), ("y", "1", 10), ("x", "1", 0), ("y", "4", 0)]
     log.put(FLAVOR, queue("x", "1"), queue("y", "4"), local("x"), local("y"))
@@ -271,6 +301,54 @@ async def test_bad_records_are_laid_aside_and_stop_nothing() -> None:
         "outcome",
     ]
     assert all(each["reason"] for each in dead_letters)
+
+
+def choosy(name: str, *expressions: Expression) -> ClusterQueueObject:
+    made = queue(name, "2")
+    selector = LabelSelector(match_expressions=list(expressions))
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, namespace_selector=selector))
+
+
+@pytest.mark.parametrize("expression", [Expression(key="a", operator="Like"), Expression(key="a", operator="In")])
+@pytest.mark.parametrize("at_once", [False, True], ids=["while it decides", "before it begins"])
+async def test_a_queue_with_an_invalid_selector_stops_no_other(expression: Expression, *, at_once: bool) -> None:
+    log, invalid = begun(), choosy("c", expression)
+    if at_once:
+        log.put(invalid)
+    one = term(log, "first")
+    await one.begin(None)
+    await one.act()
+    log.put(invalid, workload(1, "c"), workload(2, "a"))
+    await one.listen()
+    await one.act()
+    assert standing(log)["uid-00002"][0] == "reserved"
+    assert [msgspec.json.decode(each.value or b"")["key"] for each in log.topics[DEAD_LETTER.name]] == [
+        "ClusterQueue/c"
+    ] * (1 + at_once)
+    lawful(log)
+
+
+def test_what_a_user_writes_into_a_workload_hides_no_queue() -> None:
+    log = begun()
+    strange = workload(1, "a")
+    metadata = msgspec.structs.replace(strange.metadata, annotations={"slacktide.io/run-seconds": "soon"})
+    log.put(msgspec.structs.replace(strange, metadata=metadata), workload(2, "b"))
+    found = status_of(objects_of(log.records))
+    assert {one.cluster_queue: one.pending_count for one in found.queues} == {"a": 1, "b": 1, "c": 0}
+    [note] = found.notes
+    assert note.startswith("Workload jobs/w1: metadata.annotations[slacktide.io/run-seconds]: 'soon': ignored")
+
+
+def test_objects_that_the_decider_refuses_are_in_no_view() -> None:
+    log = begun()
+    parents = {"x": "y", "y": "x"}
+    cohorts = [
+        CohortObject(metadata=Metadata(name=name), spec=CohortSpec(parent_name=of)) for name, of in parents.items()
+    ]
+    log.put(*cohorts, choosy("d", Expression(key="a", operator="In")))
+    found = objects_of(log.records)
+    assert [one.metadata.name for one in found if isinstance(one, CohortObject)] == ["x"]
+    assert [one.cluster_queue for one in status_of(found).queues] == ["a", "b", "c"]
 
 
 OBJECTS = st.one_of(

@@ -168,14 +168,17 @@ def test_each_is_reported_once_as_long_as_it_is_there(caplog: pytest.LogCaptureF
         pytest.param(None, "koord-batch", "priority class koord-batch", id="no label"),
     ],
 )
-def test_who_asks_for_batch_resources_is_held_and_evicted_as_best_effort(
-    qos_label: str | None, priority_class_label: str | None, claimed: str
+@pytest.mark.parametrize("tier", ["batch", "free"])
+def test_who_asks_for_resources_that_can_be_taken_back_is_held_and_evicted_as_best_effort(
+    qos_label: str | None, priority_class_label: str | None, claimed: str, tier: str
 ) -> None:
+    named = (priority_class_label or "").replace("batch", tier) or None
+    claimed = claimed.replace("koord-batch", f"koord-{tier}")
     pod = msgspec.structs.replace(
         BATCH,
         qos_label=qos_label,
-        priority_class_label=priority_class_label,
-        requests=Resources(batch_cpu_milli=1_000, batch_mem_bytes=1 << 30),
+        priority_class_label=named,
+        requests=Resources(**{f"{tier}_cpu_milli": 1_000, f"{tier}_mem_bytes": 1 << 30}),
         cpuset="0-1",
     )
     [held] = inventory_of(FACTS, [pod]).pods
@@ -185,8 +188,8 @@ def test_who_asks_for_batch_resources_is_held_and_evicted_as_best_effort(
 
     assert [one.pod.uid for one in victims] == [pod.uid]
     assert "cpu_shares" in knobs
-    assert (effective_priority_class(held), held.overruled) == ("koord-batch", claimed)
+    assert (effective_priority_class(held), held.overruled) == (f"koord-{tier}", claimed)
     assert found in list(lint(pod, None, None)), "the file says the same as its node"
-    assert found.text.startswith(f"claims {claimed}, and requests batch resources")
+    assert found.text.startswith(f"claims {claimed}, and requests {tier} resources")
     [again] = inventory_of(FACTS, [held]).pods
     assert again == held

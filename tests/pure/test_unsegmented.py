@@ -55,6 +55,17 @@ def test_what_came_while_the_owner_was_behind_is_in_no_segment_that_it_said_then
     assert unsegmented(later, newest_of(said)) == later
 
 
+@pytest.mark.parametrize(
+    "value", [b'{"x":' + b"[" * 5_000 + b"]" * 5_000 + b"}", b"[", b"\xff", b'{"observed_ms":1e400}']
+)
+def test_no_record_of_a_node_ends_a_takeover(value: bytes) -> None:
+    """Each worker that takes the partition over reads it again."""
+    bad = replace(sampled(0, appended_ms=MINUTE_MS), value=value)
+
+    assert unsegmented([bad], newest_of([segment(9, appended_ms=10 * MINUTE_MS)])) == []
+    assert newest_of([replace(bad, topic=WINDOW.name)])[bad.key].over_ms == MINUTE_MS
+
+
 def test_a_clock_that_was_set_back_makes_no_sample_old() -> None:
     said = [segment(9, appended_ms=10 * MINUTE_MS)]
     back = sampled(2 * MINUTE_MS, appended_ms=10 * MINUTE_MS + 1_000)

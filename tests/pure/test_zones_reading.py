@@ -14,6 +14,7 @@ from slacktide.agents.node.outbox import of_zones
 from slacktide.agents.node.zones.kubelet import MemoryBlock, MemoryState, cpu_state, memory_state
 from slacktide.agents.node.zones.reading import ZonesReader
 from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import ZonesError
 from slacktide.schemas.zones import NodeZones
 from testbed.stories import each_story, story
 from testbed.zone_tree import GIB, STATIC, Tree, two_zones
@@ -123,6 +124,13 @@ def test_a_memory_manager_that_manages_nothing_has_zones_without_memory(zone: di
     state = memory_state(json.dumps({"policyName": "None", "machineState": {"0": zone}, "checksum": 1}).encode())
 
     assert (state.static, state.allocatable, state.free) == (False, {0: {}}, {0: {}})
+
+
+@pytest.mark.parametrize("zone", ["0\n", " 0", "+1", "\u0661"])
+def test_a_zone_that_is_no_number_is_the_readers_own_error(zone: str) -> None:
+    state = {"policyName": "Static", "machineState": {zone: {}}, "checksum": 1}
+    with pytest.raises(ZonesError):
+        memory_state(json.dumps(state).encode())
 
 
 def test_a_kernel_without_zones_is_told(tmp_path: Path) -> None:

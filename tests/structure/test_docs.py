@@ -18,6 +18,7 @@ from slacktide.deploy.cli import savings_report as savings
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.heartbeat import KIND
 from slacktide.schemas.topics import BY_NAME
+from testbed.pictures import shown, words_of
 from testbed.prometheus import all_metrics
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,13 @@ EACH_PAGE = pytest.mark.parametrize("page", [pytest.param(page, id=str(page.rela
 ROOMS = ("agents", "deploy", "docs", "generate", "schemas", "streams", "tests")
 ENDS = {"counter": "_total", "histogram": "", "gauge": ""}
 END_OF_COMMAND = {"|", "||", "&&", ";", ">", "<", "#"}
-FOREIGN = {"--cgroup-parent", "--pod-max-in-unschedulable-pods-duration", "--only", "--minutes"}
+FOREIGN = {
+    "--cgroup-parent",
+    "--proxy-client-cert-file",
+    "--pod-max-in-unschedulable-pods-duration",
+    "--only",
+    "--minutes",
+}
 """Options that pages name of Docker, a kube-scheduler and the benches."""
 
 
@@ -158,6 +165,14 @@ def test_the_site_has_every_page_and_is_built_without_a_warning(tmp_path: Path) 
         str(path.relative_to(tmp_path / "site")) for path in (tmp_path / "site").rglob("*.html")
     }
     assert "cpuReclaimThresholdPercent" in (tmp_path / "site/search.json").read_text()
+
+
+@pytest.mark.parametrize("name", ["console-cluster.png", "console-node.png"])
+def test_a_picture_of_the_console_shows_its_words(name: str) -> None:
+    words = words_of((ROOT / "docs" / name).read_bytes())
+
+    assert words, "it holds no words: draw it by tests/browser/pictures.py"
+    assert shown("\n".join(words.values())).items() >= words.items(), "draw it anew by tests/browser/pictures.py"
 
 
 def test_the_reference_pages_are_what_the_code_says() -> None:

@@ -80,7 +80,7 @@ class KilledWorker:
 
     def publish(self, *, commit: bool = True) -> None:
         """Publish what is due; a kill may come before the commit."""
-        for out in self._folder.due():
+        for out in self._folder.due(0):
             self._statuses.append(
                 Record(
                     topic=out.topic,

@@ -26,7 +26,7 @@ from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, POLICY, SAMPLE
-from slacktide.streams.engine import on_faust
+from slacktide.streams import topology
 from slacktide.streams.engine.session import WorkerSettings
 from slacktide.streams.proofs import Judge
 from slacktide.streams.records import FIGURES
@@ -210,7 +210,7 @@ class Rig:
         settings = WorkerSettings(bootstrap=self.cluster, group=self.group, session_timeout_ms=SESSION_MS)
         worker, health, stop = Worker(name, judge, republish_ms=self.republish_ms), Health(), asyncio.Event()
         worker.shadow = shadow
-        running = on_faust.run(worker, settings, stop, health, lambda: time.time_ns() // 1_000_000)
+        running = topology.decide_samples(worker, settings, stop, health, lambda: time.time_ns() // 1_000_000)
         return Running(worker=worker, health=health, stop=stop, task=asyncio.create_task(running))
 
     def process(self, name: str) -> subprocess.Popen[bytes]:

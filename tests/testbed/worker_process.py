@@ -15,8 +15,8 @@ from typing import Any
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
+from slacktide.streams import topology
 from slacktide.streams.decisions.node_decision import decide_node
-from slacktide.streams.engine import on_faust
 from slacktide.streams.engine.session import WorkerSettings
 from slacktide.streams.worker import Worker, answering, publishing
 from slacktide.streams.worker.node_state import waves
@@ -40,7 +40,9 @@ def main(name: str, bootstrap: str, group: str, session_ms: str, republish_ms: s
     answering.decide_node, publishing.waves = _deadly, _raising
     settings = WorkerSettings(bootstrap=Cluster(bootstrap), group=group, session_timeout_ms=int(session_ms))
     worker = Worker(name, republish_ms=int(republish_ms))
-    asyncio.run(on_faust.run(worker, settings, asyncio.Event(), Health(), lambda: time.time_ns() // 1_000_000))
+    asyncio.run(
+        topology.decide_samples(worker, settings, asyncio.Event(), Health(), lambda: time.time_ns() // 1_000_000)
+    )
 
 
 if __name__ == "__main__":

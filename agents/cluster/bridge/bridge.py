@@ -43,6 +43,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import Mode
 from slacktide.streams.kafka import create_topics
 from slacktide.streams.records import Record
+from slacktide.streams.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -99,9 +100,7 @@ async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> 
                 # Leader or not: the last replica to end must do it.
                 await removal.finish(leads=election.leader == settings.replica)
         finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await ended(*beside)
 
 
 async def _end(over: asyncio.Event, reason: Awaitable[object]) -> None:

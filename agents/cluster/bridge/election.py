@@ -20,6 +20,7 @@ from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import CONFLICT, LEASES, NOT_FOUND, ApiError, ApiRefusedError, IgnoreStatus
 from slacktide.schemas.bounds import INT32_MAX
+from slacktide.streams.tasks import ended, given_up
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +160,7 @@ class Election:
                     await self._lead(stop, lead)
                 stopping = asyncio.ensure_future(stop.wait())
                 await asyncio.wait({stopping}, timeout=self._timing.retry_s)
-                stopping.cancel()
+                given_up(stopping)
         finally:
             await self._release()
 
@@ -194,7 +195,7 @@ class Election:
             while not stop.is_set() and not leading.done():
                 await asyncio.wait({leading, stopping := asyncio.ensure_future(stop.wait())},
                                    timeout=self._timing.retry_s, return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
-                stopping.cancel()
+                given_up(stopping)
                 left_s = renewed_s + self._timing.renew_deadline_s - mono_s(self._clock)
                 if left_s <= 0 or self._held is None:
                     log.warning("lost the lease", extra={"lease": self._metadata.name, "why": self.trouble})
@@ -204,8 +205,7 @@ class Election:
                     renewed_s = mono_s(self._clock)
         finally:
             self.leading = False
-            leading.cancel()
-            await asyncio.gather(leading, return_exceptions=True)
+            await ended(leading)
         if not stop.is_set():
             leading.result()
 

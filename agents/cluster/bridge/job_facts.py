@@ -14,6 +14,8 @@ from slacktide.schemas.bounds import AMOUNT_MAX
 from slacktide.schemas.errors import TextError
 from slacktide.schemas.job_pod import (
     CHARS_MAX,
+    CONDITIONS_MAX,
+    EXITS_MAX,
     Action,
     ContainerExit,
     ControllerStatus,
@@ -77,12 +79,12 @@ def spec_of(job: Job) -> JobSpec:
         restarts_on_failure=template.get("restartPolicy") == "OnFailure",
         failure_rules=None
         if policy is None
-        else [_rule(one) for one in policy.get("rules", ()) if one["action"] in get_args(Action)],
+        else [_rule(one) for one in policy.get("rules") or () if one["action"] in get_args(Action)],
         success_rules=None
         if success is None
         else [
             SuccessRule(indexes=one.get("succeededIndexes", ""), count=one.get("succeededCount"))
-            for one in success.get("rules", ())
+            for one in success.get("rules") or ()
         ],
         ignored=ignored_of(job),
     )
@@ -158,6 +160,7 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
     containers = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
     tracked, phase = is_tracked(pod), status.phase or "Pending"
     ended_before = before is not None and before.tracked and before.phase in {"Succeeded", "Failed"}
+    found = {one.type: one.status for one in status.conditions or () if one.type in conditions}
     return JobPodFacts(
         uid=pod.metadata.uid,
         name=pod.metadata.name,
@@ -171,9 +174,9 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
         exits=[
             ContainerExit(name=one.name, exit_code=one.state.terminated.exit_code)
             for one in containers
-            if one.state.terminated is not None
-        ],
-        pod_conditions={one.type: one.status for one in status.conditions or () if one.type in conditions},
+            if one.state.terminated is not None and one.state.terminated.exit_code
+        ][:EXITS_MAX],
+        pod_conditions=dict(list(found.items())[:CONDITIONS_MAX]),
         restarts=sum(max(0, one.restart_count) for one in containers),
         index_failures=_mark(annotations, INDEX_FAILURES, index_failures_of) or 0,
         cpu_milli=_requested_milli(pod),

@@ -38,7 +38,7 @@ from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import BadMessageError, LogError
+from slacktide.schemas.errors import BadMessageError, LogError, failure
 from slacktide.schemas.job_pod import JobEvent, JobEviction
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.outcome import NodeOutcome
@@ -360,11 +360,10 @@ class JobSource:
         for record in records:
             try:
                 body = decode(record.value, NodeOutcome)
-            except BadMessageError as exc:
-                self._to_dead_letter(record, str(exc))
-                continue
-            if (eviction := eviction_of(body)) is not None:
-                self._log.evicted(body.target.removeprefix("pod/"), eviction)
+                if (eviction := eviction_of(body)) is not None:
+                    self._log.evicted(body.target.removeprefix("pod/"), eviction)
+            except Exception as exc:  # noqa: BLE001 - one record stops nothing
+                self._to_dead_letter(record, failure("assign to its Job", exc))
 
     async def _write(self) -> None:
         """Send pending events until cancelled."""

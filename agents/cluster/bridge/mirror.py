@@ -38,6 +38,7 @@ from slacktide.schemas.zones import ZONES_STALE_S, NodeZones, Zone, ZoneResource
 from slacktide.streams.decisions.resources.batch_resource import ZoneBatch, batch_zones
 from slacktide.streams.kafka import Following, TailReader
 from slacktide.streams.records import Record, check_node
+from slacktide.streams.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -283,8 +284,7 @@ class TopologyMirror:
                 try:
                     await self._write_all(api)
                 finally:
-                    reading.cancel()
-                    await asyncio.gather(reading, return_exceptions=True)
+                    await ended(reading)
             await asyncio.sleep(LOOK_S)
 
     async def _is_installed(self, api: ApiServer) -> bool:

@@ -24,9 +24,10 @@ from slacktide.agents.kubernetes.resource import (
     ApiRefusedError,
     IgnoreStatus,
 )
-from slacktide.schemas.errors import LogError, failure
+from slacktide.schemas.errors import TEXT_CHARS_MAX, LogError, failure
 from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueueState
 from slacktide.schemas.queue_objects import Part
+from slacktide.streams.tasks import given_up
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class Actuator:
             if not uids:
                 self._woken.clear()
                 await asyncio.wait({waking := asyncio.ensure_future(self._woken.wait())}, timeout=AGAIN_S / 2)
-                waking.cancel()
+                given_up(waking)
                 continue
             found = await asyncio.gather(*(self._safely(api, uid) for uid in uids))
             await self._send([one for one in found if one is not None])
@@ -245,7 +246,7 @@ class Actuator:
             result=answer.result,
             epoch=booking.epoch,
             turn=booking.turn,
-            why=answer.why,
+            why=answer.why[:TEXT_CHARS_MAX],  # it quotes what users and the API server write
             acted_ms=self._clock.wall_ms(),
         )
         before, at_s = self._answered.get(uid, (None, 0.0))

@@ -11,8 +11,9 @@ from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.actuator import Actuator
 from slacktide.agents.cluster.queue.job import JOB
 from slacktide.agents.cluster.queue.kinds import read_rows, served_kinds
+from slacktide.agents.cluster.queue.known import SOURCE, Known
 from slacktide.agents.cluster.queue.kueue import GROUP, Quotas, kueue, served, workloads_of
-from slacktide.agents.cluster.queue.source import SOURCE, Known, Source
+from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.status import Notices, Statuses
 from slacktide.agents.cluster.queue.work import Kind, Work
 from slacktide.agents.kubernetes.api_server import ApiServer
@@ -27,6 +28,7 @@ from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUE
 from slacktide.streams.decisions.queue.kinds.rows import Row
 from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail
 from slacktide.streams.records import Out, Record, of_queue, text_of
+from slacktide.streams.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +109,7 @@ class JobQueue:
 
     async def _follow(self, api: ApiServer) -> None:
         self._served = {}
-        following: asyncio.Task[None] | None = None
+        following: list[asyncio.Task[None]] = []
         try:
             while True:
                 try:
@@ -117,22 +119,21 @@ class JobQueue:
                     if self._rival and now:
                         await self._quotas.write(api, now["ClusterQueue"])
                     kinds = await self._look_up(api)
-                    if (now, kinds) != (self._served, self._kinds) or following is None:
+                    if (now, kinds) != (self._served, self._kinds) or not following:
                         self._served, self._kinds = now, kinds
-                        await _end(following)
-                        following = (
-                            asyncio.create_task(until_one_ends(*self._source.follows(api, now, kinds))) if now else None
-                        )
+                        await ended(*following)
+                        works = [until_one_ends(*self._source.follows(api, now, kinds))] if now else []
+                        following = [asyncio.create_task(work) for work in works]
                 except ApiError as exc:
                     self._kind_trouble = str(exc)
-                if following is None:
+                if not following:
                     await asyncio.sleep(LOOK_S)
                     continue
-                await asyncio.wait({following}, timeout=LOOK_S)
-                if following.done():
-                    following.result()
+                done, _ = await asyncio.wait(following, timeout=LOOK_S)
+                for task in done:
+                    task.result()
         finally:
-            await _end(following)
+            await ended(*following)
 
     async def _look_up(self, api: ApiServer) -> tuple[Kind, ...]:
         """Return Jobs and the kinds that the API server serves, looked up each minute. Raises ApiError."""
@@ -140,9 +141,9 @@ class JobQueue:
             return self._kinds
         try:
             rows, self._row_trouble = await read_rows(api, self._namespace), ""
-        except ConfigError as exc:
-            rows, self._row_trouble = self._rows, f"{exc}; the last valid rows stay in force"
-            log.warning("a row of a kind is not valid", extra={"why": str(exc)})
+        except (ConfigError, ApiError) as exc:
+            rows, self._row_trouble = self._rows, f"{exc}; the last valid rows of kinds stay in force"
+            log.warning("the rows of kinds cannot be used", extra={"why": str(exc)})
         found = (JOB, *await served_kinds(api, rows))
         same = rows == self._rows and [one.resource for one in found] == [one.resource for one in self._kinds]
         self._looked_s, self._rows = mono_s(self._clock), rows
@@ -251,9 +252,3 @@ class JobQueue:
 
     def _out(self, topic: str, key: str, value: bytes | None) -> Out:
         return of_queue(topic, key, value, source=SOURCE, event_ms=self._clock.wall_ms())
-
-
-async def _end(task: asyncio.Task[None] | None) -> None:
-    if task is not None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -6,14 +6,14 @@ These follow from the cluster's objects and the latest record of each key in Kaf
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import msgspec
 
+from slacktide.agents.cluster.queue.known import Known, Place
 from slacktide.agents.cluster.queue.kueue import PLURALS
 from slacktide.agents.cluster.queue.work import ACTIVE, Json, Kind, Queue, Work
 from slacktide.agents.cluster.watching import inform
@@ -38,97 +38,8 @@ from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_WORKLOAD
 from slacktide.streams.decisions.queue.cluster_objects import QueueObjects
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
 from slacktide.streams.decisions.queue.workload_objects import published
-from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
-
-SOURCE = "bridge/queue"
-"""Value of the header ce_source. Records of other sources, such as ``slacktide queue publish``, are never deleted."""
-
-
-class Place(NamedTuple):
-    """The topic and key of a record."""
-
-    topic: str
-    key: str
-
-
-class _Latest(NamedTuple):
-    offset: int
-    digest: bytes | None
-    ours: bool
-
-
-class Known:
-    """The cluster's objects and Kafka's records."""
-
-    def __init__(self) -> None:
-        self._wanted: dict[Place, bytes] = {}
-        self._latest: dict[Place, _Latest] = {}
-        self._differs: dict[Place, None] = {}
-
-    def begin(self) -> None:
-        """Forget the records; the topics are read again."""
-        self._latest.clear()
-        self._differs = dict.fromkeys(self._wanted)
-
-    def read(self, record: Record) -> None:
-        """Take a record from its topic."""
-        place = Place(record.topic, (record.key or b"").decode(errors="replace"))
-        ours = dict(record.headers).get("ce_source") == SOURCE.encode()
-        self._put(place, _Latest(record.offset, _digest(record.value), ours))
-
-    def wrote(self, place: Place, value: bytes | None, offset: int) -> None:
-        """Take an acknowledged write. A later record of another writer supersedes it."""
-        self._put(place, _Latest(offset, _digest(value), ours=True))
-
-    def want(self, place: Place, value: bytes) -> None:
-        """Take an object that exists in the cluster."""
-        self._wanted[place] = value
-        self._compare(place)
-
-    def unwant(self, place: Place) -> None:
-        """Take an object that no longer exists in the cluster."""
-        if self._wanted.pop(place, None) is not None:
-            self._compare(place)
-
-    def complete(self) -> None:
-        """Mark the list of objects as complete. Other records of this source are then deleted."""
-        for place in self._latest.keys() - self._wanted.keys():
-            self._compare(place)
-
-    def pending(self, most: int) -> list[tuple[Place, bytes | None]]:
-        """Return the next records to write; a value of None deletes."""
-        places = [place for place, _ in zip(self._differs, range(most), strict=False)]
-        return [(place, self._wanted.get(place)) for place in places]
-
-    def give_up(self, places: Iterable[Place]) -> None:
-        """Skip records that Kafka rejected until they change."""
-        for place in places:
-            self._differs.pop(place, None)
-
-    def _put(self, place: Place, latest: _Latest) -> None:
-        known = self._latest.get(place)
-        if known is None or latest.offset > known.offset:
-            self._latest[place] = latest
-            if place in self._wanted or place in self._differs:
-                self._compare(place)
-
-    def _compare(self, place: Place) -> None:
-        latest, wanted = self._latest.get(place), self._wanted.get(place)
-        if wanted is None:
-            same = latest is None or latest.digest is None or not latest.ours
-        else:
-            same = latest is not None and latest.digest == _digest(wanted)
-        if same:
-            self._differs.pop(place, None)
-        else:
-            self._differs[place] = None
-
-
-def _digest(value: bytes | None) -> bytes | None:
-    return None if value is None else blake2b(value, digest_size=16).digest()
-
 
 Name = tuple[str, str, str]
 SHOWN = {"ClusterQueue", "LocalQueue"}
@@ -237,6 +148,7 @@ class Source:
                 self._over.discard(uid)
             self._publish(kind, work)
         except Exception as exc:  # noqa: BLE001 - one object's error: keep its last version
+            self._known.keep(Place(QUEUE_WORKLOAD.name, uid))
             self._unusable(kind, exc)
             return
         self.works[uid] = kind, work
@@ -254,6 +166,8 @@ class Source:
             self.refused(kind, work)
         if work.halted:
             self._forget(uid)
+        else:
+            self._known.keep(Place(QUEUE_WORKLOAD.name, uid))
 
     async def _follow_works(self, api: ApiServer, kind: Kind) -> None:
         def whole(items: list[msgspec.Raw]) -> None:
@@ -327,9 +241,12 @@ class Source:
         try:
             one = msgspec.convert(item, KINDS[kind], strict=False)
             if one != self._objects.get(name):
+                cohorts = [each for key, each in self._objects.items() if kind == key[0] == "Cohort" and key != name]
+                QueueObjects([*cohorts, one])  # raises if the queue cannot use it
                 self._put_object(name, one)
         except Exception as exc:  # noqa: BLE001 - one object's error: keep its last version
             IGNORED.labels(PLURALS[kind], "object").inc()
+            self._known.keep(_place(name))
             why = failure("read", exc)
             log.warning("%s %s is not valid: its previous version stays in use", kind, name[2], extra={"why": why})
             return name
@@ -342,6 +259,7 @@ class Source:
     def _object_gone(self, name: Name) -> None:
         one = self._objects.pop(name, None)
         self.stands.pop(Queue(*name), None)
+        self._known.unwant(_place(name))
         if one is not None:
             self._put_object(name, one, gone=True)
 
@@ -357,12 +275,8 @@ class Source:
             self._classes = QueueObjects([one for one in self._objects.values() if isinstance(one, CLASSES)])
             for kind, work in self.works.values():
                 self._publish(kind, work)
-        elif (made := published(one, "")) is not None:
-            place = Place(QUEUE_SPEC.name, made.key)
-            if gone:
-                self._known.unwant(place)
-            else:
-                self._known.want(place, encode(made.message))
+        elif not gone and (made := published(one, "")) is not None:
+            self._known.want(_place(name), encode(made.message))
 
     def _publish(self, kind: Kind, work: Work) -> None:
         pod_sets = work.pod_sets
@@ -374,6 +288,7 @@ class Source:
             if self.listed:
                 log.warning("%s", self._classes.notes[-1].replace("the files", "the cluster"))
             self._classes.notes.clear()
+            self._known.keep(Place(QUEUE_WORKLOAD.name, metadata.uid))
             return
         if (metadata.annotations or {}).get(ACTIVE) == "false" or work.held:
             made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, active=False))
@@ -401,9 +316,15 @@ class Source:
 
     def _forget(self, uid: str) -> None:
         self._over.discard(uid)
+        self._known.unwant(Place(QUEUE_WORKLOAD.name, uid))
         if self.works.pop(uid, None) is not None:
-            self._known.unwant(Place(QUEUE_WORKLOAD.name, uid))
             self.changed(uid)
+
+
+def _place(name: Name) -> Place:
+    """Return the place of an object's record, whose key is ``schemas.queue.spec_key``."""
+    kind, namespace, own = name
+    return Place(QUEUE_SPEC.name, f"{kind}/{namespace or 'default'}/{own}" if kind == "LocalQueue" else f"{kind}/{own}")
 
 
 def _head(raw: msgspec.Raw) -> Meta:

@@ -18,6 +18,7 @@ from slacktide.agents.cluster.webhook.mutation import Admission, Namespace, admi
 from slacktide.agents.cluster.webhook.review import Eviction, Refusal, away, eviction_of, refusal
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import NOT_FOUND, PODS, ApiError, ApiRefusedError
+from slacktide.schemas.bounds import NODE_CHARS_MAX
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import BadMessageError, ConfigError, SlacktideError
 from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
@@ -40,7 +41,8 @@ READ_S = 3.0
 """Timeout for reading the pod to evict: below the API server's webhook timeout."""
 WARNING_CHARS_MAX = 256
 """The API server cuts longer ones."""
-
+LOGGED_CHARS_MAX = 4_096
+"""Of an object in Kubernetes."""
 
 ADMITTED_RESULTS = frozenset({"mutated", "unchanged"})
 FORBIDDEN_RESULTS = frozenset({"over_quota", "contradictory"})
@@ -84,7 +86,7 @@ class Answers:
         try:
             with ADMISSION.time():
                 request = review.asked(raw)
-                if why := request.excess or review.excess_containers(request):
+                if why := request.excess or review.excess_of_pod(request):
                     return _invalid(request, f"the pod is beyond what is read in time: {why}")
                 return await self._mutated(request)
         except Exception:
@@ -209,8 +211,9 @@ def _invalid(request: review.Request, why: str) -> bytes:
 
 
 def _name(done: Admission) -> str:
+    """Return the pod's name, which nobody has checked yet: it may have megabytes."""
     metadata = done.pod.get("metadata") or {}
-    return str(metadata.get("name") or metadata.get("generateName") or "?")
+    return str(metadata.get("name") or metadata.get("generateName") or "?")[:NODE_CHARS_MAX]
 
 
 def _dry_run(request: review.Request, done: Admission) -> list[str]:
@@ -218,7 +221,10 @@ def _dry_run(request: review.Request, done: Admission) -> list[str]:
     if not done.dry_run:
         return []
     DRY_RUNS.inc()
-    log.info("profiles in dry run", extra={"pod": f"{request.namespace}/{_name(done)}", "dry_run": done.dry_run})
+    log.info(
+        "profiles in dry run",
+        extra={"pod": f"{request.namespace}/{_name(done)}", "dry_run": done.dry_run[:LOGGED_CHARS_MAX]},
+    )
     return [f"colocation profiles in dry run: {done.dry_run}"[:WARNING_CHARS_MAX]]
 
 

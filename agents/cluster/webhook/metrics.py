@@ -29,3 +29,9 @@ MISSED = Gauge(
 CERTIFICATE_UNTIL = Gauge(
     "slacktide_webhook_certificate_until_seconds", "Unix time at which the served certificate expires."
 )
+CLIENTS = Counter(
+    "slacktide_webhook_clients",
+    "Requests to a webhook with --client-ca, by client certificate: accepted, or refused since there is none or its "
+    "name is not allowed.",
+    ["certificate"],
+)

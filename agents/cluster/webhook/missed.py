@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _Mark = tuple[str, str]
 """The part of the pod, and the key."""
+FOUND_MAX = 256
+"""Characters of a value that a user wrote."""
 _LABELS, _ANNOTATIONS, _SPEC = "metadata.labels", "metadata.annotations", "spec"
 
 
@@ -41,9 +43,9 @@ def lacked(pod: Pod, namespace: Namespace | None, profiles: Iterable[DatedProfil
     matched = _matched(pod, namespace, sorted(profiles, key=lambda dated: dated.profile.name))
     found = _found(pod)
     return [
-        LackedMark(profile=profile, field=_shown(mark), wanted=text, found=found.get(mark))
+        LackedMark(profile=profile, field=_shown(mark), wanted=text, found=None if has is None else has[:FOUND_MAX])
         for mark, (text, profile) in sorted(_wanted(matched).items())
-        if found.get(mark) != text
+        if (has := found.get(mark)) != text
     ]
 
 

@@ -21,6 +21,7 @@ from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.kubernetes import listed
 from slacktide.schemas.qos import LABEL_QOS, effective_qos, overruled
 from slacktide.schemas.text import answer_of, excess_of
+from slacktide.streams.decisions.admission.admitted_pod import CONTAINERS_MAX
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
 
 API_VERSION = "admission.k8s.io/v1"
@@ -28,7 +29,7 @@ KIND = "AdmissionReview"
 
 
 CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
-CONTAINERS_MAX = 200
+AMOUNTS_MAX = 2_000
 HEAD_BYTES = 1_000
 _HEAD = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([0-9A-Za-z-]{1,128})"')
 """The API server writes the uid first."""
@@ -92,7 +93,9 @@ def asked(raw: bytes) -> Request:
     Raises:
         BadMessageError: it is no AdmissionReview v1 with a request.
     """
-    if (excess := excess_of(raw)) and (head := _HEAD.search(raw, 0, HEAD_BYTES)) is not None:
+    if excess := excess_of(raw):
+        if (head := _HEAD.search(raw, 0, HEAD_BYTES)) is None:
+            raise BadMessageError(KIND, f"{excess}, and no uid at the beginning")
         return Request(uid=head[1].decode(), excess=excess)
     try:
         review: _Asked = answer_of(raw, _Asked, where="the request")
@@ -103,12 +106,23 @@ def asked(raw: bytes) -> Request:
     return review.request
 
 
-def excess_containers(request: Request) -> str:
-    """Return how many containers a pod has, if nobody has the time to read them all at once; "": it is fine."""
+def excess_of_pod(request: Request) -> str:
+    """Return why nobody has the time to read a pod at once, by its containers and their amounts; "": it is fine."""
     spec = (request.object or {}).get("spec")
-    kinds = [spec.get(kind) for kind in CONTAINERS] if isinstance(spec, dict) else []
-    containers = sum(len(one) for one in kinds if isinstance(one, list))
-    return f"{containers} containers; accepted: at most {CONTAINERS_MAX}" if containers > CONTAINERS_MAX else ""
+    if not isinstance(spec, dict):
+        return ""
+    kinds = [spec.get(kind) for kind in CONTAINERS]
+    containers = [one for kind in kinds if isinstance(kind, list) for one in kind]
+    if len(containers) > CONTAINERS_MAX:
+        return f"{len(containers)} containers; accepted: at most {CONTAINERS_MAX}"
+    amounts = sum(map(_amounts, [*containers, spec, {"resources": {"overhead": spec.get("overhead")}}]))
+    return f"{amounts} amounts of resources; accepted: at most {AMOUNTS_MAX}" if amounts > AMOUNTS_MAX else ""
+
+
+def _amounts(asking: Any) -> int:
+    resources = asking.get("resources") if isinstance(asking, dict) else None
+    lists = resources.values() if isinstance(resources, dict) else ()
+    return sum(len(one) for one in lists if isinstance(one, dict))
 
 
 def allowed(request: Request, patch: Sequence[dict[str, Any]] = (), warnings: Sequence[str] = ()) -> bytes:

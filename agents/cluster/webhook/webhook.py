@@ -19,7 +19,7 @@ from slacktide.agents.cluster.certificates import CertificateManager, Clients, P
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
-from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL
+from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL, CLIENTS
 from slacktide.agents.cluster.webhook.missed import MissedPodScanner
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
@@ -29,17 +29,46 @@ from slacktide.agents.publisher import Outbox
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
+from slacktide.schemas.text import OBJECT_BYTES_MAX
 from slacktide.schemas.topics import MISSED_POD, REFUSED_POD
+from slacktide.streams.tasks import ended, given_up
 
 MUTATE_PODS, VALIDATE_EVICTIONS, CHECK_POLICY = "/mutate-pods", "/validate-evictions", "/check-policy"
-QUESTION_BYTES_MAX = 8 * 1024 * 1024
-"""The API server accepts objects of up to 3 MiB; a request holds one."""
+QUESTION_BYTES_MAX = 24 * 1024 * 1024
+"""An object of 3 MiB, in which the API server writes each ``<`` with six characters, and some more."""
 
 _Answer = Callable[[bytes], Awaitable[bytes]]
 
 
+class ClientCheck:
+    """Which requests are answered: those with an accepted client certificate, or all if ``clients`` is None."""
+
+    def __init__(self, clients: Clients | None) -> None:
+        self.clients = clients
+        self.trouble = ""
+        """Requests were refused, and none was accepted: the API server presents no certificate."""
+        self._accepted = False
+
+    def refuse(self, request: web.Request) -> str:
+        """Return why a request is refused; "": it is answered."""
+        if self.clients is None:
+            return ""
+        refused = self.clients.refuse(request.get_extra_info("peercert"))
+        CLIENTS.labels("refused" if refused else "accepted").inc()
+        self._accepted |= not refused
+        if self._accepted:
+            self.trouble = ""
+        elif not self.trouble:
+            self.trouble = (
+                f"no request had an accepted client certificate ({refused}): unless the API server presents one, it is "
+                "not answered; see --client-ca"
+            )
+            log.warning("refused a request", extra={"why": refused, "from": request.remote})
+        return refused
+
+
 def serving(
-    answers: Answers, tls: Tls, host: str, port: int, *, leaving: asyncio.Event
+    answers: Answers, tls: Tls, check: ClientCheck, host: str, port: int, *, leaving: asyncio.Event
 ) -> AbstractAsyncContextManager[int]:
     """Serve until left; yields the port.
 
@@ -48,28 +77,39 @@ def serving(
     Raises:
         ServerError: the server cannot listen on the address.
     """
-    handlers = {
-        MUTATE_PODS: partial(_handle, answers.mutate, tls.clients, leaving),
-        VALIDATE_EVICTIONS: partial(_handle, answers.fence, tls.clients, leaving),
-        CHECK_POLICY: partial(_handle, answers.check_policy, tls.clients, leaving),
-    }
+    answering = {MUTATE_PODS: answers.mutate, VALIDATE_EVICTIONS: answers.fence, CHECK_POLICY: answers.check_policy}
+    handlers = {path: partial(_handle, answer, check, leaving) for path, answer in answering.items()}
     return served(handlers, host, port, question_bytes_max=QUESTION_BYTES_MAX, tls=tls.context)
 
 
-async def _handle(
-    answer: _Answer, clients: Clients | None, leaving: asyncio.Event, request: web.Request
-) -> web.Response:
-    refused = "" if clients is None else clients.refuse(request.get_extra_info("peercert"))
+async def _handle(answer: _Answer, check: ClientCheck, leaving: asyncio.Event, request: web.Request) -> web.Response:
+    refused = check.refuse(request)
     response = web.Response(status=403, text=refused) if refused else await _response(answer, request)
     if leaving.is_set():
         response.force_close()
     return response
 
 
+async def _question(request: web.Request) -> bytes:
+    """Read the body; of a longer one than anybody reads only its beginning, which names the request.
+
+    An error would let a pod pass unread, over its namespace's quota too.
+    """
+    body, read_bytes = bytearray(), 0
+    async for part in request.content.iter_any():
+        read_bytes += len(part)
+        if read_bytes > QUESTION_BYTES_MAX:
+            raise web.HTTPRequestEntityTooLarge(max_size=QUESTION_BYTES_MAX, actual_size=read_bytes)
+        if len(body) <= OBJECT_BYTES_MAX:
+            body += part
+    return bytes(body)
+
+
 async def _response(answer: _Answer, request: web.Request) -> web.Response:
     """On an error the webhook configuration's failurePolicy applies."""
+    question = await _question(request)
     try:
-        return web.Response(body=await answer(await request.read()), content_type="application/json")
+        return web.Response(body=await answer(question), content_type="application/json")
     except SlacktideError as exc:
         log.error("cannot handle a request", extra={"path": request.path, "why": str(exc)})  # noqa: TRY400 - raised on purpose
         return web.Response(status=500, text=str(exc))
@@ -145,6 +185,7 @@ class _Webhook:
         terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))
         self._configurations = WebhookConfigurations(api, CONFIGURATION)
         self._certificates = CertificateManager(api, place, self._configurations, terms, now_ms)
+        self._check = ClientCheck(settings.clients)
         self._certificate = self._seeking = ""
 
     async def _pair(self) -> Pair:
@@ -160,7 +201,7 @@ class _Webhook:
             if tls is None:
                 return
             host = self._settings.host
-            async with serving(self._answers, tls, host, self._settings.port, leaving=stop) as port:
+            async with serving(self._answers, tls, self._check, host, self._settings.port, leaving=stop) as port:
                 log.info("serving", extra={"host": host, "port": port})
                 beside += [
                     asyncio.create_task(work)
@@ -169,24 +210,22 @@ class _Webhook:
                 stopping = asyncio.create_task(stop.wait())
                 # Background tasks end only by an error.
                 await asyncio.wait({stopping, *beside}, return_when=asyncio.FIRST_COMPLETED)
-                stopping.cancel()
+                given_up(stopping)
                 if stop.is_set():
                     self._health.not_ready = "stopping"
                     await asyncio.sleep(DRAIN_S)
         finally:
-            for task in beside:
-                task.cancel()
-            ended = await asyncio.gather(*beside, return_exceptions=True)
+            await ended(*beside)
             await self._outbox.close()
-        for error in ended:
-            if isinstance(error, Exception):
-                raise error
+        for task in beside:
+            if not task.cancelled():
+                task.result()
 
     async def _first_tls(self, stop: asyncio.Event) -> Tls | None:
         """Wait for the first certificate; None: stopped before."""
         while not stop.is_set():
             try:
-                return Tls(await self._pair(), CERTIFICATE_UNTIL.set, self._settings.clients)
+                return Tls(await self._pair(), CERTIFICATE_UNTIL.set, self._check.clients)
             except SlacktideError as exc:
                 if self._health.not_ready != str(exc):
                     log.warning("no certificate yet", extra={"why": str(exc)})
@@ -229,6 +268,7 @@ class _Webhook:
                 self._cache.trouble,
                 self._certificate,
                 self._configurations.unasked,
+                self._check.trouble,
                 self._seeking,
                 self._outbox.away,
             )

@@ -36,6 +36,7 @@ from slacktide.agents.node.cgroup.plan import (
     shares_of,
     total,
 )
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.errors import CgroupError
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 
@@ -80,7 +81,7 @@ class Originals:
             entries = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Clipped])
         except FileNotFoundError:
             return {}
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, *MALFORMED) as error:
             self.trouble = f"malformed, renamed to {self.path.name}.bad; cgroups with reduced limits keep them: {error}"
             try:
                 self.path.replace(self.path.with_name(f"{self.path.name}.bad"))

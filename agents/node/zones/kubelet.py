@@ -148,9 +148,10 @@ def cpu_state(text: bytes) -> CpuState:
 def memory_state(text: bytes) -> MemoryState:
     """Read ``memory_manager_state``."""
     state = parsed(text, _MemoryFile, MEMORY_STATE)
-    zones = {
-        integer_of(zone, where=MEMORY_STATE): one.memory_map or {} for zone, one in (state.machine_state or {}).items()
-    }
+    try:
+        zones = {integer_of(zone, where=""): one.memory_map or {} for zone, one in (state.machine_state or {}).items()}
+    except TextError as exc:  # with a newline, which the pattern accepts
+        raise ZonesError(MEMORY_STATE, f"a zone's number: {exc}") from exc
     return MemoryState(
         static=state.policy_name == "Static",
         allocatable={zone: {kind: one.allocatable for kind, one in kinds.items()} for zone, kinds in zones.items()},
@@ -227,7 +228,7 @@ def kubelet_config(content: object) -> KubeletConfig:
         content = content["kubeletconfig"]
     try:
         file = msgspec.convert(content, _File)
-    except msgspec.ValidationError as exc:
+    except ValueError as exc:  # of another type, or text that is no UTF-8
         raise ZonesError("configuration of the kubelet", str(exc)) from exc
     options = file.topology_manager_policy_options or {}
     return KubeletConfig(

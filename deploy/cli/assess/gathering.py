@@ -65,8 +65,9 @@ class Gathering:
             if values is None:
                 values = self._values[answer.name][row] = np.full(self._asked.steps, np.nan)
             at = np.array([moment for moment, _ in series.values])
-            steps = np.rint((at - self._asked.start_s) / self._asked.step_s).astype(np.int64)
+            steps = np.rint((at - self._asked.start_s) / self._asked.step_s)
             inside = (steps >= 0) & (steps < self._asked.steps)
+            steps = np.where(inside, steps, 0).astype(np.int64)
             values[steps[inside]] = np.array([_number(text, answer.name, series) for _, text in series.values])[inside]
 
     def usage(self) -> Usage:

@@ -21,13 +21,12 @@ import msgspec
 
 from slacktide.agents.http import token_of
 from slacktide.deploy.runtime.line_file import ExportFileError, Lines
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.errors import SlacktideError
 
 TIMEOUT_S = 120.0
 BYTES_MAX = 512 * 1024 * 1024
 SHOWN = 300
-MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What the decoding of malformed JSON raises."""
 STEPS_MAX = 50_000
 WINDOW_S = 300
 """Rates are averaged over a NodeMetric's default window."""

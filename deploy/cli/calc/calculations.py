@@ -11,6 +11,7 @@ import msgspec
 
 from slacktide.deploy.cli.calc.case import Calculated
 from slacktide.deploy.cli.calc.forms import arguments_in_cases
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.errors import SlacktideError
 from slacktide.streams.decisions.because import Because
 
@@ -128,7 +129,7 @@ class Calculation:
         """Compute one line. It never raises."""
         try:
             case = self._decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        except MALFORMED as exc:
             return _failed(_name_in(line), _text_of(exc))
         try:
             more = {"admit": case.admit} if self._admits else {}
@@ -150,7 +151,7 @@ def _failed(name: str | None, error: str) -> Answered:
 def _name_in(line: str | bytes) -> str | None:
     try:
         return msgspec.json.decode(line, type=_Named).name
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except MALFORMED:
         return None
 
 

@@ -15,13 +15,14 @@ from slacktide.deploy.cli.doctor.facts import (
     Offer,
     PreflightFacts,
     Quota,
+    WebhookClients,
 )
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, unknown, warned
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.policy import refusal
 
 SYSTEM = "slacktide-system"
-CRITICAL = "system-node-critical"
+CRITICAL = "system-cluster-critical"
 EXAMPLE_CPU_MILLI = 400
 """The request of the pod of deploy/kubernetes/examples/batch-job.yaml."""
 OWN_NODES = "colocation-agent=slacktide"
@@ -79,6 +80,7 @@ def cluster_findings(facts: ClusterFacts) -> Iterator[Finding]:
         wrong=failed,
     )
     yield drain_finding(facts.webhook_nodes)
+    yield webhook_clients_finding(facts.webhook_clients)
 
 
 def _none(
@@ -331,3 +333,30 @@ def drain_finding(nodes: Sequence[str] | str) -> Finding:
         "stop what creates batch pods, or set webhook.failClosed=true in the chart: docs/kubernetes.md#drain-a-node"
     )
     return warned(check, f"all on {there[0]}", needed, advice)
+
+
+def webhook_clients_finding(found: WebhookClients | str) -> Finding:
+    """Report whom the webhook answers, and whether API servers may present it a certificate."""
+    check, needed = "cluster.webhook-clients", "API servers with a client certificate, if the webhook requires one"
+    read = "docs/kubernetes.md#the-api-server-as-the-webhooks-only-client"
+    if isinstance(found, str):
+        return unknown(check, found, needed, "list pods")
+    if found.required is None:
+        return good(check, "no webhook yet", needed)
+    without = sorted(name for name, configured in found.api_servers.items() if not configured)
+    servers = f"{len(found.api_servers) - len(without)} of {count(len(found.api_servers), 'API server')}"
+    configured = f"{servers} with an admission configuration" if found.api_servers else "API servers are not visible"
+    if not found.required:
+        return good(check, f"not required; {configured}", needed)
+    if without:
+        advice = (
+            "these API servers present none, so the webhook refuses their requests: pods are created unchanged, and no "
+            f"agent may evict. Give them one, see {read}, or set webhook.clientCertificates=false in the chart"
+        )
+        return failed(check, f"required, but without an admission configuration: {some(without)}", needed, advice)
+    if not found.api_servers:
+        advice = (
+            f"the webhook's metric slacktide_webhook_clients_total and /fresh show whether they present one: {read}"
+        )
+        return warned(check, f"required; {configured}", needed, advice)
+    return good(check, f"required; {configured}", needed)

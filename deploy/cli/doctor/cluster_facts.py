@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from slacktide.agents.kubernetes.resource import (
 )
 from slacktide.agents.publisher import read_policy
 from slacktide.deploy.cli.doctor.cluster_checks import CRITICAL, SYSTEM, admitting_critical
-from slacktide.deploy.cli.doctor.facts import ClusterFacts, InstalledFacts, PreflightFacts, Quota, Scope
+from slacktide.deploy.cli.doctor.facts import ClusterFacts, InstalledFacts, PreflightFacts, Quota, Scope, WebhookClients
 from slacktide.deploy.cli.doctor.preflight_facts import field, gather_preflight, is_there, items_of, or_why, placed
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError, LogError
@@ -75,10 +75,27 @@ async def gather(kubeconfig: Path | None, *, kubelet_insecure: bool = False) -> 
             critical_tried=await _tried(api) if needs_quota else "",
             held=await or_why(lambda: _held(api)),
             webhook_nodes=webhook_nodes,
+            webhook_clients=items if isinstance(items, str) else _webhook_clients(items),
         )
         return cluster, await gather_preflight(
             api, pods, installed=installed is True, kubelet_insecure=kubelet_insecure
         )
+
+
+def _webhook_clients(items: Iterable[Mapping[str, Any]]) -> WebhookClients:
+    api_servers, required = {}, []
+    for item in items:
+        namespace, labels = item["metadata"]["namespace"], field(item, "metadata", "labels") or {}
+        flags = [
+            word.partition("=")[0]
+            for container in field(item, "spec", "containers") or ()
+            for word in [*(container.get("command") or ()), *(container.get("args") or ())]
+        ]
+        if namespace == "kube-system" and labels.get("component") == "kube-apiserver":
+            api_servers[item["metadata"]["name"]] = "--admission-control-config-file" in flags
+        elif namespace == SYSTEM and labels.get(COMPONENT) == "webhook":
+            required.append("--client-ca" in flags)
+    return WebhookClients(required=any(required) if required else None, api_servers=api_servers)
 
 
 async def _quotas(api: ApiServer) -> list[Quota]:

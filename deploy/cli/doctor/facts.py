@@ -268,6 +268,16 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookClients:
+    """Whom the webhook answers, and what API servers may present, by the flags of their pods."""
+
+    required: bool | None
+    """Whether a pod of the webhook requires a client certificate; None: there is no such pod."""
+    api_servers: Mapping[str, bool]
+    """By pod: whether it has an admission configuration. Empty where API servers are no pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
     """A cluster as an operator meets it. A text in place of a list is the reason why it is not known."""
 
@@ -283,6 +293,7 @@ class ClusterFacts:
     """Rights of the bridge that are deleted, and kept by its finalizer: as KIND/NAME."""
     webhook_nodes: Sequence[str] | str
     """The node of each of the webhook's pods."""
+    webhook_clients: WebhookClients | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

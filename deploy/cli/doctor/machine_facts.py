@@ -40,6 +40,7 @@ from slacktide.deploy.cli.doctor.facts import (
     TokenFacts,
 )
 from slacktide.deploy.runtime.endpoints import PROCESS
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.errors import CgroupError, ConfigError
 from slacktide.schemas.knob_table import CONTROLS, KNOBS, Control
 
@@ -286,15 +287,22 @@ def gather_agent(host: str, port: int, state_folder: Path, proc_mount: Path) -> 
     )
 
 
+LOCKS_READ = 5
+"""The kernel lists locks page by page, and skips some while others come and go."""
+
+
 def is_locked(file: Path, proc_mount: Path) -> bool:
     """Return whether a process holds a lock (flock) on the file. Trying the lock could prevent an agent's start."""
     try:
-        held = (proc_mount / "locks").read_text(errors="replace")
         status = file.stat()
+        wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        for _ in range(LOCKS_READ):
+            held = (proc_mount / "locks").read_text(errors="replace")
+            if any(wanted in line.split() and "FLOCK" in line for line in held.splitlines()):
+                return True
     except OSError:
-        return False
-    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    return any(wanted in line.split() and "FLOCK" in line for line in held.splitlines())
+        pass
+    return False
 
 
 def _ask(host: str, port: int, path: str) -> str | None:
@@ -349,7 +357,7 @@ def gather_api(access: Access) -> ApiFacts | NoApi:
             right: _decoded(server.post(_REVIEWS, review), _Review).status.allowed for right, review in reviews.items()
         }
         token = token_facts("" if access.token is None else token_of(access.token))
-    except (HttpError, msgspec.MsgspecError, UnicodeDecodeError) as exc:
+    except (HttpError, *MALFORMED) as exc:
         return NoApi(url=server.url, trouble=str(exc))
     finally:
         server.close()

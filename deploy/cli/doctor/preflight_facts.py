@@ -26,6 +26,7 @@ from slacktide.agents.kubernetes.resource import (
 from slacktide.agents.listening import bracketed
 from slacktide.deploy.cli.doctor.cluster_checks import AGENT_CPU_MILLI, PARTS_CPU_MILLI, SYSTEM
 from slacktide.deploy.cli.doctor.facts import Koordinator, Kubelet, Limits, Offer, PreflightFacts
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import ENDED_PHASES, Pod
 from slacktide.schemas.kubernetes import listed, node_of
@@ -107,7 +108,7 @@ async def gather_preflight(
     containers = field(deployment, "spec", "template", "spec", "containers") or ()
     try:
         version = field(msgspec.json.decode(await api.text("/version")), "gitVersion") or ""
-    except (ApiError, msgspec.DecodeError):
+    except (ApiError, *MALFORMED):
         version = ""
     latency_sensitive: list[str] | str = ""
     if isinstance(pods, str):

@@ -38,6 +38,7 @@ from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queu
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings
 from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simulation
+from slacktide.streams.tasks import ended
 
 METRICS_PORT = 9470
 
@@ -134,12 +135,11 @@ def run(settings: QueueRunSettings) -> None:
     )
 
     async def work(stop: asyncio.Event, health: Health) -> None:
-        following = None if keys is None else asyncio.create_task(keys.follow())
+        following = [] if keys is None else [asyncio.create_task(keys.follow())]
         try:
             await queueing.run(given, stop, health, clock.wall_ms)
         finally:
-            if following is not None:
-                following.cancel()
+            await ended(*following)
 
     process.run("queue", settings, work)
 
@@ -213,9 +213,9 @@ def _simulated(given: QueueCluster, settings: Settings, for_ms: int | None) -> t
     for event in simulation.run(arrivals, until_s):
         happened.append(event)
         if bar.due:
-            ended = sum(each.kind == "finished" for each in happened) / workloads
+            finished = sum(each.kind == "finished" for each in happened) / workloads
             passed = 0.0 if until_s is None else (event.at_s - now_s) / max(until_s - now_s, 1)
-            bar.show(max(ended, passed), f"{count(len(happened), 'event')}, at {_time(event.at_s)}")
+            bar.show(max(finished, passed), f"{count(len(happened), 'event')}, at {_time(event.at_s)}")
     bar.done()
     return simulation, happened
 

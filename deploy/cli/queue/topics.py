@@ -25,7 +25,8 @@ from slacktide.schemas.queue import QueueOutcome, QueueWorkload, Result
 from slacktide.schemas.queue_objects import JobObject, KindObject, QueueObject
 from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
 from slacktide.schemas.units import cpu_text, mem_text
-from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, queue_cluster, read_objects
+from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, queue_cluster
+from slacktide.streams.decisions.queue.kinds.files import read_objects
 from slacktide.streams.decisions.queue.preempt import excess
 from slacktide.streams.decisions.queue.quota_tree import UNLIMITED
 from slacktide.streams.decisions.queue.scheduling import Scheduling

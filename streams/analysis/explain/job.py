@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from slacktide.schemas.bounds import AMOUNT_MAX
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.queue import QueueDecision, QueueEviction, QueueState
 from slacktide.schemas.queue_objects import LocalQueueObject, WorkloadObject
@@ -295,6 +296,8 @@ def _waiting(
 
 def borrowed(queue: str, before: float, after: float) -> str:
     """Return what a ClusterQueue borrows of its cohort, by its weight, before and after a preemption; "": nothing."""
+    if max(before, after) >= AMOUNT_MAX:  # endless, which a record cannot hold
+        return f"{queue} borrowed although its fair weight is 0"
     return f"{queue} borrowed {before / 10:g}% of its cohort, and then {after / 10:g}%" if before or after else ""
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from slacktide.schemas.codec import decode
+from slacktide.schemas.codec import MALFORMED, decode
 from slacktide.schemas.command import NodeCommand, Origin
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.sample_columns_codec import NOW, carried, decode_of, head_of
@@ -162,7 +162,7 @@ class Answers:
             return
         try:
             which = named(record.value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        except MALFORMED as exc:
             self._differs(difference(record, f"not an answer: {exc}"))
             return
         partition = self._partitions[record.partition]

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from slacktide.schemas.allocatable import NodeAllocatable
-from slacktide.schemas.codec import decode
+from slacktide.schemas.codec import MALFORMED, decode
 from slacktide.schemas.command import NodeCommand, command_id
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
@@ -174,7 +174,7 @@ class Figures:
             return
         try:
             which = _which.decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        except MALFORMED as exc:
             self._differs(difference(record, f"not figures: {exc}"))
             return
         written = msgspec.json.encode(_Which(which.node, which.boot_id, which.seq)).removesuffix(b"}")

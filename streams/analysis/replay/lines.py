@@ -13,6 +13,7 @@ from itertools import chain
 import msgspec
 
 from slacktide.schemas.bounds import Count
+from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.forecast import FORECAST_STALE_MS
 from slacktide.schemas.topics import (
@@ -142,7 +143,7 @@ def header_of(line: bytes, file: str) -> Header:
     """Parse the first line. Raises TraceError if it is not a header, or of a later version."""
     try:
         header = _header.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except MALFORMED as exc:
         raise TraceError(file, 1, f"not the header of a `slacktide topics export` file: {exc}") from exc
     if header.format != FORMAT:
         raise TraceError(file, 1, f"format is {header.format!r}, not {FORMAT!r}")
@@ -218,7 +219,7 @@ def _block(lines: Sequence[bytes], decode: Callable[[bytes], _Line | _Unheaded])
             keys.append(key)
             values.append(value)
             found.append(line)
-    except (msgspec.DecodeError, ValueError) as exc:
+    except MALFORMED as exc:
         error = exc
     taken = Taken(
         [one.offset for one in found],
@@ -234,7 +235,7 @@ def _check_end(raw: bytes, file: str, number: int, error: Exception) -> None:
     """Raise unless the line that is no record is the last one."""
     try:
         count = _end.decode(raw).records
-    except (msgspec.DecodeError, ValueError):
+    except MALFORMED:
         raise TraceError(file, number, f"not a record: {error}") from error
     if count != number - 2:
         raise TraceError(file, number, f"the file was written with {count} records, {number - 2} are here") from error
@@ -247,7 +248,7 @@ def _is_json(value: bytes) -> bool:
     try:
         value.decode()
         _valid.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except MALFORMED:
         return False
     return True
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.codec import MALFORMED, decode, encode
 from slacktide.schemas.command import NodeCommand, Origin
 from slacktide.schemas.policy import DEFAULT, KEY, Policy
 from slacktide.schemas.proof import PROVEN, Verdict
@@ -295,7 +295,7 @@ class Proven:
     def _answer(self, record: Record) -> None:
         try:
             answered = _answered.decode(record.value or b"")
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except MALFORMED:
             return
         if answered.sample is not None:
             partition = self._partition(Place(answered.sample.topic, answered.sample.partition))
@@ -331,5 +331,5 @@ class Proven:
 def _refuses(record: Record) -> bool:
     try:
         return _answered.decode(record.value or b"").proof not in PROVEN
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except MALFORMED:
         return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -24,6 +24,8 @@ from slacktide.schemas.units import cpu_milli, whole
 from slacktide.streams.decisions.admission.strategic_merge_patch import JsonObject
 from slacktide.streams.decisions.because import Because
 
+CONTAINERS_MAX = 200
+"""Of a pod that is read: nobody has the time for more."""
 CPU = "cpu"
 Amounts = Mapping[str, int]
 """By resource name: native CPU in millicores, others in whole units (bytes, batch millicores)."""
@@ -312,7 +314,7 @@ class _RecordedContainer(msgspec.Struct, frozen=True):
 
 
 class _RecordedSpec(msgspec.Struct, frozen=True):
-    containers: dict[str, _RecordedContainer | None] | None = None
+    containers: Annotated[dict[str, _RecordedContainer | None], msgspec.Meta(max_length=CONTAINERS_MAX)] | None = None
 
 
 def recorded(pod: AdmittedPod) -> Recorded:

@@ -141,15 +141,15 @@ def _merged_list(original: Sequence[Any], patch: Sequence[Any], path: str) -> li
     if "replace" in kinds:
         return list(_plain(added))
     gone = [_key_of(item, key, path) for item in directives]
-    kept = [item for item in original if _key_of(item, key, path) not in gone]
-    items, keys = list(kept), [_key_of(item, key, path) for item in kept]
+    kept = [item for item in original if _key_of(item, key, path) not in gone] if gone else original
+    items, places = list(kept), _places(kept, path)
     for item in added:
         name = _key_of(item, key, path)
-        if name not in keys:
+        if name not in places:
+            places[name] = len(items)
             items.append(_plain(item))
-            keys.append(name)
         elif key != _ITSELF:
-            at = keys.index(name)
+            at = places[name]
             items[at] = _merged(items[at], item, path)
     return _ordered(items, added, kept, path)
 
@@ -157,9 +157,17 @@ def _merged_list(original: Sequence[Any], patch: Sequence[Any], path: str) -> li
 def _key_of(item: object, key: str, path: str) -> object:
     if key == _ITSELF and isinstance(item, str):
         return item
-    if key != _ITSELF and isinstance(item, dict) and key in item:
+    if key != _ITSELF and isinstance(item, dict) and key in item and not isinstance(item[key], dict | list):
         return item[key]
     raise PatchError(f"{path}: an item {f'without {key!r}' if key else 'that is no text'} cannot be merged")
+
+
+def _places(items: Sequence[Any], path: str) -> dict[object, int]:
+    """Return where each key is first: a pod may have thousands of items."""
+    places: dict[object, int] = {}
+    for at, item in enumerate(items):
+        places.setdefault(_key_of(item, MERGE_KEYS[path], path), at)
+    return places
 
 
 def _ordered(items: Sequence[Any], wanted: Sequence[Any], original: Sequence[Any], path: str) -> list[Any]:
@@ -167,15 +175,13 @@ def _ordered(items: Sequence[Any], wanted: Sequence[Any], original: Sequence[Any
 
     A wanted item precedes the others, except those that it originally followed.
     """
-    key = MERGE_KEYS[path]
-    first = [_key_of(item, key, path) for item in wanted]
-    then = [_key_of(item, key, path) for item in original]
-    named = [(_key_of(item, key, path), item) for item in items]
-    ours = sorted((pair for pair in named if pair[0] in first), key=lambda pair: first.index(pair[0]))
-    others = sorted((pair for pair in named if pair[0] not in first), key=lambda pair: then.index(pair[0]))
+    first, then = _places(wanted, path), _places(original, path)
+    named = [(_key_of(item, MERGE_KEYS[path], path), item) for item in items]
+    ours = sorted((pair for pair in named if pair[0] in first), key=lambda pair: first[pair[0]])
+    others = sorted((pair for pair in named if pair[0] not in first), key=lambda pair: then[pair[0]])
     ordered = []
     for name, item in others:
-        while ours and not (ours[0][0] in then and then.index(name) < then.index(ours[0][0])):
+        while ours and not (ours[0][0] in then and then[name] < then[ours[0][0]]):
             ordered.append(ours.pop(0)[1])
         ordered.append(item)
     return [*ordered, *(item for _, item in ours)]

@@ -367,15 +367,15 @@ def audited(outcome: NodeOutcome) -> bool:
 
 
 def observed(terms: Terms) -> str:
-    """Format the observed value and its threshold; "" if the rule is unknown."""
-    if "used_pct" in terms:
+    """Format the observed value and its threshold; "" if the rule is unknown, or a term is missing."""
+    if terms.keys() >= {"used_pct", "threshold_pct"}:
         return f"{terms['used_pct']:g}% used, threshold {terms['threshold_pct']:g}%"
-    if "average_satisfied_ratio" in terms:
+    if terms.keys() >= {"average_satisfied_ratio", "lower_pct"}:
         ratio = 100 * terms["average_satisfied_ratio"]
         return f"{ratio:.0f}% of the requested CPU was available, threshold {terms['lower_pct']:g}%"
     for unit in ("milli", "bytes"):
         sold = terms.get(f"allocatable_{unit}")
-        if sold is not None and f"requested_{unit}" in terms:
+        if sold is not None and terms.keys() >= {f"requested_{unit}", "threshold_pct"}:
             share = f"{100 * terms[f'requested_{unit}'] / sold:.0f}%" if sold else "more than 100%"
             return f"{share} of the batch allocatable was requested, threshold {terms['threshold_pct']:g}%"
     return ""

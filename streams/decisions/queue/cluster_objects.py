@@ -6,14 +6,13 @@ A Workload holds quota, is pending, or is finished. A Job with a queue name but 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from slacktide.schemas.errors import CaseError
-from slacktide.schemas.policy.selector import matches
+from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.queue_objects import (
-    KINDS,
     ClusterQueueObject,
     CohortObject,
     JobObject,
@@ -32,7 +31,7 @@ from slacktide.schemas.queue_objects import (
     WorkloadPriorityClassObject,
     WorkloadSpec,
 )
-from slacktide.streams.decisions.admission import label_selector
+from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
 from slacktide.streams.decisions.queue.assign import Fungibility, Group
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, Taint, quota_percent, sold_nominal
 from slacktide.streams.decisions.queue.job import (
@@ -43,7 +42,6 @@ from slacktide.streams.decisions.queue.job import (
     job_priority,
     min_count,
 )
-from slacktide.streams.decisions.queue.kinds.files import kind_objects
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption
 from slacktide.streams.decisions.queue.queue_order import Queued
 from slacktide.streams.decisions.queue.quota_tree import (
@@ -108,26 +106,6 @@ class QueueCluster(NamedTuple):
     """Reasons of workloads that hold quota of a queue that drains, by uid."""
 
 
-def read_objects(items: Iterable[tuple[str, dict[str, Any]]]) -> list[QueueObject]:
-    """Parse objects given with their path.
-
-    Raises CaseError with the path if one is invalid or its kind is unknown, and ConfigError if a row of a kind is.
-    """
-    found: list[QueueObject] = []
-    others = []
-    for path, item in items:
-        kind = KINDS.get(str(item.get("kind")))
-        if kind is None:
-            others.append((path, item))
-            continue
-        try:
-            found.append(msgspec.convert(item, kind, strict=False))
-        except msgspec.ValidationError as exc:
-            what, _, at = str(exc).partition(" - at `")
-            raise CaseError(path + at.strip("`").removeprefix("$"), what) from exc
-    return [*found, *kind_objects(others)]
-
-
 def queue_cluster(objects: Sequence[QueueObject]) -> QueueCluster:
     """Convert the objects.
 
@@ -137,13 +115,14 @@ def queue_cluster(objects: Sequence[QueueObject]) -> QueueCluster:
 
 
 class QueueObjects:
-    """Resolves references; raises CaseError if an amount is invalid, or a Cohort is its own ancestor."""
+    """Resolves references; raises CaseError if an amount or selector is invalid, or a Cohort is its own ancestor."""
 
     def __init__(self, objects: Sequence[QueueObject]) -> None:
         self._objects = objects
         self._local = {(namespace_of(one), one.metadata.name): one for one in self._all(LocalQueueObject)}
         self._namespaces = {one.metadata.name: one.metadata.labels or {} for one in self._all(NamespaceObject)}
         self._specs = {one.metadata.name: one for one in self._all(ClusterQueueObject)}
+        self._selectors = {name: _namespace_selector(one) for name, one in self._specs.items()}
         sold = {one.metadata.name: one.spec for one in self._all(SoldObject)}
         cohorts = [_node(one, sold) for one in self._all(CohortObject)]
         if (name := cohort_on_cycle(cohorts)) is not None:
@@ -286,7 +265,7 @@ class QueueObjects:
     def _known(self, one: WorkloadObject | JobObject | KindObject, queued: Queued) -> None:
         if isinstance(one, WorkloadObject):
             self._times += [queued.created_s, *((queued.evicted.at_s,) if queued.evicted else ())]
-        if (run_s := run_seconds(one, self._named(one))) is not None:
+        if (run_s := run_seconds(one, self._named(one), self._notes)) is not None:
             self._run_s[uid_of(one)] = run_s
 
     def _named(self, one: WorkloadObject | JobObject | KindObject) -> str:
@@ -322,20 +301,23 @@ class QueueObjects:
             self._notes.append(f"{what}: left out: {missing} is not in the files")
         return queue
 
-    def _matches(self, queue: str | None, namespace: str) -> bool:
+    def _matches(self, queue: str, namespace: str) -> bool:
         """Return whether the ClusterQueue accepts the namespace; without a selector it accepts none."""
-        selector = self._specs[queue].spec.namespace_selector if queue is not None else None
+        selector = self._selectors[queue]
         labels = {NAMESPACE_NAME: namespace} | self._namespaces.get(namespace, {})
-        if selector is None:
-            return False
-        expressions = [
-            label_selector.Expression(key=one.key, operator=one.operator, values=tuple(one.values or ()))
-            for one in selector.match_expressions or ()
-        ]
-        read = label_selector.selector_of(selector.match_labels or {}, expressions)
-        if isinstance(read, label_selector.InvalidSelector):
-            raise CaseError(f"ClusterQueue {queue}: spec.namespaceSelector", read.why)
-        return matches(read, labels)
+        return selector is not None and matches(selector, labels)
+
+
+def _namespace_selector(one: ClusterQueueObject) -> Selector | None:
+    selector = one.spec.namespace_selector
+    if selector is None:
+        return None
+    given = selector.match_expressions or ()
+    expressions = [Expression(key=each.key, operator=each.operator, values=tuple(each.values or ())) for each in given]
+    read = selector_of(selector.match_labels or {}, expressions)
+    if isinstance(read, InvalidSelector):
+        raise CaseError(f"ClusterQueue {one.metadata.name}: spec.namespaceSelector", read.why)
+    return read
 
 
 def sharing_queues(objects: Iterable[QueueObject]) -> frozenset[str]:

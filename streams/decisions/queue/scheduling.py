@@ -64,6 +64,8 @@ class Cycle(NamedTuple):
     number: int
     entries: list[Entry]
     evictions: list[Eviction]
+    tries_on: frozenset[str] = frozenset()
+    """Uids of workloads whose next cycle may differ: it begins with another flavor."""
 
 
 class _Progress(NamedTuple):
@@ -71,6 +73,8 @@ class _Progress(NamedTuple):
     shape: Hashable
     cycle: int
     generation: int
+    begun: int
+    """Changes of held quota before the search began with the first flavor."""
 
     @property
     def pending(self) -> bool:
@@ -105,6 +109,8 @@ class Scheduling:
         """Preemptors by the workload that is to stop for them."""
         self.preempted: dict[str, dict[str, set[str]]] = {}
         """By the root of a tree: workloads that stopped for a preemptor since one last finished or shrank."""
+        self._held_changes = 0
+        """How often workloads took or gave back quota."""
         self._generations = dict.fromkeys(self.queues, 0)
         """By ClusterQueue; incremented when one of its workloads releases quota."""
         for one in holders:
@@ -133,6 +139,7 @@ class Scheduling:
         self._waits_for_pods.discard(uid)
         if holder is None:
             return
+        self._held_changes += 1
         for preemptor in self._preempting.pop(uid, ()):
             self.preempted.setdefault(holder.queue.root().name, {}).setdefault(preemptor, set()).add(uid)
         del self._held[holder.queue][uid]
@@ -149,6 +156,7 @@ class Scheduling:
         else:
             del self._held[before.queue][uid]
             remove(self.usage, before)
+        self._held_changes += before is None or before.usage != one.usage
         self.holders[uid] = one
         self._held.setdefault(one.queue, {})[uid] = one
         restore(self.usage, one)
@@ -204,15 +212,14 @@ class Scheduling:
         """Try the head of each ClusterQueue; return no entries if none may be tried."""
         self.cycles_run += 1
         popped = [self.known[one.uid] for queue in self.waiting.values() if (one := queue.pop()) is not None]
-        heads = [self._head(one, now_s) for one in popped]
+        heads, changes = [self._head(one, now_s) for one in popped], self._held_changes
         most = int(not self._waits_for_pods) if self.settings.block_admission else None
         entries = cycle(heads, self.usage, self.settings.requeuing, most)
         done = Cycle(self.cycles_run, entries, list(evictions(entries, self.usage, self.cycles_run)))
         for eviction in done.evictions:
             self.stops_for(eviction.victim.uid, eviction.preemptor.uid)
-        for entry in entries:
-            self._carry_out(entry, now_s)
-        return done
+        tries_on = [entry.head.queued.uid for entry in entries if self._carry_out(entry, now_s, changes)]
+        return done._replace(tries_on=frozenset(tries_on))
 
     def _head(self, one: Workload, now_s: int) -> Head:
         progress = self._progress.get(one.uid)
@@ -249,8 +256,12 @@ class Scheduling:
             compares=False,
         )
 
-    def _carry_out(self, entry: Entry, now_s: int) -> None:
-        """Book admitted workloads; requeue all others."""
+    def _carry_out(self, entry: Entry, now_s: int, changes: int) -> bool:
+        """Book an admitted workload, requeue any other; return whether its next cycle begins with another flavor.
+
+        ``changes``: of held quota before the cycle. In the reference, a search that went on behind the flavors of an
+        earlier cycle and finds nothing waits for the next event. Corrected, it begins anew if quota changed meanwhile.
+        """
         uid, done = entry.head.queued.uid, entry.assignment
         one = self.known[uid]
         if done is not None and entry.status == "assumed":
@@ -262,14 +273,19 @@ class Scheduling:
                 queued = queued._replace(evicted=queued.evicted._replace(status=False))
             pods = done.groups() if self._room is not None else ()
             self.hold(Holder(queued, entry.head.cluster.queue, frozenset(usage), usage, now_s, pods))
-            return
+            return False
+        before = self._progress.get(uid)
+        begun = before.begun if before is not None and before.pending else changes
+        anew = self.settings.corrected and done is not None and not done.works and begun != changes
         if done is not None:
             self._chosen[uid] = {one.holder.queued.uid: one.reason for one in done.targets}
-        if entry.evicts:
+        if entry.evicts or anew:
             self._progress.pop(uid, None)
         elif done is not None:
             tried = tuple({key: each.tried_index for key, each in one.flavors.items()} for one in done.pod_sets)
-            self._progress[uid] = _Progress(tried, one.pending.shape, self.cycles_run, self._generations[one.queue])
+            generation = self._generations[one.queue]
+            self._progress[uid] = _Progress(tried, one.pending.shape, self.cycles_run, generation, begun)
         progress = self._progress.get(uid)
-        pending_flavors = progress is not None and progress.pending
+        pending_flavors = anew or (progress is not None and progress.pending)
         self.waiting[one.queue].requeue(one.pending, entry.requeue_reason, now_s, pending_flavors=pending_flavors)
+        return anew or (done is not None and not entry.evicts and done.pending_flavors)

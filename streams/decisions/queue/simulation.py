@@ -194,7 +194,7 @@ class Simulation:
             new = [one for one in done.evictions if one.victim.uid in self._runs]  # others already stop
             # An entry's next cycle differs if it tries another flavor, is set aside, or holds quota.
             goes_on = bool(new) or any(
-                (one.assignment is not None and one.assignment.pending_flavors)
+                one.head.queued.uid in done.tries_on
                 or not self.state.waiting[one.head.cluster.queue.name].is_active(one.head.queued.uid)
                 for one in done.entries
             )

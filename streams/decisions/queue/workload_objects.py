@@ -221,15 +221,18 @@ def uid_of(one: WorkloadObject | JobObject | KindObject) -> str:
     return f"{kind}/{namespace_of(one)}/{workload_name(one.metadata.name, '')}"
 
 
-def run_seconds(one: WorkloadObject | JobObject | KindObject, name: str) -> int | None:
-    """Return the annotated run time, else that of a finished Job; None if unknown."""
+def run_seconds(one: WorkloadObject | JobObject | KindObject, name: str, notes: list[str]) -> int | None:
+    """Return the annotated run time, else that of a finished Job; None if unknown.
+
+    Users write the annotation: one that cannot be read is ignored, and noted.
+    """
     text = (one.metadata.annotations or {}).get(RUN_SECONDS)
     if text is not None:
         try:
             return integer_of(text, where=RUN_SECONDS, least=0, most=RUN_SECONDS_MAX)
-        except TextError as exc:
-            field = f"{name}: metadata.annotations[{RUN_SECONDS}]"
-            raise CaseError(field, f"{shown(text)}; accepted: whole seconds") from exc
+        except TextError:
+            where = f"{type(one).__name__.removesuffix('Object')} {name}: metadata.annotations[{RUN_SECONDS}]"
+            notes.append(f"{where}: {shown(text)}: ignored; accepted: whole seconds")
     if isinstance(one, JobObject) and one.status.start_time:
         ends = [each.last_transition_time for each in one.status.conditions or () if each.type == "Failed"]
         end = one.status.completion_time or next((each for each in ends if each), None)

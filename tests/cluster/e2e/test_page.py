@@ -19,7 +19,7 @@ from testbed.cluster.traces import CGROUPS
 
 pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
 
-POLICY = "deploy/kubernetes/examples/slo-controller-config.yaml"
+POLICY = "deploy/kubernetes/policy/slo-controller-config.yaml"
 MADE = (
     ("namespace", "batch-demo"),
     ("configmap", "slo-controller-config", "-n", "koordinator-system"),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.queue import simulation
-from slacktide.streams.decisions.queue.assign import Group, PodSet
+from slacktide.streams.decisions.queue.assign import Fungibility, Group, PodSet
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavor, NodeNeeds
 from slacktide.streams.decisions.queue.missing import Missing, missing, wait
 from slacktide.streams.decisions.queue.preempt import Preemption
@@ -52,6 +52,33 @@ def test_workloads_that_preempt_one_another_without_end_are_stopped(monkeypatch)
     run = Simulation(run.state, {}, 0)
     list(run.run([]))
     assert run.unfinished, "the state has had as many cycles before"
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_a_preemption_on_the_first_flavor_is_not_tried_again_until_its_victim_stopped(corrected) -> None:
+    """Others are left to try, but its victims are chosen: the next cycle begins at the first flavor again."""
+    tree = quota_tree([NodeSpec("a", quotas={CPU: Quota(4), FAST: Quota(4)})])
+    groups = (Group(frozenset({"cpu"}), ("f", "fast")),)
+    queues = [ClusterQueue(tree.queues["a"], groups, Fungibility(next_when_preempting=False), policies=LOWER)]
+    run = Simulation(Scheduling(queues, (), Settings(corrected=corrected)), {}, 0)
+    happened = list(run.run([job("low", "a", 4), job("high", "a", 4, 1, priority=1)]))
+    assert [(one.at_s, one.kind, one.uid) for one in happened if one.kind != "arrived"] == [
+        (0, "admitted", "low"), (1, "evicted", "low"), (2, "admitted", "high"), (2, "admitted", "low")
+    ]  # fmt: skip
+    assert (run.unfinished, run.state.cycles_run < 20) == (False, True)
+
+
+@pytest.mark.parametrize(("corrected", "state"), [(False, "waiting"), (True, "running")])
+def test_corrected_a_search_that_found_nothing_behind_the_first_flavor_begins_anew(corrected, state) -> None:
+    """Of what is left of the first flavor another job takes all in the same cycle. Then its own queue's job may go."""
+    quotas = {"a": Quota(2), "b": Quota(4)}
+    tree = quota_tree([NodeSpec(name, "c", {CPU: of, FAST: Quota(0)}) for name, of in quotas.items()], [NodeSpec("c")])
+    groups = (Group(frozenset({"cpu"}), ("f", "fast")),)
+    run = started(tree, {}, groups=groups, corrected=corrected)
+    list(run.run([job("low", "b", 4), job("other", "a", 2, 1), job("high", "b", 1, 1, priority=1)]))
+    found = {one.uid: (one.state, one.entry.requeue_reason) for one in run.outcomes()}
+    assert found["high"] == (state, "" if corrected else "NoFit")
+    assert run.state.cycles_run < 20
 
 
 def endless(run_s, *later, corrected=False) -> tuple[Simulation, list[Happened]]:

@@ -45,6 +45,7 @@ class BridgeRig(StreamingRig):
         self.allocatable: dict[str, NodeAllocatable] = {}
         self.metric: dict[str, NodeMetric] = {}
         self._seq = 0
+        self.withdraw_policy()  # that of the manifests
 
     def replica(
         self, name: str = "one", timing: Timing = QUICK, deployment: str | None = None, *, queue: bool = False

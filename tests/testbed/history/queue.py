@@ -9,7 +9,7 @@ from slacktide.schemas.queue import QueueDecision, QueueOutcome, QueueState
 from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_WORKLOAD
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaUsage, potential_available
 from slacktide.streams.queue.cluster import Specs
-from slacktide.streams.queue.ledger import Fence, last_of_each
+from slacktide.streams.queue.ledger import Fence
 from slacktide.streams.records import Record
 
 FREES = {"stopped", "finished", "conflict", "refused"}
@@ -61,7 +61,7 @@ def _over(topics: dict[str, list[Record]], one: QueueDecision, states: dict[str,
     if not new:
         return
     specs = Specs()
-    specs.take(last_of_each(topics[QUEUE_SPEC.name][: one.read.spec]))
+    specs.take(topics[QUEUE_SPEC.name][: one.read.spec])
     nodes = {queue.node.name: queue.node for queue in specs.built.queues}
     usage = QuotaUsage()
     for state in states.values():

@@ -1,4 +1,4 @@
-"""Reads kinds from files: rows that users add in a ConfigMap, and objects with others that they depend on."""
+"""Reads objects of files: of a queue, of other kinds with those that they depend on, and rows that users add."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from slacktide.schemas.errors import CaseError, ConfigError, Finding, TextError
-from slacktide.schemas.queue_objects import KINDS, KindObject, Metadata
+from slacktide.schemas.queue_objects import KINDS, KindObject, Metadata, QueueObject
 from slacktide.schemas.text import json_of, shown
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
 from slacktide.streams.decisions.queue.kinds.manifest import Json, Part, value_at
@@ -87,6 +89,26 @@ def own_rows(config_map: Mapping[str, Any], file: str) -> list[Row]:
     if findings:
         raise ConfigError(findings)
     return rows
+
+
+def read_objects(items: Iterable[tuple[str, dict[str, Any]]]) -> list[QueueObject]:
+    """Parse objects given with their path.
+
+    Raises CaseError with the path if one is invalid or its kind is unknown, and ConfigError if a row of a kind is.
+    """
+    found: list[QueueObject] = []
+    others = []
+    for path, item in items:
+        kind = KINDS.get(str(item.get("kind")))
+        if kind is None:
+            others.append((path, item))
+            continue
+        try:
+            found.append(msgspec.convert(item, kind, strict=False))
+        except msgspec.ValidationError as exc:
+            what, _, at = str(exc).partition(" - at `")
+            raise CaseError(path + at.strip("`").removeprefix("$"), what) from exc
+    return [*found, *kind_objects(others)]
 
 
 def kind_objects(items: Iterable[tuple[str, Json]]) -> Iterator[KindObject]:

@@ -1,0 +1,134 @@
+"""The stream processors of Slacktide, in one page.
+
+============== =================================== ==========================================================
+processor      reads                               writes
+============== =================================== ==========================================================
+decide         samples                             commands
+aggregate      answered samples                    NodeMetric, allocatable and score of nodes; their segments
+tick           positions, silent nodes             ticks, heartbeats, removals of silent nodes
+read_policy    policies and inventories            dead letters
+read_forecast  forecasts of nodes                  dead letters
+rebuild        segments and backfill               nothing: it fills windows of partitions that were taken over
+fold_jobs      events of Jobs' pods                statuses of Jobs
+govern         outcomes, metrics, credits          leases of eviction credit
+decide_queue   queues, workloads, outcomes         decisions and states of the queue
+============== =================================== ==========================================================
+
+A message is a turn, a part of a whole fetch, and never a single sample, so Faust's cost is paid once per turn. The
+driver in ``engine.transport`` makes turns, and commits what is answered. The processors have no rules of their own:
+``worker`` decides, aggregates and rebuilds, ``jobs`` folds, ``governor`` grants, ``queue`` admits. None of these knows
+Kafka. A cluster has one governor and one queue, and each reads several topics in one order: they elect a leader
+(``engine.leader_election``) instead of sharing out partitions, and a term outlives the rebalances of an app.
+
+No channel joins the processors of an app. Faust suspends channels during a rebalance, and waits for agents meanwhile:
+an agent that puts something into a channel would wait for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import faust
+
+from slacktide.schemas.access import JOBS_GROUP
+from slacktide.schemas.health import Health
+from slacktide.schemas.topics import JOB_POD, SAMPLE
+from slacktide.streams.engine import queueing
+from slacktide.streams.engine.app import App
+from slacktide.streams.engine.folding import FETCH_WAIT_MS, PUBLISH_S, Folding, FoldSettings
+from slacktide.streams.engine.governing import govern
+from slacktide.streams.engine.leader_election import run_until_stopped
+from slacktide.streams.engine.session import Session, WorkerSettings, keep_connected
+from slacktide.streams.engine.ticking import TICK_S
+from slacktide.streams.engine.transport import Turn
+from slacktide.streams.engine.writing import FIGURES_S
+from slacktide.streams.worker import Worker
+
+__all__ = ["decide_queue", "decide_samples", "fold_jobs", "govern", "jobs_app", "samples_app"]
+
+decide_queue = queueing.run
+
+
+def samples_app(session: Session, settings: WorkerSettings) -> App:
+    """Declare what a worker does with the samples of its partitions."""
+    app = App(settings.group, session, settings.bootstrap, settings.session_timeout_ms, settings.fetch_wait_ms)
+    samples = app.topic(SAMPLE.name)
+
+    @app.agent(samples)
+    async def decide(turns: faust.StreamT[Turn]) -> None:
+        async for turn in turns:
+            await app.attempt(session.decide, turn, app.member)
+            await app.attempt(session.figures.aggregate)
+
+    @app.timer(FIGURES_S)
+    async def aggregate() -> None:
+        await app.attempt(session.figures.publish_due)
+
+    @app.timer(TICK_S)
+    async def tick() -> None:
+        await app.attempt(session.ticking.tick)
+
+    @app.task
+    async def read_policy() -> None:
+        await app.attempt(session.operator_records.run)
+
+    @app.task
+    async def read_forecast() -> None:
+        await app.attempt(session.forecasting.run)
+
+    @app.task
+    async def rebuild() -> None:
+        await app.attempt(session.rebuilding.run)
+
+    return app
+
+
+def jobs_app(folding: Folding, settings: FoldSettings) -> App:
+    """Declare what a worker does with the events of its share of the Jobs."""
+    app = App(JOBS_GROUP, folding, settings.bootstrap, settings.session_timeout_ms, FETCH_WAIT_MS)
+    events = app.topic(JOB_POD.name)
+
+    @app.agent(events)
+    async def fold(turns: faust.StreamT[Turn]) -> None:
+        async for turn in turns:
+            await app.attempt(folding.fold, turn, app.member)
+
+    @app.timer(PUBLISH_S)
+    async def publish() -> None:
+        await app.attempt(folding.publish, app.member)
+
+    return app
+
+
+async def decide_samples(
+    worker: Worker, settings: WorkerSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
+) -> None:
+    """Answer samples until ``stop`` is set, then finish the turn, commit, and leave the group.
+
+    Raises Exception for a programming error; Kafka outages are waited out.
+    """
+
+    async def work(session: Session) -> None:
+        await samples_app(session, settings).run(stop)
+
+    await keep_connected(work, worker, settings, stop, health, now_ms)
+
+
+async def fold_jobs(settings: FoldSettings, stop: asyncio.Event, now_ms: Callable[[], int]) -> None:
+    """Fold events of Jobs until ``stop`` is set."""
+
+    async def work() -> None:
+        folding = Folding(settings, now_ms)
+        try:
+            await folding.connect()
+            await jobs_app(folding, settings).run(stop, folding.publish)
+        finally:
+            await folding.close()
+
+    await run_until_stopped(
+        work,
+        stop,
+        away="no statuses of Jobs: %s; trying until it works",
+        failed="the folding of Jobs has failed; the worker goes on, and this begins again",
+    )
