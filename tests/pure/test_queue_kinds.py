@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from slacktide.agents.cluster.queue.job import JOB
 from slacktide.agents.cluster.queue.kinds import KindWork, kind_of_row
-from slacktide.agents.cluster.queue.known import Known
+from slacktide.agents.cluster.queue.known import SOURCE, Known
 from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.work import MARK, Answer, Kind, Look, Write, due, merged
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import JOBS
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.queue import QueueBooking, QueuePodSet, QueueState, QueueWorkload
 from slacktide.schemas.queue_objects import ContainerSpec, Metadata, ResourceFlavorObject, ResourceFlavorSpec
+from slacktide.schemas.topics import QUEUE_WORKLOAD
 from slacktide.streams.decisions.queue.cluster_objects import queue_cluster
 from slacktide.streams.decisions.queue.job import Admission, Conflict, Flavor, Toleration
 from slacktide.streams.decisions.queue.kinds.files import own_rows, read_objects
 from slacktide.streams.decisions.queue.kinds.rows import MPI_JOB, POD, ROWS, TRAIN_JOB, Row
 from slacktide.streams.decisions.queue.kinds.table import Table
+from slacktide.streams.records import Record
 from testbed.vectors import lines
 
 Json = dict[str, Any]
@@ -240,6 +245,24 @@ def test_a_group_is_one_workload_whose_pods_start_one_by_one_and_are_evicted_tog
     source._work_gone(("Pod", "lab", "b-1"), kind(POD))
     assert uid not in source.works, "it waits for its other pod, and holds no quota"
     assert published(known) == {}
+
+
+def test_a_kind_that_cannot_be_listed_holds_up_no_other_and_costs_no_record() -> None:
+    known = Known()
+    source = Source(known)
+    follows = source.follows(cast("ApiServer", None), {"ClusterQueue": JOBS}, (JOB, kind(POD)))
+    for one in follows:
+        one.close()
+    headers = [("ce_source", SOURCE.encode())]
+    known.read(Record(topic=QUEUE_WORKLOAD.name, partition=0, offset=1, timestamp_ms=0, key=b"gone", value=b"1",
+                      headers=headers))  # fmt: skip
+    for name in ("ClusterQueue", "Job"):
+        assert not source.listed
+        source._listed(name)
+    assert source.listed
+    assert known.pending(9) == [], "it may be of a pod"
+    source._listed("Pod")
+    assert [value for _, value in known.pending(9)] == [None]
 
 
 def test_a_trainer_that_drops_the_patches_is_refused() -> None:
