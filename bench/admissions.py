@@ -87,7 +87,7 @@ async def _queued(server: ApiServer, broker: EmbeddedBroker, queue: Queue, count
     """Seconds from the quota's change to the last Job's start, and of this process' CPU."""
     async with kubernetes.ApiServer(access_of(server.kubeconfig), name="bench") as api:
         published = metrics.RECORDS.labels(QUEUE_WORKLOAD.name)
-        part = JobQueue(Cluster(broker.bootstrap), SystemClock(), "bench")
+        part = JobQueue(Cluster(broker.bootstrap), SystemClock(), "bench", "koordinator-system")
         running = asyncio.create_task(part.run(api))
         try:
             await _until(lambda: published._value.get() >= count, running)

@@ -43,6 +43,7 @@ CONDITIONS: Mapping[str, str] = {
     "console": ".Values.console.enabled",
     "queue-decider": ".Values.queue.enabled",
     "queue-bridge": ".Values.queue.enabled",
+    "queue-pods": "and .Values.queue.enabled .Values.queue.pods",
     "queue-crds": "and .Values.queue.enabled .Values.queue.crds",
     "console-tls": ".Values.console.tls",
     "plain-kafka": 'not (include "slacktide.secured" .)',

@@ -396,3 +396,15 @@ class WorkloadObject(QueueObject, frozen=True, kw_only=True):
 
 
 KINDS = {kind.__name__.removesuffix("Object"): kind for kind in QueueObject.__subclasses__() if kind is not SoldObject}
+
+
+class KindObject(QueueObject, frozen=True, kw_only=True):
+    """An object of another kind that is queued, with its pod sets. It is no kind of files: its own manifest is."""
+
+    kind: str
+    pod_sets: list[WorkloadPodSet] = []
+    own_class: str = ""
+    """Its priority class beside those of pod templates."""
+    left_out: str = ""
+    """Why it is not queued."""
+    status: JobStatus = JobStatus()

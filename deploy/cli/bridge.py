@@ -60,7 +60,7 @@ class BridgeCommandSettings(process.ProcessSettings):
         default=None,
     )
     queue: bool = setting(
-        "Publish queues and queued Jobs to Kafka, and start and stop the Jobs as `slacktide queue run` decides.",
+        "Publish queues and queued objects to Kafka, and start and stop these as `slacktide queue run` decides.",
         click.BOOL,
         default=False,
     )

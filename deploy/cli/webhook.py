@@ -64,6 +64,11 @@ class WebhookSettings(process.ProcessSettings):
         default="",
         shown="any that --client-ca signed",
     )
+    queue: bool = setting(
+        "Add a scheduling gate to new pods that name a queue. The bridge removes it when a pod is admitted.",
+        click.BOOL,
+        default=False,
+    )
     metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
@@ -91,6 +96,7 @@ def command(settings: WebhookSettings) -> None:
         bootstrap=settings.bootstrap,
         config_map=ConfigMapName(namespace=settings.policy_namespace, name=settings.policy_name),
         replica=process_name(),
+        queue=settings.queue,
         cert_folder=settings.cert_folder,
         clients=None if settings.client_ca is None else Clients(ca=settings.client_ca, names=names),
     )

@@ -48,6 +48,7 @@ EACH: dict[str, tuple[Json, list[str]]] = {
     "console with TLS": ({"console": {"enabled": True, "tls": True}}, ["console", "console-tls"]),
     "queue, with kinds": ({"queue": {"enabled": True}}, ["queue", "queue-crds"]),
     "queue": ({"queue": {"enabled": True, "crds": False}}, ["queue"]),
+    "queue, with pods": ({"queue": {"enabled": True, "pods": True}}, ["queue", "queue-crds", "queue-pods"]),
     "self-signed kubelets": ({"kubelet": {"insecure": True}}, ["kubelet-self-signed"]),
     "older kubelets": ({"kubelet": {"access": "proxy"}}, ["kubelet-before-1.33"]),
     "cert-manager": ({"webhook": {"certManager": True}}, ["cert-manager"]),
@@ -67,7 +68,7 @@ ALL: Json = {
     "networkPolicies": True,
     "agent": {"zones": True, "sysResource": False},
     "console": {"enabled": True, "tls": True},
-    "queue": {"enabled": True},
+    "queue": {"enabled": True, "pods": True},
     "kafka": KAFKA,
     **SCHEDULER,
 }

@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.cluster.queue.job import JOB
 from slacktide.agents.cluster.queue.queue import JobQueue
 from slacktide.agents.kubernetes import api_server as kubernetes
 from slacktide.deploy.cli.main import cli
@@ -22,13 +21,12 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.queue import QueueDecision, QueueOutcome
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from testbed.cluster.api_server import ApiServer, Json, RefusedError
-from testbed.cluster.bridge_rig import BridgeRig
+from testbed.cluster.bridge_rig import OPERATORS, BridgeRig
 from testbed.cluster.identity import access_of
 from testbed.cluster.jobs import Batch, job_controller
 from testbed.cluster.kueue import webhook
 from testbed.cluster.manifests import SYSTEM
 from testbed.cluster.queue_rig import DONE, GROUP, POOL, Kubelets, Queue, install
-from testbed.cluster.trainers import CRD, TRAINER, trainer
 from testbed.deciders import decider
 from testbed.history.queue import complaints
 from testbed.parts import Part
@@ -261,7 +259,7 @@ async def lives(rig: BridgeRig, until: Callable[[], Awaitable[bool]]) -> int:
     """How many bridges died at their writes, one after the other, until it was so."""
     for number in itertools.count():
         async with Dying(rig.cluster, answered=bool(number % 2)) as api:
-            part = JobQueue(Cluster(rig.bootstrap), SystemClock(), f"life-{number}", (JOB,))
+            part = JobQueue(Cluster(rig.bootstrap), SystemClock(), f"life-{number}", OPERATORS)
             running = asyncio.create_task(part.run(api))
             try:
                 async with asyncio.timeout(30):
@@ -305,39 +303,3 @@ async def test_a_bridge_that_dies_at_every_write_starts_no_job_twice_and_loses_n
     mine = {job.uid for job in jobs}
     started = {(one.uid, one.turn) for one in answered if one.result == "started" and one.uid in mine}
     assert len(jobs) <= len(started) <= len(jobs) + 1, "the victim's first start may have stopped unanswered"
-
-
-@contextlib.asynccontextmanager
-async def carried_out(rig: BridgeRig) -> AsyncIterator[JobQueue]:
-    """The queue with one more kind, outside a bridge, as the admin."""
-    access = access_of(rig.cluster.kubeconfig)
-    async with kubernetes.ApiServer(access, name="test") as api:
-        queue = JobQueue(Cluster(rig.bootstrap), SystemClock(), "test", (JOB, TRAINER))
-        running = asyncio.create_task(queue.run(api))
-        yield queue
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-
-async def test_another_kind_needs_its_pod_sets_its_switch_and_its_end(queueing, rig, deciding):
-    queueing.apply(CRD)
-    queueing.kubectl("wait", "--for=condition=Established", "crd/trainers.example.com", "--timeout=60s")
-    queue = Queue(queueing, "2")
-    path = f"/apis/example.com/v1/namespaces/{queue.namespace}/trainers"
-    for name in ("one", "two"):
-        queueing.post(path, trainer(name, "main", driver=1, worker=2))
-
-    async def halted() -> dict[str, bool]:
-        items = await asyncio.to_thread(queueing.get, path)
-        return {one["metadata"]["name"]: one["spec"]["halted"] for one in items["items"]}
-
-    async with carried_out(rig):
-        # Both may be of one second: then their uids decide which is first.
-        found = await soon(halted, "one of both runs", enough=lambda found: sorted(found.values()) == [False, True])
-        first, second = sorted(found, key=lambda name: found[name])
-        roles = queueing.get(f"{path}/{first}")["spec"]["roles"]
-        labels = [one["template"]["metadata"]["labels"]["kueue.x-k8s.io/podset"] for one in roles]
-        assert labels == ["driver", "worker"]
-        assert {one["template"]["spec"]["nodeSelector"][POOL] for one in roles} == {queue.name}
-        queueing.patch(f"{path}/{first}/status", {"status": {"state": "Done"}})
-        await soon(halted, "the other runs", enough=lambda found: found[second] is False)

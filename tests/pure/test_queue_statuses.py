@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from slacktide.agents.cluster.queue.job import Job
-from slacktide.agents.cluster.queue.source import SOURCE, Known, Place, Source
+from slacktide.agents.cluster.queue.known import SOURCE, Known, Place
+from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.status import Queue, statuses
 from slacktide.schemas.queue import QueueState
 from slacktide.schemas.queue_objects import KINDS, QueueObject
@@ -94,7 +95,7 @@ def test_an_invalid_object_costs_no_status_and_its_valid_record_stays(kind: str,
                     headers=(("ce_source", SOURCE.encode()),))  # fmt: skip
     for first in ([valid], []):
         known = Known()
-        source = Source(known, ())
+        source = Source(known)
         source._object("Cohort", in_cluster("Cohort", "all-below", parentName="all"))
         source._object("ClusterQueue", in_cluster("ClusterQueue", "other"))
         known.read(record)

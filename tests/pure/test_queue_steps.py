@@ -9,7 +9,8 @@ import msgspec
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.queue.actuator import Actuator
 from slacktide.agents.cluster.queue.job import JOB, Job
-from slacktide.agents.cluster.queue.source import SOURCE, Known, Place, Source
+from slacktide.agents.cluster.queue.known import SOURCE, Known, Place
+from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.work import Answer, due, merged
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import LogError
@@ -104,7 +105,7 @@ def put(source: Source, given: Json) -> None:
 
 def test_a_job_that_cannot_be_read_costs_itself_only_and_an_old_version_nothing() -> None:
     known = Known()
-    source = Source(known, (JOB,))
+    source = Source(known)
     put(source, raw())
     [(place, value)] = known.pending(9)
     assert (place.key, b'"parallelism"' in value) == ("u1", False)
@@ -155,7 +156,7 @@ def test_a_late_writers_record_is_put_right() -> None:
 
 def test_nothing_is_listed_before_it_was_asked_for() -> None:
     """Else a bridge that reads Kafka first would delete all that its predecessor published, with its quota."""
-    assert not Source(Known(), (JOB,)).listed
+    assert not Source(Known()).listed
 
 
 def test_an_answer_quotes_a_bounded_part_of_what_a_user_wrote() -> None:
@@ -174,7 +175,7 @@ async def test_an_error_is_over_once_answers_are_published() -> None:
         if errors:
             raise errors.pop()
 
-    actuator = Actuator(Source(Known(), ()), answer, SystemClock())
+    actuator = Actuator(Source(Known()), answer, SystemClock())
     outcomes = [QueueOutcome(uid="u1", result="started", epoch=7, turn=3)]
     await actuator._send(outcomes)
     assert actuator.trouble == "kafka-1:9092: Connection refused"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slacktide.streams.decisions.queue.cluster_objects import read_objects
+from slacktide.streams.decisions.queue.kinds.files import read_objects
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource
 
 Json = dict[str, Any]

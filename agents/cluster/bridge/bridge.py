@@ -198,7 +198,8 @@ class _Leader:
             sign=lambda out: signed(out, ring.keys(), clock.wall_ms()),
         )
         self._jobs = JobSource(settings.bootstrap, epoch, self._to_dead_letter, clock, self._ignored)
-        self._queue = JobQueue(settings.bootstrap, clock, settings.replica) if settings.queue else None
+        namespace = settings.config_map.namespace
+        self._queue = JobQueue(settings.bootstrap, clock, settings.replica, namespace) if settings.queue else None
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 
     async def run(self, api: ApiServer, health: Health) -> None:

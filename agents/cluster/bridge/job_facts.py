@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import partial
 from typing import cast, get_args
 
-from slacktide.agents.cluster.queue.job import ORIGINAL, original_of
+from slacktide.agents.cluster.queue.job import original_of
 from slacktide.agents.cluster.queue.work import MARK, mark_of
 from slacktide.agents.kubernetes.objects import Json, Meta, Pod
 from slacktide.schemas.bounds import AMOUNT_MAX
@@ -35,6 +35,7 @@ from slacktide.schemas.text import integer_of, shown, time_ms_of
 from slacktide.schemas.units import cpu_milli, quantity
 from slacktide.streams.decisions.evict.node_evict import ENDS, HOLDS, observed
 from slacktide.streams.decisions.queue.job import MIN_PARALLELISM
+from slacktide.streams.decisions.queue.kinds.placing import ORIGINAL
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 DISRUPTION = "DisruptionTarget"

@@ -14,10 +14,19 @@ from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.work import Answer, Kind, Look, Work, Write, due, ending, merged
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.objects import Pod
-from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, PODS, ApiAwayError, ApiError, ApiRefusedError
+from slacktide.agents.kubernetes.objects import Json, PodStatus
+from slacktide.agents.kubernetes.resource import (
+    CONFLICT,
+    NOT_FOUND,
+    PODS,
+    ApiAwayError,
+    ApiError,
+    ApiRefusedError,
+    IgnoreStatus,
+)
 from slacktide.schemas.errors import TEXT_CHARS_MAX, LogError, failure
 from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueueState
+from slacktide.schemas.queue_objects import Part
 from slacktide.streams.tasks import given_up
 
 log = logging.getLogger(__name__)
@@ -28,12 +37,32 @@ STEPS_MAX = 6
 """Steps per object and pass. Reset, restore, start and answer are four."""
 AGAIN_S = 1.0
 """Delay before a step that failed, or that waits for pods, is retried."""
+LINGER_S = 5.0
+"""Interval at which the pods of a finished object are listed, until none runs."""
 ANSWER_S = 10.0
 """Interval at which an unchanged answer is published again."""
 UNSEEN_S = 5.0
 """Time after which a suspended object is assumed to create no pods, even if its controller has not reported it."""
 REFUSALS = {400, 403, 413, 422}
 _NAMED = attrgetter("result", "epoch", "turn")
+
+
+class _Spec(Part, frozen=True, kw_only=True):
+    node_name: str = ""
+    scheduling_gates: list[Json] | None = None
+
+
+class _Pod(Part, frozen=True, kw_only=True):
+    """A pod of an object that is stopped, or has finished."""
+
+    spec: _Spec = _Spec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def runs(self) -> bool:
+        """Return whether it runs or may start: it has not ended, and does not wait for its gates."""
+        ended = self.status.phase in {"Succeeded", "Failed"}
+        return not ended and bool(self.spec.node_name or not self.spec.scheduling_gates)
 
 
 class Actuator:
@@ -100,7 +129,9 @@ class Actuator:
     async def _act(self, api: ApiServer, uid: str) -> QueueOutcome | None:
         """Take the steps that are due for one object; return the answer, if any."""
         why = ""
-        for _ in range(STEPS_MAX):
+        known = self._source.works.get(uid)
+        pods = 0 if known is None else len(known[1].evicted) + sum(known[1].pods_now.values())
+        for _ in range(STEPS_MAX + (pods if known is not None and known[1].foreign else 0)):
             if uid not in self._source.works:
                 self._answered.pop(uid, None)
                 self._suspended_s.pop(uid, None)
@@ -125,20 +156,24 @@ class Actuator:
             self._suspended_s.pop(uid, None)
         if isinstance(step, Look):
             if await self._runs(api, work):
-                self._later[uid] = mono_s(self._clock) + AGAIN_S
+                self._later[uid] = mono_s(self._clock) + (AGAIN_S if step.result == "stopped" else LINGER_S)
                 return None
-            step = Answer(step.booking, "stopped")
+            if step.result == "finished":
+                self._source.over(uid)
+            step = None if step.booking is None else Answer(step.booking, step.result)
         self._troubles.pop(uid, None)
         return None if step is None else self._outcome(uid, step._replace(why=step.why or why))
 
     async def _written(self, api: ApiServer, kind: Kind, work: Work, step: Write, state: QueueState | None) -> bool:
         metadata = work.metadata
-        body = merged(step.body, {"metadata": {"resourceVersion": work.version}})
-        result = "done"
+        if work.evicted and step.what in {"stop", "suspend"}:
+            return await self._evict(api, work)
+        body = merged({"metadata": {"resourceVersion": work.version}}, step.body)
+        name, result = body["metadata"].get("name", work.name), "done"
         try:
             async with self._slots:
                 raw = await api.patch(
-                    kind.resource, metadata.name, body, msgspec.Raw, namespace=metadata.namespace, sub=step.sub
+                    kind.resource, name, body, msgspec.Raw, namespace=metadata.namespace, sub=step.sub
                 )
             if metadata.uid in self._source.works:  # otherwise the object was deleted
                 self._source.put(kind, raw)
@@ -162,20 +197,47 @@ class Actuator:
             self._troubles.pop(metadata.uid, None)
         return result == "done"
 
+    async def _evict(self, api: ApiServer, work: Work) -> bool:
+        """Evict pods, which cannot be suspended; return false: it takes time until they have stopped."""
+        metadata, trouble = work.metadata, ""
+        for name, uid in work.evicted.items():
+            body = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": name, "namespace": metadata.namespace},
+                "deleteOptions": {"preconditions": {"uid": uid}},
+            }
+            result = "done"
+            try:
+                async with self._slots:
+                    with IgnoreStatus(NOT_FOUND):
+                        await api.create(PODS, body, dict, namespace=metadata.namespace, name=name, sub="eviction")
+            except ApiError as exc:
+                result = "refused" if isinstance(exc, ApiRefusedError) else "away"
+                trouble = str(exc)
+            metrics.WRITES.labels("evict", result).inc()
+        self._failed(metadata.uid, trouble)
+        return False
+
     async def _runs(self, api: ApiServer, work: Work) -> bool:
         uid = work.metadata.uid
-        if not work.settled:
+        if not (work.settled or work.finished or work.held):
             since_s = self._suspended_s.setdefault(uid, mono_s(self._clock))
-            if mono_s(self._clock) < since_s + UNSEEN_S:
+            if work.foreign or mono_s(self._clock) < since_s + UNSEEN_S:
                 return True
+        pods: list[_Pod] = []
         try:
-            async with self._slots:
-                pods = await api.list(PODS, Pod, namespace=work.metadata.namespace, labels=work.pods)
+            for selector in work.pods:
+                of_field = selector.startswith("metadata.name=")
+                fields, labels = (selector, "") if of_field else ("", selector)
+                async with self._slots:
+                    found = await api.list(PODS, _Pod, namespace=work.metadata.namespace, fields=fields, labels=labels)
+                pods += found.items
         except ApiError as exc:
             self._failed(uid, str(exc))
             return True
         self._troubles.pop(uid, None)
-        return any(not one.ended for one in pods.items)
+        return any(one.runs for one in pods)
 
     def _outcome(self, uid: str, answer: Answer) -> QueueOutcome | None:
         booking: QueueBooking = answer.booking

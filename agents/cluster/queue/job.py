@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
-from slacktide.agents.cluster.queue.work import Kind, Write
+from slacktide.agents.cluster.queue.work import Kind, Work, Write
 from slacktide.agents.kubernetes.objects import Condition, Head, Json
 from slacktide.agents.kubernetes.resource import JOBS
 from slacktide.schemas.errors import TextError
@@ -22,89 +21,12 @@ from slacktide.streams.decisions.queue.job import (
     Conflict,
     JobProgress,
     JobTemplate,
-    Toleration,
     min_count,
     reclaimable_pods,
-    started,
     stopped,
 )
-
-ORIGINAL = "slacktide.io/queue-original"
-"""Annotation of a started object: JSON of the original values."""
-
-
-class Template(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The fields of a pod template that a start changes."""
-
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    node_selector: dict[str, str] = {}
-    tolerations: list[Json] = []
-
-
-def template_of(raw: Mapping[str, Any]) -> Template:
-    """Return the fields of a pod template from JSON."""
-    metadata, spec = raw.get("metadata") or {}, raw.get("spec") or {}
-    return Template(
-        labels=metadata.get("labels") or {},
-        annotations=metadata.get("annotations") or {},
-        node_selector=spec.get("nodeSelector") or {},
-        tolerations=spec.get("tolerations") or [],
-    )
-
-
-def change(now: Template, then: Template) -> Json:
-    """Return the merge patch from one pod template to another."""
-    body: Json = {}
-    metadata = {name: _keys(getattr(now, name), getattr(then, name)) for name in ("labels", "annotations")}
-    if any(metadata.values()):
-        body["metadata"] = {name: keys for name, keys in metadata.items() if keys}
-    spec: Json = {}
-    if selector := _keys(now.node_selector, then.node_selector):
-        spec["nodeSelector"] = selector
-    if now.tolerations != then.tolerations:
-        spec["tolerations"] = then.tolerations or None
-    return body | ({"spec": spec} if spec else {})
-
-
-def begun(
-    template: Template,
-    admission: Admission,
-    *,
-    job: JobTemplate | None = None,
-    annotations: Mapping[str, str] | None = None,
-) -> tuple[Template, JobTemplate] | Conflict:
-    """Return the template with the node selectors and tolerations of the assigned flavors.
-
-    ``job``: the object's counts, if admission may change them. ``annotations``: of the object.
-    """
-    own = tuple(Toleration(*(str(one.get(name) or "") for name in Toleration._fields)) for one in template.tolerations)
-    made = started(
-        (job or JobTemplate(suspend=True, parallelism=admission.pods))._replace(
-            pod_labels=template.labels,
-            pod_annotations=template.annotations,
-            node_selector=template.node_selector,
-            tolerations=own,
-        ),
-        annotations or {},
-        admission,
-    )
-    if isinstance(made, Conflict):
-        return made
-    added = [{key: value for key, value in one._asdict().items() if value} for one in made.tolerations[len(own) :]]
-    then = Template(
-        labels=dict(made.pod_labels),
-        annotations=dict(made.pod_annotations),
-        node_selector=dict(made.node_selector),
-        tolerations=[*template.tolerations, *added],
-    )
-    return then, made
-
-
-def _keys(now: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str | None]:
-    changed: dict[str, str | None] = {key: value for key, value in then.items() if now.get(key) != value}
-    return changed | dict.fromkeys(now.keys() - then.keys())
-
+from slacktide.streams.decisions.queue.kinds.manifest import changed, merge_patch
+from slacktide.streams.decisions.queue.kinds.placing import HERE, ORIGINAL, Template, begun, differences, template_at
 
 MAIN = "main"
 POD_LABEL = "batch.kubernetes.io/controller-uid"
@@ -147,7 +69,7 @@ def original_of(text: str) -> _Original:
     return original
 
 
-class Job:
+class Job(Work):
     """A Job as read from the API server."""
 
     def __init__(self, raw: msgspec.Raw) -> None:
@@ -156,7 +78,7 @@ class Job:
         spec, status, template = job.spec, job.status, job.spec.template
         msgspec.convert(template, PodTemplate, strict=False)  # raises if it is invalid
         self.metadata, self.version, self.suspended = job.metadata, head.metadata.resource_version, spec.suspend
-        self._start_time, self._template = status.start_time, template_of(template)
+        self._start_time, self._template = status.start_time, template_at(template, HERE)
         self._annotations = job.metadata.annotations or {}
         self._now = JobTemplate(spec.suspend, spec.parallelism, spec.completions)
         self._queued, self._was = self._now, self._template
@@ -186,10 +108,11 @@ class Job:
         # Without a start time, the condition may predate the start.
         self.settled = "Suspended" in conditions and status.start_time is not None
         self.finished = not conditions.isdisjoint({"Complete", "Failed"})
-        self.pods = f"{POD_LABEL}={self.metadata.uid}"
+        self.pods = [f"{POD_LABEL}={self.metadata.uid}"]
 
-    def start(self, admitted: Mapping[str, Admission]) -> Json | Conflict:
+    def start(self, admitted: Mapping[str, Admission], *, again: bool) -> Json | Conflict:
         """Return the patch that sets node selector, counts and marks."""
+        del again
         if MAIN not in admitted:
             return Conflict("podSetAssignments", MAIN, ", ".join(admitted), MAIN)
         now = self._now._replace(suspend=True)
@@ -198,7 +121,7 @@ class Job:
             return made
         then, numbers = made
         before = _Original(parallelism=now.parallelism, completions=now.completions, template=self._template)
-        spec = {"suspend": False, "template": change(self._template, then), **_numbers(self._now, numbers)}
+        spec = {"suspend": False, "template": self._change(then), **_numbers(self._now, numbers)}
         return {"metadata": {"annotations": {ORIGINAL: msgspec.json.encode(before).decode()}}, "spec": spec}
 
     def stop(self) -> Json:
@@ -212,8 +135,13 @@ class Job:
         if ORIGINAL not in self._annotations:
             return None
         body = {"metadata": {"annotations": {ORIGINAL: None}}}
-        spec = {"template": change(self._template, self._was), **_numbers(self._now, self._queued)}
+        spec = {"template": self._change(self._was), **_numbers(self._now, self._queued)}
         return Write("restore", {**body, "spec": spec})
+
+    def _change(self, then: Template) -> Json:
+        """Return the merge patch of the pod template."""
+        now = changed({}, dict(zip(HERE, msgspec.structs.astuple(self._template), strict=True)))
+        return merge_patch(now, differences(now, HERE, then, {}))
 
 
 def _numbers(now: JobTemplate, then: JobTemplate) -> Json:
@@ -221,4 +149,4 @@ def _numbers(now: JobTemplate, then: JobTemplate) -> Json:
     return {name: value for name, value in numbers.items() if value != getattr(now, name)}
 
 
-JOB = Kind("Job", JOBS, Job)
+JOB = Kind("Job", JOBS, lambda given: Job(given[0]))

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from slacktide.agents.clock import Clock
+from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.actuator import Actuator
 from slacktide.agents.cluster.queue.job import JOB
+from slacktide.agents.cluster.queue.kinds import read_rows, served_kinds
+from slacktide.agents.cluster.queue.known import SOURCE, Known
 from slacktide.agents.cluster.queue.kueue import GROUP, Quotas, kueue, served, workloads_of
-from slacktide.agents.cluster.queue.source import SOURCE, Known, Source
+from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.status import Notices, Statuses
 from slacktide.agents.cluster.queue.work import Kind, Work
 from slacktide.agents.kubernetes.api_server import ApiServer
@@ -20,9 +22,10 @@ from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import BadMessageError, LogError
+from slacktide.schemas.errors import BadMessageError, ConfigError, LogError
 from slacktide.schemas.queue import QueueOutcome, QueueState
 from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
+from slacktide.streams.decisions.queue.kinds.rows import Row
 from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail
 from slacktide.streams.records import Out, Record, of_queue, text_of
 from slacktide.streams.tasks import ended
@@ -36,19 +39,27 @@ FETCH_WAIT_MS = 50
 CHECK_S = 6.0
 LOOK_S = 15.0
 """Interval of the checks for Kueue and for the kinds that the API server serves."""
+KINDS_S = 60.0
+"""Interval at which kinds that the API server does not serve are looked up again."""
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
 
 
 class JobQueue:
-    """Runs the queue during one leader term; ``replica`` is the bridge's name in Events."""
+    """Runs the queue during one leader term; ``replica`` is the bridge's name in Events.
 
-    def __init__(self, cluster: Cluster, clock: Clock, replica: str, kinds: tuple[Kind, ...] = (JOB,)) -> None:
-        self._cluster, self._clock = cluster, clock
+    ``namespace`` has the ConfigMap with the kinds that users added.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock, replica: str, namespace: str) -> None:
+        self._cluster, self._clock, self._namespace = cluster, clock, namespace
         self._known = Known()
-        self._source = Source(self._known, kinds)
+        self._source = Source(self._known)
+        self._kinds: tuple[Kind, ...] = (JOB,)
+        self._looked_s, self._rows, self._row_trouble = -KINDS_S, list[Row](), ""
         self._actuator = Actuator(self._source, self._answer, clock)
         self._quotas = Quotas(clock)
         self._notices, self._replica = Notices(self._source, clock), replica
+        self._source.refused = self._notices.refused
         self._statuses = Statuses(self._source, self._actuator, lambda: self._quotas.sold, clock)
         self._served: dict[str, Resource] = {}
         self._sender = Sender(cluster, client_id="slacktide-bridge-queue", timeout_s=3.0)
@@ -68,7 +79,7 @@ class JobQueue:
             f"Kueue admits workloads here, so this queue starts and stops nothing: {self._rival}" if self._rival else ""
         )
         troubles = (self._read_trouble, self._write_trouble, self._kind_trouble, self._source.trouble, shadow,
-                    self._actuator.trouble)  # fmt: skip
+                    self._actuator.trouble, self._row_trouble)  # fmt: skip
         return next((why for why in troubles if why), "")
 
     @property
@@ -84,7 +95,7 @@ class JobQueue:
                 self._write(),
                 self._follow(api),
                 self._actuator.run(api, lambda: self._acts),
-                self._notices.run(api, replica=self._replica),
+                self._notices.run(api, lambda: self._acts, replica=self._replica),
                 self._statuses.run(api, lambda: self._served if self._acts else {}),
             )
         finally:
@@ -107,10 +118,11 @@ class JobQueue:
                     self._look(await kueue(api, workloads_of(plurals), self._clock.wall_ms))
                     if self._rival and now:
                         await self._quotas.write(api, now["ClusterQueue"])
-                    if now != self._served:
-                        self._served = now
+                    kinds = await self._look_up(api)
+                    if (now, kinds) != (self._served, self._kinds) or not following:
+                        self._served, self._kinds = now, kinds
                         await ended(*following)
-                        works = [until_one_ends(*self._source.follows(api, now))] if now else []
+                        works = [until_one_ends(*self._source.follows(api, now, kinds))] if now else []
                         following = [asyncio.create_task(work) for work in works]
                 except ApiError as exc:
                     self._kind_trouble = str(exc)
@@ -123,12 +135,26 @@ class JobQueue:
         finally:
             await ended(*following)
 
+    async def _look_up(self, api: ApiServer) -> tuple[Kind, ...]:
+        """Return Jobs and the kinds that the API server serves, looked up each minute. Raises ApiError."""
+        if mono_s(self._clock) < self._looked_s + KINDS_S:
+            return self._kinds
+        try:
+            rows, self._row_trouble = await read_rows(api, self._namespace), ""
+        except (ConfigError, ApiError) as exc:
+            rows, self._row_trouble = self._rows, f"{exc}; the last valid rows of kinds stay in force"
+            log.warning("the rows of kinds cannot be used", extra={"why": str(exc)})
+        found = (JOB, *await served_kinds(api, rows))
+        same = rows == self._rows and [one.resource for one in found] == [one.resource for one in self._kinds]
+        self._looked_s, self._rows = mono_s(self._clock), rows
+        return self._kinds if same else found
+
     def _look(self, rival: str) -> None:
         if rival != self._rival:
             if rival:
                 log.warning("Kueue admits workloads on this cluster: this queue only decides", extra={"why": rival})
             else:
-                log.info("this queue starts and stops Jobs: Kueue does not admit workloads on this cluster")
+                log.info("this queue starts and stops jobs: Kueue does not admit workloads on this cluster")
             self._rival = rival
             for uid in self._source.works:
                 self._actuator.changed(uid)

@@ -6,14 +6,14 @@ These follow from the cluster's objects and the latest record of each key in Kaf
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import msgspec
 
+from slacktide.agents.cluster.queue.known import Known, Place
 from slacktide.agents.cluster.queue.kueue import PLURALS
 from slacktide.agents.cluster.queue.work import ACTIVE, Json, Kind, Queue, Work
 from slacktide.agents.cluster.watching import inform
@@ -38,106 +38,8 @@ from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_WORKLOAD
 from slacktide.streams.decisions.queue.cluster_objects import QueueObjects
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
 from slacktide.streams.decisions.queue.workload_objects import published
-from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
-
-SOURCE = "bridge/queue"
-"""Value of the header ce_source. Records of other sources, such as ``slacktide queue publish``, are never deleted."""
-
-
-class Place(NamedTuple):
-    """The topic and key of a record."""
-
-    topic: str
-    key: str
-
-
-class _Latest(NamedTuple):
-    offset: int
-    digest: bytes | None
-    ours: bool
-
-
-class Known:
-    """The cluster's objects and Kafka's records."""
-
-    def __init__(self) -> None:
-        self._wanted: dict[Place, bytes] = {}
-        self._latest: dict[Place, _Latest] = {}
-        self._differs: dict[Place, None] = {}
-        self._invalid: set[Place] = set()
-        """Objects in the cluster that cannot be used: their last valid records stay."""
-
-    def begin(self) -> None:
-        """Forget the records; the topics are read again."""
-        self._latest.clear()
-        self._differs = dict.fromkeys(self._wanted)
-
-    def read(self, record: Record) -> None:
-        """Take a record from its topic."""
-        place = Place(record.topic, (record.key or b"").decode(errors="replace"))
-        ours = dict(record.headers).get("ce_source") == SOURCE.encode()
-        self._put(place, _Latest(record.offset, _digest(record.value), ours))
-
-    def wrote(self, place: Place, value: bytes | None, offset: int) -> None:
-        """Take an acknowledged write. A later record of another writer supersedes it."""
-        self._put(place, _Latest(offset, _digest(value), ours=True))
-
-    def want(self, place: Place, value: bytes) -> None:
-        """Take an object that exists in the cluster."""
-        self._invalid.discard(place)
-        self._wanted[place] = value
-        self._compare(place)
-
-    def keep(self, place: Place) -> None:
-        """Take an object that exists in the cluster and is invalid: a record of it is not deleted."""
-        if place not in self._wanted:
-            self._invalid.add(place)
-
-    def unwant(self, place: Place) -> None:
-        """Take an object that no longer exists in the cluster."""
-        if self._wanted.pop(place, None) is not None or place in self._invalid:
-            self._invalid.discard(place)
-            self._compare(place)
-
-    def complete(self) -> None:
-        """Mark the list of objects as complete. Other records of this source are then deleted."""
-        for place in self._latest.keys() - self._wanted.keys():
-            self._compare(place)
-
-    def pending(self, most: int) -> list[tuple[Place, bytes | None]]:
-        """Return the next records to write; a value of None deletes."""
-        places = [place for place, _ in zip(self._differs, range(most), strict=False)]
-        return [(place, self._wanted.get(place)) for place in places]
-
-    def give_up(self, places: Iterable[Place]) -> None:
-        """Skip records that Kafka rejected until they change."""
-        for place in places:
-            self._differs.pop(place, None)
-
-    def _put(self, place: Place, latest: _Latest) -> None:
-        known = self._latest.get(place)
-        if known is None or latest.offset > known.offset:
-            self._latest[place] = latest
-            if place in self._wanted or place in self._differs:
-                self._compare(place)
-
-    def _compare(self, place: Place) -> None:
-        latest, wanted = self._latest.get(place), self._wanted.get(place)
-        if wanted is None:
-            same = latest is None or latest.digest is None or not latest.ours or place in self._invalid
-        else:
-            same = latest is not None and latest.digest == _digest(wanted)
-        if same:
-            self._differs.pop(place, None)
-        else:
-            self._differs[place] = None
-
-
-def _digest(value: bytes | None) -> bytes | None:
-    return None if value is None else blake2b(value, digest_size=16).digest()
-
 
 Name = tuple[str, str, str]
 SHOWN = {"ClusterQueue", "LocalQueue"}
@@ -148,7 +50,7 @@ CLASSES = (PriorityClassObject, WorkloadPriorityClassObject)
 class Source:
     """The cluster's objects; ``known`` receives the records."""
 
-    def __init__(self, known: Known, kinds: tuple[Kind, ...]) -> None:
+    def __init__(self, known: Known) -> None:
         self.works: dict[str, tuple[Kind, Work]] = {}
         self.flavors: dict[str, ResourceFlavorObject] = {}
         self.stands: dict[Queue, Json] = {}
@@ -157,7 +59,17 @@ class Source:
         self.troubles: dict[str, str] = {}
         self.changed: Callable[[str], object] = self.works.get
         """Callback with the uid of a changed or deleted object."""
-        self._known, self._kinds = known, kinds
+        self.refused: Callable[[Kind, Work], object] = lambda *_: None
+        """Callback with an object that is not queued."""
+        self._known = known
+        self._essential = set[str]()
+        """Kinds that must be listed before anything is started or stopped."""
+        self._over = set[str]()
+        """Finished works of which no pod runs any more."""
+        self._kept: dict[str, dict[str, msgspec.Raw]] = {}
+        """Objects by uid that are read again, by the uid of their work."""
+        self._more: dict[str, dict[Name, msgspec.Raw]] = {}
+        """What objects of a kind depend on."""
         self._uids: dict[Name, str] = {}
         self._objects: dict[Name, QueueObject] = {}
         self._classes = QueueObjects(())
@@ -166,8 +78,8 @@ class Source:
 
     @property
     def listed(self) -> bool:
-        """Return whether all kinds are listed."""
-        return self._unlisted == set()
+        """Return whether all kinds of the queue are listed, and Jobs."""
+        return self._unlisted is not None and not self._unlisted & self._essential
 
     @property
     def objects(self) -> list[QueueObject]:
@@ -179,50 +91,126 @@ class Source:
         """Return why a kind cannot be read; "" if all can."""
         return next((why for why in self.troubles.values() if why), "")
 
-    def follows(self, api: ApiServer, served: dict[str, Resource]) -> list[Coroutine[Any, Any, None]]:
-        """Return the coroutines that watch the served kinds."""
-        self._unlisted = {*served, *(kind.name for kind in self._kinds)}
+    def follows(
+        self, api: ApiServer, served: dict[str, Resource], kinds: tuple[Kind, ...]
+    ) -> list[Coroutine[Any, Any, None]]:
+        """Return the coroutines that watch the served kinds; ``kinds`` of objects to start and stop, Jobs first."""
+        self._essential = {*served, kinds[0].name}
+        more = [resource.plural for kind in kinds for resource in kind.more]
+        self._unlisted = {*served, *(kind.name for kind in kinds), *more}
         for name in [name for name in self._objects if name[0] not in served]:
             self._object_gone(name)
-        works = [self._follow_works(api, kind) for kind in self._kinds]
-        return [*(self._follow_objects(api, kind, resource) for kind, resource in served.items()), *works]
+        for name in [name for name in self._uids if name[0] not in self._unlisted]:
+            self._work_gone(name)
+        self.troubles = {name: why for name, why in self.troubles.items() if name in self._unlisted}
+        return [
+            *(self._follow_objects(api, kind, resource) for kind, resource in served.items()),
+            *(self._follow_works(api, kind) for kind in kinds),
+            *(self._follow_more(api, kind, resource) for kind in kinds for resource in kind.more),
+        ]
 
     def put(self, kind: Kind, raw: msgspec.Raw) -> None:
         """Take an object to start and stop; ignore older versions."""
         try:
             head = _head(raw)
-            before = self.works.get(head.uid)
-            if before is not None and not _newer(head.resource_version, before[1].version):
+            uid = kind.uid(head)
+            before = self.works.get(uid)
+            if before is not None and not _newer(head.resource_version, before[1].version_of(head.uid)):
                 return
-            work = kind.read(raw)
+            name = kind.name, head.namespace, head.name
+            others = [one for one, raw in self._kept.get(uid, {}).items() if one != head.uid and _is(raw, name)]
+            if self._uids.get(name, uid) != uid or others:
+                self._work_gone(name, kind)
+            if kind.keeps:
+                self._kept.setdefault(uid, {})[head.uid] = raw.copy()
+            self._uids[name] = uid
+        except Exception as exc:  # noqa: BLE001 - as in _read
+            self._unusable(kind, exc)
+            return
+        self._read(kind, uid, [raw])
+
+    def over(self, uid: str) -> bool:
+        """Note that no pod of a finished work runs; return whether that is new."""
+        if uid in self._over or uid not in self.works:
+            return False
+        self._over.add(uid)
+        self._publish(*self.works[uid])
+        return True
+
+    def _read(self, kind: Kind, uid: str, raws: list[msgspec.Raw]) -> None:
+        try:
+            more = [one for resource in kind.more for one in self._more.get(resource.plural, {}).values()]
+            work = kind.read([*(self._kept[uid].values() if kind.keeps else raws), *more])
+            if work.refused:
+                self._refuse(kind, work, uid)
+                return
+            if not work.finished:
+                self._over.discard(uid)
             self._publish(kind, work)
         except Exception as exc:  # noqa: BLE001 - one object's error: keep its last version
-            IGNORED.labels(kind.resource.plural, "object").inc()
-            log.warning("cannot use a %s", kind.name, extra={"why": failure("read", exc)})
+            self._known.keep(Place(QUEUE_WORKLOAD.name, uid))
+            self._unusable(kind, exc)
             return
-        metadata = work.metadata
-        uid, name = metadata.uid, (kind.name, metadata.namespace, metadata.name)
-        if self._uids.get(name, uid) != uid:
-            self._work_gone(name)
-        self._uids[name] = uid
         self.works[uid] = kind, work
         self.changed(uid)
 
+    @staticmethod
+    def _unusable(kind: Kind, exc: Exception) -> None:
+        IGNORED.labels(kind.resource.plural, "object").inc()
+        log.warning("cannot use a %s", kind.name, extra={"why": failure("read", exc)})
+
+    def _refuse(self, kind: Kind, work: Work, uid: str) -> None:
+        """Forget an object that must not be queued. One that runs keeps its quota until it ends or is deleted."""
+        waits = any(one.plural in (self._unlisted or ()) for one in kind.more)
+        if work.refused != "owned" and not waits:
+            self.refused(kind, work)
+        if work.halted:
+            self._forget(uid)
+        else:
+            self._known.keep(Place(QUEUE_WORKLOAD.name, uid))
+
     async def _follow_works(self, api: ApiServer, kind: Kind) -> None:
         def whole(items: list[msgspec.Raw]) -> None:
-            there = {_head(raw).uid for raw in items}
+            there = {(kind.name, one.namespace, one.name) for one in map(_head, items)}
+            for name in [name for name in self._uids if name[0] == kind.name and name not in there]:
+                self._work_gone(name, kind)
             for raw in items:
                 self.put(kind, raw)
-            for name, uid in list(self._uids.items()):
-                if name[0] == kind.name and uid not in there:
-                    self._work_gone(name)
             self._listed(kind.name)
 
         def gone(namespace: str, name: str) -> None:
-            self._work_gone((kind.name, namespace, name))
+            self._work_gone((kind.name, namespace, name), kind)
 
         updates = follow(api, kind.resource, msgspec.Raw, labels=QUEUE_NAME)
         await inform(updates, whole, partial(self.put, kind), gone, partial(self.troubles.__setitem__, kind.name))
+
+    async def _follow_more(self, api: ApiServer, kind: Kind, resource: Resource) -> None:
+        """Watch objects that others depend on; each change reads these again."""
+        found = self._more.setdefault(resource.plural, {})
+
+        def put(raw: msgspec.Raw) -> None:
+            head = _head(raw)
+            found[resource.plural, head.namespace, head.name] = raw.copy()
+            self._again(kind)
+
+        def whole(items: list[msgspec.Raw]) -> None:
+            found.clear()
+            for raw in items:
+                head = _head(raw)
+                found[resource.plural, head.namespace, head.name] = raw.copy()
+            self._again(kind)
+            self._listed(resource.plural)
+
+        def gone(namespace: str, name: str) -> None:
+            found.pop((resource.plural, namespace, name), None)
+            self._again(kind)
+
+        updates = follow(api, resource, msgspec.Raw)
+        await inform(updates, whole, put, gone, partial(self.troubles.__setitem__, resource.plural))
+
+    def _again(self, kind: Kind) -> None:
+        for uid in {uid for name, uid in self._uids.items() if name[0] == kind.name}:
+            self._read(kind, uid, [])
 
     async def _follow_objects(self, api: ApiServer, kind: str, resource: Resource) -> None:
         def whole(items: list[Json]) -> None:
@@ -239,9 +227,11 @@ class Source:
 
     def _listed(self, kind: str) -> None:
         if self._unlisted and kind in self._unlisted:
+            acted = self.listed
             self._unlisted.discard(kind)
-            if self.listed:
+            if not self._unlisted:
                 self._known.complete()
+            if self.listed and not acted:
                 for uid in self.works:
                     self.changed(uid)
 
@@ -293,27 +283,41 @@ class Source:
         # Counts pod changes only: starting and stopping changes the object's own generation.
         generation = crc32(msgspec.json.encode(pod_sets))
         metadata = msgspec.structs.replace(work.metadata, generation=generation)
-        made = self._classes.workload_with(kind.name, metadata, pod_sets)
+        made = self._classes.workload_with(kind.name, metadata, pod_sets, work.own_class)
         if made is None:
             if self.listed:
                 log.warning("%s", self._classes.notes[-1].replace("the files", "the cluster"))
             self._classes.notes.clear()
             self._known.keep(Place(QUEUE_WORKLOAD.name, metadata.uid))
             return
-        if (metadata.annotations or {}).get(ACTIVE) == "false":
+        if (metadata.annotations or {}).get(ACTIVE) == "false" or work.held:
             made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, active=False))
-        finished = [ObjectCondition(type="Finished", status="True", reason="JobFinished")] if work.finished else None
+        over = work.finished and (not work.foreign or metadata.uid in self._over)
+        finished = [ObjectCondition(type="Finished", status="True", reason="JobFinished")] if over else None
         done = [ReclaimablePod(name=name, count=count) for name, count in work.done.items()] or None
         status = WorkloadStatus(conditions=finished, reclaimable_pods=done)
         record = published(msgspec.structs.replace(made, status=status), "")
         assert record is not None, "a Workload always has one"
         self._known.want(Place(QUEUE_WORKLOAD.name, record.key), encode(record.message))
 
-    def _work_gone(self, name: Name) -> None:
+    def _work_gone(self, name: Name, kind: Kind | None = None) -> None:
+        """Forget a deleted object. A group loses one of its pods; ``kind`` None: all of its kind are gone."""
         uid = self._uids.pop(name, None)
-        if uid is not None:
-            self.works.pop(uid, None)
-            self._known.unwant(Place(QUEUE_WORKLOAD.name, uid))
+        if uid is None:
+            return
+        kept = self._kept.get(uid, {})
+        for one in [one for one, raw in kept.items() if _is(raw, name)]:
+            del kept[one]
+        if kept and kind is not None:
+            self._read(kind, uid, [])
+        else:
+            self._kept.pop(uid, None)
+            self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
+        self._over.discard(uid)
+        self._known.unwant(Place(QUEUE_WORKLOAD.name, uid))
+        if self.works.pop(uid, None) is not None:
             self.changed(uid)
 
 
@@ -326,6 +330,11 @@ def _place(name: Name) -> Place:
 def _head(raw: msgspec.Raw) -> Meta:
     found: Head = answer_of(raw, Head, where="the object")
     return found.metadata
+
+
+def _is(raw: msgspec.Raw, name: Name) -> bool:
+    head = _head(raw)
+    return (head.namespace, head.name) == name[1:]
 
 
 def _newer(version: str, than: str) -> bool:

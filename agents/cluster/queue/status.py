@@ -18,7 +18,7 @@ from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.actuator import Actuator
 from slacktide.agents.cluster.queue.source import Source
-from slacktide.agents.cluster.queue.work import ACTIVE, Json, Queue, Work
+from slacktide.agents.cluster.queue.work import ACTIVE, Json, Kind, Queue, Work
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import ApiError, ApiRefusedError, Resource
 from slacktide.schemas.errors import CaseError
@@ -27,6 +27,7 @@ from slacktide.schemas.queue_objects import ClusterQueueObject, LocalQueueObject
 from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, Stopped
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
+from slacktide.streams.decisions.queue.kinds.files import REASONS
 from slacktide.streams.decisions.queue.missing import meaning
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode
 from slacktide.streams.decisions.queue.workload_objects import booked, namespace_of
@@ -219,6 +220,8 @@ class Statuses:
 
 WAITING_MAX = 1_000
 """Further Events are dropped; Kafka has all states."""
+REFUSED_MAX = 10_000
+"""Objects beyond get no Event that they are not queued."""
 NOTICE_PAUSE_S = 0.2
 
 
@@ -253,31 +256,46 @@ class Notices:
 
     def __init__(self, source: Source, clock: Clock) -> None:
         self._source, self._clock = source, clock
-        self._waiting: dict[tuple[str, str], Notice] = {}
+        self._waiting: dict[tuple[str, str], tuple[About | None, Notice]] = {}
+        self._refused: dict[str, str] = {}
 
     def put(self, state: QueueState) -> None:
         """Queue the Event of a new state."""
-        notice = notice_of(state)
-        if notice is not None and len(self._waiting) < WAITING_MAX:
-            self._waiting[state.uid, notice.reason] = notice
+        self._put(state.uid, None, notice_of(state))
 
-    async def run(self, api: ApiServer, *, replica: str) -> None:
-        """Write Events until cancelled."""
+    def refused(self, kind: Kind, one: Work) -> None:
+        """Queue the Event of an object that is not queued."""
+        if self._refused.get(one.uid) != one.refused and len(self._refused) < REFUSED_MAX:
+            self._refused[one.uid] = one.refused
+            note = Notice("NotQueued", f"{one.refused}: {REASONS[one.refused]}", one.refused.replace("_", "-"))
+            self._put(one.uid, _about(kind, one), note)
+
+    def _put(self, uid: str, about: About | None, notice: Notice | None) -> None:
+        if notice is not None and len(self._waiting) < WAITING_MAX:
+            self._waiting[uid, notice.reason] = about, notice
+
+    async def run(self, api: ApiServer, acts: Callable[[], bool], *, replica: str) -> None:
+        """Write Events until cancelled, while ``acts`` returns true."""
         by = EventSource(part="queue", replica=replica, action="Queue")
         while True:
             await asyncio.sleep(NOTICE_PAUSE_S)
-            if not self._waiting:
+            if not self._waiting or not acts():
                 continue
-            (uid, _), notice = next(iter(self._waiting.items()))
+            (uid, _), (about, notice) = next(iter(self._waiting.items()))
             del self._waiting[uid, notice.reason]
-            if uid not in self._source.works:
-                continue
-            kind, work = self._source.works[uid]
-            one = work.metadata
-            about = About(namespace=one.namespace, name=one.name, uid=uid, kind=kind.name,
-                          api_version=kind.resource.api_version)  # fmt: skip
+            if about is None:
+                if uid not in self._source.works:
+                    continue
+                kind, work = self._source.works[uid]
+                about = _about(kind, work)
             try:
                 await create_event(api, by, about, notice.reason, notice.note, now_ms=self._clock.wall_ms(),
-                                   once=notice.once, warning=False)  # fmt: skip
+                                   once=notice.once, warning=notice.reason == "NotQueued")  # fmt: skip
             except ApiError as exc:
                 log.info("an Event could not be created", extra={"why": str(exc)})
+
+
+def _about(kind: Kind, one: Work) -> About:
+    """Return the object of an Event; of a group, its first pod."""
+    return About(namespace=one.metadata.namespace, name=one.name, uid=one.uid, kind=kind.name,
+                 api_version=kind.resource.api_version)  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from slacktide.agents.kubernetes.objects import Meta
 from slacktide.agents.kubernetes.resource import Resource
 from slacktide.schemas.queue import REQUEUING_LIMIT, QueueBooking, QueueState, Result
 from slacktide.schemas.queue_objects import Metadata, ResourceFlavorObject, WorkloadPodSet
@@ -58,7 +59,7 @@ class Write(NamedTuple):
 
 
 class Work(Protocol):
-    """One object as read from the API server."""
+    """One object as read from the API server, or the pods of a group."""
 
     metadata: Metadata
     version: str
@@ -70,23 +71,64 @@ class Work(Protocol):
     done: Mapping[str, int]
     """How many requested pods will not run again, by pod set."""
     suspended: bool
+    """Whether it waits for a start, or for the next write of one."""
     settled: bool
     """Whether its controller has seen the suspension, and creates no pods any more."""
     ready: bool
     """Whether all parallel pods are ready or finished."""
     finished: bool
     """Whether it has completed or failed."""
-    pods: str
-    """A label selector of its pods, within its namespace."""
+    pods: Sequence[str]
+    """Selectors of its pods within its namespace: by labels, or by the field ``metadata.name``."""
+    foreign: bool = False
+    """Whether its controller is not Kubernetes' own: it may finish while pods run, and its suspension is waited for."""
+    refused: str = ""
+    """Why it is not queued. Then only its metadata and ``halted`` are valid."""
+    own_class: str = ""
+    """Its priority class beside those of pod templates."""
+    held: bool = False
+    """Whether its controller would not run it."""
+    partly: bool = False
+    """Whether the first of several writes of a start is there."""
+    evicted: Mapping[str, str] = {}
+    """Uids by name of pods that are evicted to stop it."""
 
-    def start(self, admitted: Mapping[str, Admission]) -> Json | Conflict:
-        """Return the patch that starts it, from the admission of each pod set."""
+    @property
+    def name(self) -> str:
+        """Return the name of the object that is written."""
+        return self.metadata.name
+
+    @property
+    def uid(self) -> str:
+        """Return the uid of that object."""
+        return self.metadata.uid
+
+    @property
+    def halted(self) -> bool:
+        """Return whether a stop has nothing to write."""
+        return self.suspended
+
+    def version_of(self, uid: str) -> str:
+        """Return the version of an object of it; "": it is not there."""
+        del uid
+        return self.version
+
+    def start(self, admitted: Mapping[str, Admission], *, again: bool) -> Json | Conflict:
+        """Return the patch of the next write that starts it, from the admission of each pod set.
+
+        ``again``: a write for this admission was acknowledged. A patch of another object names it in its metadata.
+        """
 
     def stop(self) -> Json:
         """Return the patch that suspends it."""
 
     def back(self) -> Write | None:
         """Return the next write that restores it once it is suspended; None if it is restored."""
+
+    def stale(self, admitted: Mapping[str, Admission]) -> str:
+        """Return what a start leaves behind of an earlier one; "": nothing."""
+        del admitted
+        return ""
 
 
 class Queue(NamedTuple):
@@ -102,8 +144,14 @@ class Kind(NamedTuple):
 
     name: str
     resource: Resource
-    read: Callable[[msgspec.Raw], Work]
-    """Raises msgspec.ValidationError if the object is invalid."""
+    read: Callable[[Sequence[msgspec.Raw]], Work]
+    """Takes an object and what it depends on. Raises CaseError, TextError or ValidationError if it is invalid."""
+    uid: Callable[[Meta], str] = lambda head: head.uid
+    """Returns the uid of the workload of an object."""
+    more: tuple[Resource, ...] = ()
+    """Kinds that its objects depend on."""
+    keeps: bool = False
+    """Whether an object is read again when another changes."""
 
 
 def merged(*bodies: Mapping[str, Any]) -> Json:
@@ -130,9 +178,10 @@ class Answer(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Check whether a pod still runs; if none does, the answer is ``stopped``."""
+    """Check whether a pod still runs; if none does, this is the answer."""
 
-    booking: QueueBooking
+    booking: QueueBooking | None
+    result: Result = "stopped"
 
 
 Step = Write | Answer | Look | None
@@ -143,9 +192,17 @@ def due(work: Work, state: QueueState | None, flavors: Mapping[str, ResourceFlav
     booking = None if state is None else state.booking
     mark = mark_of(work.metadata.annotations or {})
     if work.finished:
+        if work.foreign:
+            return Look(booking, "finished")
         return None if booking is None else Answer(booking, "finished")
     if state is None or booking is None:
         return _without(work, mark, state)
+    return _booked(work, state, booking, mark, flavors)
+
+
+def _booked(
+    work: Work, state: QueueState, booking: QueueBooking, mark: Mark | None, flavors: Mapping[str, ResourceFlavorObject]
+) -> Step:
     admission = (booking.epoch, booking.turn)
     if mark is not None and mark.admission > admission:
         return None  # the state is stale
@@ -167,7 +224,7 @@ def _without(work: Work, mark: Mark | None, state: QueueState | None) -> Step:
     """Return the step without quota. A started object unknown to the decider runs on: Kafka may have lost data."""
     if state is not None and state.reason == REQUEUING_LIMIT and ACTIVE not in (work.metadata.annotations or {}):
         return Write("deactivate", {"metadata": {"annotations": {ACTIVE: "false"}}})
-    if work.suspended:
+    if work.halted:
         return work.back()
     if state is None and mark is not None and mark.result == "started":
         return None
@@ -175,7 +232,7 @@ def _without(work: Work, mark: Mark | None, state: QueueState | None) -> Step:
 
 
 def _stopping(work: Work, booking: QueueBooking, *, ended: bool) -> Step:
-    if not work.suspended:
+    if not work.halted:
         return Write("stop", ending(booking, "stopped", work.stop()))
     return Look(booking) if ended else Write("stop", ending(booking, "stopped"))
 
@@ -185,7 +242,8 @@ def _starting(
 ) -> Step:
     if not work.suspended:
         return _running(work, state, booking, mark)
-    if (back := work.back()) is not None:
+    again = mark is not None and mark.admission == (booking.epoch, booking.turn)
+    if not (again and work.partly) and (back := work.back()) is not None:
         return back
     admitted = _admitted(work, booking, flavors)
     if isinstance(admitted, str):
@@ -193,10 +251,10 @@ def _starting(
     asked = {one.name: one.count for one in work.pod_sets if one.min_count is None}
     if more := above(asked, _counts(booking)):
         return _ended(booking, "conflict", f"it has more pods than were admitted: {', '.join(more)}")
-    body = work.start(admitted)
+    body = work.start(admitted, again=again)
     if isinstance(body, Conflict):
         return _ended(booking, "conflict", f"{body.field}: {body.key} is {body.has!r}, not {body.wants!r}")
-    return Write("start", ending(booking, "started", body))
+    return Write("start", ending(booking, "started", body), why=work.stale(admitted))
 
 
 def _running(work: Work, state: QueueState, booking: QueueBooking, mark: Mark | None) -> Step:

@@ -14,7 +14,7 @@ from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook import review
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.metrics import ADMISSION, ADMISSIONS, DRY_RUNS, EVICTIONS
-from slacktide.agents.cluster.webhook.mutation import Admission, Namespace, admission, in_accord, marked
+from slacktide.agents.cluster.webhook.mutation import Admission, Namespace, admission, gated, in_accord, marked
 from slacktide.agents.cluster.webhook.review import Eviction, Refusal, away, eviction_of, refusal
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import NOT_FOUND, PODS, ApiError, ApiRefusedError
@@ -56,7 +56,8 @@ class Answers:
     """Responds by the state of the cluster.
 
     ``api`` reads the pod to evict, whose state must not be older than the request. ``publish`` queues a record.
-    ``left_out``: namespaces whose pods are never changed, such as that of the webhook itself.
+    ``left_out``: namespaces whose pods are never changed, such as that of the webhook itself. ``queue``: pods that name
+    a queue wait for it.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class Answers:
         config_map: ConfigMapName,
         publish: Callable[[Out], None],
         now_ms: Callable[[], int],
+        *,
+        queue: bool = False,
     ) -> None:
-        self._api, self._config_map = api, config_map
+        self._api, self._config_map, self._queue = api, config_map, queue
         self._quota = NamespaceQuota(api)
         self._publish, self._now_ms = publish, now_ms
         self._cache, self._left_out = cache, left_out
@@ -107,6 +110,8 @@ class Answers:
             )
             if done.result != "refused":
                 done = in_accord(done, strict=self._cache.strict_qos)
+            if self._queue and done.result in ADMITTED_RESULTS:
+                done = gated(done, request)
             if done.result in ADMITTED_RESULTS and namespace is not None:
                 done = await self._within_quota(request, done, namespace)
         except BadMessageError as exc:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from slacktide.agents.cluster.webhook.review import Operation, Request, difference
-from slacktide.schemas.errors import BadMessageError, TextError
+from slacktide.schemas.errors import BadMessageError, CaseError, TextError
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.text import time_ms_of
@@ -24,6 +24,10 @@ from slacktide.streams.decisions.admission.label_selector import Expression, Inv
 from slacktide.streams.decisions.admission.qos_priority_admit import Claims, cpu_wish, qos_priority_admit
 from slacktide.streams.decisions.admission.webhook_colocation_profile import Cluster, PriorityClass, Profile, mutated
 from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.queue.job import QUEUE_NAME
+from slacktide.streams.decisions.queue.kinds.manifest import Part, changed
+from slacktide.streams.decisions.queue.kinds.placing import GATE
+from slacktide.streams.decisions.queue.kinds.rows import PARENTS, kind_of
 
 Result = Literal["mutated", "unchanged", "refused", "over_quota", "contradictory"]
 
@@ -114,6 +118,32 @@ def marked(admitted: Admission, request: Request, annotation: str) -> Admission:
     annotations = {**(metadata.get("annotations") or {}), annotation: request.uid}
     pod = {**admitted.pod, "metadata": {**metadata, "annotations": annotations}}
     return replace(admitted, result="mutated", patch=tuple(difference(request.object or {}, pod)), pod=pod)
+
+
+def gated(admitted: Admission, request: Request) -> Admission:
+    """Gate a pod that names a queue, unless the object that controls it waits in the queue itself, or Kueue has it.
+
+    Raises:
+        BadMessageError: the object is not a pod.
+    """
+    pod = dict(admitted.pod)
+    try:
+        part = Part(pod)
+        metadata, spec = part["metadata"], part["spec"]
+        labels, gates = metadata["labels"].texts(), [one["name"].text() for one in spec["schedulingGates"].parts()]
+        controllers = [one for one in metadata["ownerReferences"].parts() if one["controller"].flag()]
+        owned = any(kind_of(one["apiVersion"].text(), one["kind"].text()) in PARENTS for one in controllers)
+        if QUEUE_NAME not in labels or KUEUE in labels or GATE in gates or spec["nodeName"].text() or owned:
+            return admitted
+        given = [one.value for one in spec["schedulingGates"].parts()]
+    except CaseError as exc:
+        raise BadMessageError("pod", str(exc)) from exc
+    pod = changed(pod, {("spec", "schedulingGates"): [*given, {"name": GATE}]})
+    return replace(admitted, result="mutated", patch=tuple(difference(request.object or {}, pod)), pod=pod)
+
+
+KUEUE = "kueue.x-k8s.io/managed"
+"""Label that Kueue's webhook sets on pods that it gates."""
 
 
 def drawn(uid: str, profile: str) -> int:

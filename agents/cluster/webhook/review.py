@@ -1,8 +1,9 @@
 """AdmissionReview requests and responses, JSON patches (RFC 6902), and whether an agent may evict a pod. Pure.
 
 An agent may evict a best-effort pod of its own node, with the expected uid. The leading bridge, which deschedules, may
-evict best-effort pods of any node. RBAC cannot express this: an agent may evict every pod or none. The API server puts
-the node into a pod-bound token (Kubernetes 1.30 and newer), so that no agent can claim another node.
+evict best-effort pods of any node, and pods that the queue started. RBAC cannot express this: an agent may evict every
+pod or none. The API server puts the node into a pod-bound token (Kubernetes 1.30 and newer), so that no agent can claim
+another node.
 Source: kubernetes v1.34, staging/src/k8s.io/api/admission/v1/types.go.
 """
 
@@ -15,11 +16,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from slacktide.agents.cluster.queue.work import MARK
 from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.kubernetes import listed
 from slacktide.schemas.qos import LABEL_QOS, effective_qos, overruled
 from slacktide.schemas.text import answer_of, excess_of
 from slacktide.streams.decisions.admission.admitted_pod import CONTAINERS_MAX
+from slacktide.streams.decisions.queue.job import QUEUE_NAME
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -242,7 +245,7 @@ def refusal(eviction: Eviction, pod: Mapping[str, Any] | None) -> Refusal | None
         )
     held = overruled(found.pods[0])
     qos = effective_qos(held.qos_label, held.kube_qos)
-    if qos == EVICTABLE:
+    if qos == EVICTABLE or (eviction.node is None and _is_queued(pod)):
         return None
     return _forbidden(
         "not_best_effort",
@@ -250,6 +253,12 @@ def refusal(eviction: Eviction, pod: Mapping[str, Any] | None) -> Refusal | None
         f"work, create it with the label {LABEL_QOS}: {EVICTABLE}",
         f"it is of QoS class {qos}",
     )
+
+
+def _is_queued(pod: Mapping[str, Any]) -> bool:
+    """Return whether a queue started the pod. The bridge stops such a pod, whatever its QoS class."""
+    metadata = pod.get("metadata") or {}
+    return QUEUE_NAME in (metadata.get("labels") or {}) and MARK in (metadata.get("annotations") or {})
 
 
 def away(eviction: Eviction, why: str) -> Refusal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -78,6 +79,7 @@ CALCULATIONS = {
     "queue_pods_ready_condition": ("queue_order", "condition PodsReady of a workload"),
     "queue_requeue": ("queue_order", "workloads that are pending, inadmissible or retried"),
     "queue_block_admission": ("queue_order", "whether a workload is admitted while others wait for their pods"),
+    "kinds": ("kinds", "pod sets, state and writes of an object that a queue starts and stops, beside Jobs"),
     "job_status": ("jobs", "status of a Job, from the results of its pods"),
 }
 """Module and description of each rule. The module computes it by its function ``calc_NAME``."""
@@ -93,6 +95,8 @@ class Case(msgspec.Struct, Generic[I], frozen=True):
 
     name: str
     input: I
+    admit: dict[str, Any] | None = None
+    """Of ``kinds``: nodes of each pod set."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -117,6 +121,7 @@ class Calculation:
         module, _ = CALCULATIONS[name]
         function = getattr(importlib.import_module(f"{__package__}.{module}"), f"calc_{name}")
         kind, self._calculate = arguments_in_cases(function)
+        self._admits = "admit" in inspect.signature(function).parameters
         self._decoder: msgspec.json.Decoder[Case[Any]] = msgspec.json.Decoder(Case[kind])  # type: ignore[valid-type]
         self._explain = explain
 
@@ -127,7 +132,8 @@ class Calculation:
         except MALFORMED as exc:
             return _failed(_name_in(line), _text_of(exc))
         try:
-            calculated = self._calculate(case.input, "input")
+            more = {"admit": case.admit} if self._admits else {}
+            calculated = self._calculate(case.input, "input", **more)
             result: dict[str, object] = {"name": case.name, "output": calculated.output}
             if self._explain:
                 result["because"] = calculated.because

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta
 
 T = TypeVar("T")
-Build = Callable[[Any, str], Any]
+Build = Callable[..., Any]
 """Converts a decoded value to its type; the text is the value's path in the case."""
 
 AMOUNT_MAX = 2**53
@@ -250,7 +250,7 @@ def arguments_in_cases(function: Callable[..., object]) -> tuple[Any, Build]:
     hints = get_type_hints(function, include_extras=True)
     if "given" in hints:
         decoded, build = in_cases(hints["given"])
-        return decoded, lambda value, path: function(value if build is None else build(value, path))
+        return decoded, lambda value, path, **more: function(value if build is None else build(value, path), **more)
     parameters = inspect.signature(function).parameters.values()
     fields = [
         _Field(one.name, name_in_cases(one.name), hints[one.name], one.default is one.empty) for one in parameters

@@ -178,8 +178,9 @@ def simulate(
 ) -> None:
     """Simulate the queue of a file or of Kafka: which workloads are admitted when, preempt others, or lack quota.
 
-    Workloads are the initial state. Jobs without a Workload arrive at their creation time. A job runs for its
-    annotation slacktide.io/run-seconds, or for its recorded duration. A job without either does not end.
+    Workloads are the initial state. Jobs and objects of other kinds without a Workload arrive at their creation time. A
+    job runs for its annotation slacktide.io/run-seconds, or for its recorded duration. A job without either does not
+    end.
     """
     if live == (cluster is not None):
         raise click.UsageError("give either a FILE or --live")

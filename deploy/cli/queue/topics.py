@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -22,10 +22,11 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import CaseError, ConfigError, Finding, SlacktideError
 from slacktide.schemas.message import Message
 from slacktide.schemas.queue import QueueOutcome, QueueWorkload, Result
-from slacktide.schemas.queue_objects import JobObject, QueueObject
+from slacktide.schemas.queue_objects import JobObject, KindObject, QueueObject
 from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
 from slacktide.schemas.units import cpu_text, mem_text
-from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, queue_cluster, read_objects
+from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, queue_cluster
+from slacktide.streams.decisions.queue.kinds.files import read_objects
 from slacktide.streams.decisions.queue.preempt import excess
 from slacktide.streams.decisions.queue.quota_tree import UNLIMITED
 from slacktide.streams.decisions.queue.scheduling import Scheduling
@@ -51,7 +52,7 @@ def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> Non
     """
     objects = objects_in(files)
     given = QueueObjects(objects)
-    made = [given.workload_of(one) if isinstance(one, JobObject) else one for one in objects]
+    made = [given.workload_of(one) if isinstance(one, JobObject | KindObject) else one for one in objects]
     now_ms = SystemClock().wall_ms()
     records = [record for one in made if one and (record := published(one, instant(now_ms)))]
     topics = [QUEUE_WORKLOAD if isinstance(one.message, QueueWorkload) else QUEUE_SPEC for one in records]
@@ -60,7 +61,7 @@ def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> Non
         for topic, one in zip(topics, records, strict=True)
     ]
     if not outs:
-        kinds = "ClusterQueue, Cohort, ResourceFlavor, LocalQueue, Namespace, Workload and Job"
+        kinds = "ClusterQueue, Cohort, ResourceFlavor, LocalQueue, Namespace, Workload, Job and the kinds of jobs"
         raise SlacktideError(f"no object of a queue; accepted: {kinds}")
     asyncio.run(_sent(bootstrap, outs))
     for note in given.notes:
@@ -150,18 +151,35 @@ async def _read(bootstrap: Cluster, topics: Sequence[Topic]) -> list[Record]:
 
 def objects_in(files: Sequence[Path], given: Iterable[QueueObject] = ()) -> list[QueueObject]:
     """Read files; a later object replaces an earlier one. Raises ConfigError if a file or an object is invalid."""
-    found = {(type(one).__name__, one.metadata.namespace, one.metadata.name): one for one in given}
+    documents: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {}
     for path in files:
         try:
-            for one in read_objects(_items(load_yaml(path))):
-                found[type(one).__name__, one.metadata.namespace, one.metadata.name] = one
+            for where, item in _items(load_yaml(path)):
+                given_names = item.get("metadata")
+                names = given_names if isinstance(given_names, dict) else {}
+                key = str(item.get("kind")), str(names.get("namespace") or "default"), str(names.get("name"))
+                documents[key] = f"{path}\n{where}", item
         except CaseError as exc:
-            finding = Finding(file=str(path), field=exc.field, value="unusable", accepted=exc.why)
-            raise ConfigError([finding]) from exc
-    return list(found.values())
+            raise _refused(str(path), exc.field, exc.why) from exc
+    try:
+        read = read_objects(documents.values())
+    except CaseError as exc:
+        file, _, field = exc.field.partition("\n")
+        raise _refused(file, field.lstrip("."), exc.why) from exc
+    return list({_key(one): one for one in (*given, *read)}.values())
 
 
-def _items(document: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _key(one: QueueObject) -> tuple[str, ...]:
+    kind = one.kind if isinstance(one, KindObject) else type(one).__name__
+    return kind, one.metadata.namespace, one.metadata.name
+
+
+def _refused(file: str, field: str, why: str) -> ConfigError:
+    value, _, accepted = why.rpartition("; accepted: ")
+    return ConfigError([Finding(file=file, field=field, value=value or "unusable", accepted=accepted)])
+
+
+def _items(document: object) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the items of a List, or the file's one object, each with its path."""
     if not isinstance(document, dict):
         raise CaseError("content", "a Kubernetes object, or a List of them")

@@ -6,17 +6,17 @@ A Workload holds quota, is pending, or is finished. A Job with a queue name but 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.queue_objects import (
-    KINDS,
     ClusterQueueObject,
     CohortObject,
     JobObject,
+    KindObject,
     LocalQueueObject,
     Metadata,
     NamespaceObject,
@@ -106,20 +106,6 @@ class QueueCluster(NamedTuple):
     """Reasons of workloads that hold quota of a queue that drains, by uid."""
 
 
-def read_objects(items: Iterable[tuple[str, Mapping[str, Any]]]) -> list[QueueObject]:
-    """Parse queue objects given with their path; skip other kinds. Raises CaseError with the path if one is invalid."""
-    found = []
-    for path, item in items:
-        kind = KINDS.get(str(item.get("kind")))
-        if kind is not None:
-            try:
-                found.append(msgspec.convert(item, kind, strict=False))
-            except msgspec.ValidationError as exc:
-                what, _, at = str(exc).partition(" - at `")
-                raise CaseError(path + at.strip("`").removeprefix("$"), what) from exc
-    return found
-
-
 def queue_cluster(objects: Sequence[QueueObject]) -> QueueCluster:
     """Convert the objects.
 
@@ -155,7 +141,8 @@ class QueueObjects:
         admitted = [each for each in workloads if each.status.admission is not None]
         waits = [each for each in workloads if each.status.admission is None]
         used = sold_flavors(self._objects)
-        jobs = [one for one in self._all(JobObject) if uid_of(one) not in owned]
+        arriving: list[JobObject | KindObject] = [*self._all(JobObject), *self._all(KindObject)]
+        jobs = [one for one in arriving if uid_of(one) not in owned]
         drained = {}
         for each in workloads:
             if (admission := each.status.admission) is not None:
@@ -219,33 +206,45 @@ class QueueObjects:
         stopped = self.stopped(queue, one.namespace, one.local)
         return one.placed(queue, matches=self._matches(queue, one.namespace), stopped=stopped.reason)
 
-    def _arrival(self, one: JobObject) -> Arrival | None:
+    def _arrival(self, one: JobObject | KindObject) -> Arrival | None:
         made = self.workload_of(one)
         if made is None:
             return None
         self._known(one, queued_of(one, made.spec.priority, self._named(one)))
-        found, queue = wanted(made), self._queue_of(f"Job {self._named(one)}", namespace_of(one), made.spec.queue_name)
+        what = f"{one.kind if isinstance(one, KindObject) else 'Job'} {self._named(one)}"
+        found, queue = wanted(made), self._queue_of(what, namespace_of(one), made.spec.queue_name)
         if queue is None:
             return None
         return Arrival(found.pending.queued.created_s, self._placed(found, queue))
 
-    def workload_of(self, one: JobObject) -> WorkloadObject | None:
-        """Return the Workload of a Job, with the Job's uid. If it is not queued, return None and note the reason."""
-        self._named(one)
+    def workload_of(self, one: JobObject | KindObject) -> WorkloadObject | None:
+        """Return the Workload of an object, with its uid. If it is not queued, return None and note the reason."""
+        name = self._named(one)
+        if isinstance(one, KindObject):
+            if one.left_out:
+                self._notes.append(f"{one.kind} {name}: left out: {one.left_out}")
+                return None
+            metadata = msgspec.structs.replace(one.metadata, uid=uid_of(one))
+            return self.workload_with(one.kind, metadata, one.pod_sets, one.own_class)
         count = JobProgress(one.spec.parallelism, one.spec.completions).spec_count
         least = min_count(one.metadata.annotations or {})
         pod_set = WorkloadPodSet(count=count, min_count=least, template=one.spec.template)
         return self.workload_with("Job", msgspec.structs.replace(one.metadata, uid=uid_of(one)), [pod_set])
 
-    def workload_with(self, kind: str, metadata: Metadata, pod_sets: list[WorkloadPodSet]) -> WorkloadObject | None:
-        """Return the Workload of an object of any kind. If it is not queued, return None and note the reason."""
+    def workload_with(
+        self, kind: str, metadata: Metadata, pod_sets: list[WorkloadPodSet], own_class: str = ""
+    ) -> WorkloadObject | None:
+        """Return the Workload of an object of any kind. If it is not queued, return None and note the reason.
+
+        ``own_class``: its priority class, beside those of pod templates.
+        """
         labels, name = metadata.labels or {}, f"{metadata.namespace or 'default'}/{metadata.name}"
         if QUEUE_NAME not in labels:
             self._notes.append(f"{kind} {name}: left out: it has no label {QUEUE_NAME}")
             return None
         priority = job_priority(
             labels.get(PRIORITY_CLASS, ""),
-            next((each.template.spec.priority_class_name for each in pod_sets), ""),
+            own_class or next((own for one in pod_sets if (own := one.template.spec.priority_class_name)), ""),
             {each.metadata.name: each.value for each in self._all(WorkloadPriorityClassObject)},
             [
                 PriorityClass(each.metadata.name, each.value, each.global_default)
@@ -263,13 +262,13 @@ class QueueObjects:
         """Return the skipped objects, with the reason."""
         return self._notes
 
-    def _known(self, one: WorkloadObject | JobObject, queued: Queued) -> None:
+    def _known(self, one: WorkloadObject | JobObject | KindObject, queued: Queued) -> None:
         if isinstance(one, WorkloadObject):
             self._times += [queued.created_s, *((queued.evicted.at_s,) if queued.evicted else ())]
         if (run_s := run_seconds(one, self._named(one), self._notes)) is not None:
             self._run_s[uid_of(one)] = run_s
 
-    def _named(self, one: WorkloadObject | JobObject) -> str:
+    def _named(self, one: WorkloadObject | JobObject | KindObject) -> str:
         name = f"{namespace_of(one)}/{one.metadata.name}"
         self._names[uid_of(one)] = name
         return name

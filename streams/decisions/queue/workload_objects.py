@@ -19,6 +19,7 @@ from slacktide.schemas.queue_objects import (
     AdmissionStatus,
     ContainerSpec,
     JobObject,
+    KindObject,
     Metadata,
     NamespaceObject,
     ObjectCondition,
@@ -102,10 +103,11 @@ def wanted(one: WorkloadObject) -> Wanted:
 @lru_cache(maxsize=10_000)
 def _pod_sets(encoded: bytes) -> tuple[bytes, tuple[PodSet, ...]]:
     """Decode pod sets, cached by their text: thousands of workloads have equal pod sets."""
-    return encoded, tuple(map(_pod_set, msgspec.json.decode(encoded, type=list[WorkloadPodSet])))
+    return encoded, tuple(map(pod_set_of, msgspec.json.decode(encoded, type=list[WorkloadPodSet])))
 
 
-def _pod_set(given: WorkloadPodSet) -> PodSet:
+def pod_set_of(given: WorkloadPodSet) -> PodSet:
+    """Compute the requests of a pod, and the nodes that it needs."""
     pods, least, spec = given.count, given.min_count, given.template.spec
     required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     affinity = tuple(
@@ -199,7 +201,7 @@ def booked(
     return admitted_usage(found), frozenset(assigned)
 
 
-def queued_of(one: WorkloadObject | JobObject, priority: int | None, name: str) -> Queued:
+def queued_of(one: WorkloadObject | JobObject | KindObject, priority: int | None, name: str) -> Queued:
     """Return the fields that the order depends on."""
     created = one.metadata.creation_timestamp
     evicted = condition_of(one.status.conditions, "Evicted")
@@ -211,15 +213,15 @@ def namespace_of(one: QueueObject) -> str:
     return one.metadata.namespace or "default"
 
 
-def uid_of(one: WorkloadObject | JobObject) -> str:
+def uid_of(one: WorkloadObject | JobObject | KindObject) -> str:
     """Return the uid; for a Job without one, the name of its workload."""
     if one.metadata.uid:
         return one.metadata.uid
-    kind = "job" if isinstance(one, JobObject) else "workload"
+    kind = one.kind.lower() if isinstance(one, KindObject) else "job" if isinstance(one, JobObject) else "workload"
     return f"{kind}/{namespace_of(one)}/{workload_name(one.metadata.name, '')}"
 
 
-def run_seconds(one: WorkloadObject | JobObject, name: str, notes: list[str]) -> int | None:
+def run_seconds(one: WorkloadObject | JobObject | KindObject, name: str, notes: list[str]) -> int | None:
     """Return the annotated run time, else that of a finished Job; None if unknown.
 
     Users write the annotation: one that cannot be read is ignored, and noted.

@@ -26,7 +26,8 @@ def install(server: ApiServer) -> None:
     for name in yaml.safe_load((components / "queue-crds/kustomization.yaml").read_text())["resources"]:
         server.kubectl("apply", "-f", str(components / "queue-crds" / name))
     server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    server.kubectl("apply", "-f", str(components / "queue-bridge/rbac.yaml"))
+    for name in ("queue-bridge/rbac.yaml", "queue-pods/rbac.yaml", "queue-pods/pod-policy.yaml"):
+        server.kubectl("apply", "-f", str(components / name))
 
 
 class Queue:
