@@ -14,6 +14,7 @@ from slacktide.agents.node.outbox import of_zones
 from slacktide.agents.node.zones.kubelet import MemoryBlock, MemoryState, cpu_state, memory_state
 from slacktide.agents.node.zones.reading import ZonesReader
 from slacktide.schemas.codec import decode
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.zones import NodeZones
 from testbed.stories import each_story, story
 from testbed.zone_tree import GIB, STATIC, Tree, two_zones
@@ -123,6 +124,25 @@ def test_a_memory_manager_that_manages_nothing_has_zones_without_memory(zone: di
     state = memory_state(json.dumps({"policyName": "None", "machineState": {"0": zone}, "checksum": 1}).encode())
 
     assert (state.static, state.allocatable, state.free) == (False, {0: {}}, {0: {}})
+
+
+def test_a_zone_names_its_cores_and_what_pods_have_for_themselves_is_not_available(tree: Tree) -> None:
+    tree.zone(0, "0-3", 4, "10 21")
+    tree.zone(1, "4", 4, "21 10")
+    tree.cores("0,2", "1,3", "4")
+    pods = [
+        Pod(uid=uid, namespace="a", name=uid, qos_label=qos, cpuset=cpus, phase=phase)
+        for uid, qos, cpus, phase in [
+            ("lse", "LSE", "0", "Running"), ("lsr", "LSR", "4", "Pending"), ("ended", "LSR", "1", "Failed"),
+        ]
+    ]  # fmt: skip
+
+    first, second = tree.record().zones
+    assert (first.cores, second.cores) == ({0: [[0, 2], [1, 3]]}, {0: [[4]]})
+    with_pods = tree.record("lse", "lsr", pods=pods)
+    assert [zone.available.cpu_milli for zone in with_pods.zones] == [2_000, 0]
+    assert [zone.allocatable.cpu_milli for zone in with_pods.zones] == [4_000, 1_000]
+    assert [(one.uid, one.zones) for one in with_pods.pods] == [("lse", [0]), ("lsr", [1])]
 
 
 def test_a_kernel_without_zones_is_told(tmp_path: Path) -> None:

@@ -197,30 +197,26 @@ def calc_cores_schedule(*, pod: _CoresPod, node: _CoresNode, corrected: Correcte
         ),
     )  # fmt: skip
     text = None if found.cpus is None else written(found.cpus)
-    return Calculated(
-        output={
-            "stage": found.stage,
-            "reason": found.reason or None,
-            "binds_cpus": found.binds,
-            "cpuset": text,
-            "reserved_cpus": written(reserved),
-            "resource_spec_after": _spec_after(found, pod.resource_spec),
-            "resource_status_after": None if text is None else {"cpuset": text},
-        }
-        | ({"code": found.code if found.reason else None, "wish_kept": found.wish_kept} if corrected else {}),
-        because=[_because(found.reason or found.stage, pod.cpu_request_milli // CPU_MILLI, free.cpus(Wish())[0])],
-    )
+    output: dict[str, object] = {
+        "stage": found.stage,
+        "reason": found.reason or None,
+        "binds_cpus": found.binds,
+        "cpuset": text,
+        "reserved_cpus": written(reserved),
+        "resource_spec_after": _spec_after(found, pod.resource_spec),
+        "resource_status_after": None if text is None else {"cpuset": text},
+    }
+    if corrected:
+        output |= {"code": found.code if found.reason else None, "wish_kept": found.wish_kept}
+    because = _because(found.reason or found.stage, pod.cpu_request_milli // CPU_MILLI, free.cpus(Wish())[0])
+    return Calculated(output=output, because=[because])
 
 
 def _spec_after(found: Scheduled, given: Spec | None) -> dict[str, str] | None:
     if found.stage != "ok" or (given is None and not found.binds):
         return None
-    spec = {
-        "requiredCPUBindPolicy": found.spec.required,
-        "preferredCPUBindPolicy": found.spec.preferred,
-        "preferredCPUExclusivePolicy": found.spec.exclusive,
-    }
-    return {name: value for name, value in spec.items() if value}
+    spec: dict[str, str] = msgspec.to_builtins(found.spec)
+    return spec
 
 
 class _LedgerEvent(Given, frozen=True, kw_only=True):

@@ -6,11 +6,15 @@ Reading: plugin.go, util.go, resource_manager.go.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
+from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.qos import effective_priority_class, raw_qos
+from slacktide.schemas.text import json_of
 from slacktide.streams.decisions.cores.allocate import Free, allocate
 from slacktide.streams.decisions.cores.take import (
     CORE_LEVEL,
@@ -103,6 +107,8 @@ def _walk(
 
 
 DEFAULT = "Default"
+MOST_FREE = "LeastAllocated"
+"""The strategy that prefers the zone with the most free CPUs."""
 WHOLE_ONLY = "the requested CPUs must be integer"
 NO_TOPOLOGY = "node(s) invalid CPU Topology"
 CONFLICT = "node(s) cpu bind policy conflicts with pod's required cpu bind policy"
@@ -124,13 +130,29 @@ SHARED_MIN = 2
 Stage = Literal["ok", "prefilter", "filter", "reserve"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
-    """The annotation resource-spec; "": absent."""
+RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
+_KEYS = {
+    "required": "requiredCPUBindPolicy",
+    "preferred": "preferredCPUBindPolicy",
+    "exclusive": "preferredCPUExclusivePolicy",
+}
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS, omit_defaults=True):
+    """How a pod's CPUs are to be bound, by its annotation resource-spec; "": absent."""
 
     required: str = ""
     preferred: str = ""
     exclusive: str = ""
+
+
+def spec_of(annotations: Mapping[str, str]) -> Spec:
+    """Read the annotation; one that cannot be read counts as absent."""
+    try:
+        spec: Spec = json_of(annotations.get(RESOURCE_SPEC) or "{}", Spec, where=RESOURCE_SPEC)
+    except TextError:
+        return Spec()
+    return spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +185,7 @@ class Scheduled:
     binds: bool = False
     """Whether the pod binds CPUs; also where an error comes after the filter."""
     cpus: Cpus | None = None
-    spec: Spec = Spec()
+    spec: Spec = field(default_factory=Spec)
     """As it is written to the pod."""
     wish_kept: bool = True
     """Whether the CPUs keep off those of pods with the same exclusive policy, which is only a wish."""
