@@ -14,7 +14,7 @@ from slacktide.agents.node.outbox import of_zones
 from slacktide.agents.node.zones.kubelet import MemoryBlock, MemoryState, cpu_state, memory_state
 from slacktide.agents.node.zones.reading import ZonesReader
 from slacktide.schemas.codec import decode
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.zones import NodeZones
 from testbed.stories import each_story, story
 from testbed.zone_tree import GIB, STATIC, Tree, two_zones
@@ -130,8 +130,9 @@ def test_a_zone_names_its_cores_and_what_pods_have_for_themselves_is_not_availab
     tree.zone(0, "0-3", 4, "10 21")
     tree.zone(1, "4", 4, "21 10")
     tree.cores("0,2", "1,3", "4")
+    asks = Resources(cpu_milli=1_000)
     pods = [
-        Pod(uid=uid, namespace="a", name=uid, qos_label=qos, cpuset=cpus, phase=phase)
+        Pod(uid=uid, namespace="a", name=uid, qos_label=qos, cpuset=cpus, phase=phase, requests=asks)
         for uid, qos, cpus, phase in [
             ("lse", "LSE", "0", "Running"), ("lsr", "LSR", "4", "Pending"), ("ended", "LSR", "1", "Failed"),
         ]

@@ -354,7 +354,8 @@ class ExclusiveCpus:
     def _of_cpusets(self, pods: Sequence[Pod]) -> Iterator[tuple[str, Cpus]]:
         """Exclusive CPUs by cpuset: a Guaranteed container with as many CPUs as it requests, and not all CPUs."""
         root = self._hierarchy.cpuset
-        guaranteed = [pod for pod in pods if pod.kube_qos == "Guaranteed"]
+        # CPUs that a scheduler chose are in the pod's annotation.
+        guaranteed = [pod for pod in pods if pod.kube_qos == "Guaranteed" and not pod.cpuset]
         wanted = [pod for pod in guaranteed if any(whole_cpus(one.limits.cpu_milli) for one in pod.containers)]
         if root is None or not wanted:
             return

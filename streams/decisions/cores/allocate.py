@@ -116,11 +116,10 @@ class Free:
             self.topology, self.taken, self.reserved, (self.preferred, self.preemptible), max_ref=self.max_ref
         )
         corrected = self.topology.corrected
-        whole = self.topology.whole_cores(free)
         if (wish.required and wish.bind == FULL) or (corrected and wish.alone):
-            free = frozenset(cpu for its in whole.values() for cpu in its)
+            free = frozenset(cpu for its in self.topology.whole_cores(free).values() for cpu in its)
         if wish.required and wish.bind == SPREAD:  # in the reference also of cores that others use
-            cores = whole if corrected else self.topology.by_core(free)
+            cores = (self.topology.whole_cores if corrected else self.topology.by_core)(free)
             free = frozenset(its[0] for its in cores.values())
         return free, taken
 

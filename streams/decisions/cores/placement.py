@@ -29,7 +29,7 @@ from slacktide.streams.decisions.cores.schedule import (
     Spec,
     schedule,
 )
-from slacktide.streams.decisions.cores.take import NO_CPUS, Cpus, Topology, Wish, readable, written
+from slacktide.streams.decisions.cores.take import NO_CPUS, Cpus, Topology, Wish, own_cpus, readable, written
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import system_qos
 
 RESOURCE_CORES = "slacktide.io/cores"
@@ -66,8 +66,8 @@ class Holder(NamedTuple):
 
 
 def holder_of(pod: Pod, spec: Spec) -> Holder | None:
-    """Return the CPUs of a pod by its annotation; None: it has none, or nobody can read the list."""
-    cpus = readable(pod.cpuset)
+    """Return the CPUs of a pod by its annotation; None: it has none."""
+    cpus = own_cpus(pod)
     return Holder(cpus, spec, raw_qos(pod.qos_label) == ALONE) if cpus else None
 
 

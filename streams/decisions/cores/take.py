@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
-from slacktide.schemas.inventory import Processor
+from slacktide.schemas.inventory import Pod, Processor
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 
 CPU_LIST_MAX = 4096
@@ -21,6 +21,7 @@ ID_CHARS_MAX = 9
 Cpus: TypeAlias = frozenset[int]
 Core: TypeAlias = tuple[int, int]
 """Socket and core: a core's id may occur in another socket, too."""
+NO_CORE: Core = (0, 0)
 NO_CPUS: Cpus = frozenset()
 
 
@@ -45,6 +46,16 @@ def _is_id(text: str) -> bool:
 def readable(text: str | None) -> Cpus:
     """Return the CPUs of a list; none if it is absent or unreadable."""
     return read_cpus(text or "") or NO_CPUS
+
+
+def own_cpus(pod: Pod) -> Cpus:
+    """Return the CPUs that a pod has for itself by its annotation.
+
+    Who may change a pod may write any list. A list of more CPUs than the pod requests counts as absent, because the
+    pod would take them from others.
+    """
+    cpus = readable(pod.cpuset)
+    return cpus if 1_000 * len(cpus) <= (pod.requests.cpu_milli or 0) else NO_CPUS
 
 
 written = cpu_ranges
@@ -72,7 +83,7 @@ class Topology:
 
     def core(self, cpu: int) -> Core:
         """Return a CPU's core."""
-        return self.cores.get(cpu, (0, 0))
+        return self.cores.get(cpu, NO_CORE)
 
     def zone(self, cpu: int) -> int:
         """Return a CPU's NUMA zone."""
@@ -96,8 +107,9 @@ class Topology:
     def by_core(self, cpus: Iterable[int]) -> Mapping[Core, list[int]]:
         """Return CPUs by core, each ascending."""
         found: defaultdict[Core, list[int]] = defaultdict(list)
+        core_of = self.cores.get
         for cpu in sorted(cpus):
-            found[self.core(cpu)].append(cpu)
+            found[core_of(cpu, NO_CORE)].append(cpu)
         return found
 
     def core_count(self, cpus: Iterable[int]) -> int:
@@ -277,7 +289,7 @@ class Taking:
     def _whole_cores(self, ok: Iterable[int], place: Callable[[int], int]) -> dict[int, list[int]]:
         """Return the CPUs of whole cores by place, those with the fewest references first."""
         references: Counter[Core] = Counter()
-        for cpu in self._left:
+        for cpu in self._left if self._references else ():
             references[self._topology.core(cpu)] += self._refs(cpu)
         cores = self._topology.whole_cores(ok)
         found: defaultdict[int, list[int]] = defaultdict(list)
