@@ -17,7 +17,7 @@ from slacktide.streams.decisions.cores.placement import RESOURCE_CORES
 from slacktide.streams.decisions.cores.take import readable
 from slacktide.streams.records import Out
 from testbed.brokers import EmbeddedBroker
-from testbed.cluster.api_server import Json
+from testbed.cluster.api_server import Json, RefusedError
 from testbed.cluster.scheduler_rig import SchedulerRig, Scheduling, scheduling
 
 pytestmark = pytest.mark.cluster
@@ -146,3 +146,29 @@ async def test_a_node_that_tells_nothing_of_its_cpus_gives_none(rig: SchedulerRi
     await make(rig, "lsr")
     await until_it_waits(rig, "lsr", "cores_no_topology")
     assert shown(rig) == {}
+
+
+async def test_nobody_but_the_scheduler_names_the_cpus_of_a_pod(rig: SchedulerRig, node: Node) -> None:
+    await rig.extender()
+    await make(rig, "lsr")
+    await until(rig, lambda found: "lsr" in found)
+    path = f"/api/v1/namespaces/{rig.namespace}/pods/lsr"
+    taken = {STATUS: '{"cpuset": "0-7"}'}
+
+    async def refused(method: str, where: str, body: Json) -> bool:
+        try:
+            await asyncio.to_thread(rig.cluster.request, method, where, body)
+        except RefusedError as exc:
+            return "only the scheduler names the CPUs" in str(exc)
+        return False
+
+    container = {"name": "main", "image": "none"}
+    stolen = {"metadata": {"name": "thief", "annotations": taken}, "spec": {"containers": [container]}}
+    # A new policy takes effect after a moment.
+    async with asyncio.timeout(60):
+        while not await refused("PATCH", path, {"metadata": {"annotations": taken}}):  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+    assert await refused("PATCH", f"{path}/status", {"metadata": {"annotations": taken}})
+    assert await refused("PATCH", path, {"metadata": {"annotations": {STATUS: None}}})
+    assert await refused("POST", f"/api/v1/namespaces/{rig.namespace}/pods", stolen)
+    await asyncio.to_thread(rig.cluster.request, "PATCH", path, {"metadata": {"labels": {"team": "a"}}})
