@@ -36,7 +36,7 @@ from slacktide.streams.decisions.evict.node_evict import Eviction
 from slacktide.streams.decisions.knobs import WantedSetting
 from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, lifted
-from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import exclusive_cpus, off_exclusive
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import kept_off, off_exclusive
 
 NO_PODS = "no pods"
 NO_FACTS = "no facts"
@@ -283,7 +283,7 @@ class NodeAgent:
         wanted = off_exclusive(limits, inventory.facts, inventory.pods)
         if wanted is limits or resource_threshold_on(self._policy, inventory.facts).cpu_suppress_dry_run:
             return
-        cpus = cpu_ranges(exclusive_cpus(inventory.pods))
+        cpus = cpu_ranges(kept_off(inventory.facts, inventory.pods))
         id_ = self._reporter.id_of(newest, EXCLUSIVE, f"{TARGET}/{cpus}")
         reason = f"pods have exclusive CPUs {cpus}"
         outcome = self._reporter.begun(newest, EXCLUSIVE, TARGET, "agent", reason=reason, bound=EXCLUSIVE, id_=id_)

@@ -17,8 +17,8 @@ from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.schemas.errors import BadMessageError
 
-ADMISSION_MS_MAX = 50.0
-"""Of CPU time, the best of three: other tests share the machine."""
+ADDITIONS = 1_500_000
+"""An admission may cost as much CPU time as these, measured beside it: a million of them take about 50 ms."""
 TIMES = 3
 MIB = 2**20
 COLOCATED = {"koordinator.sh/enable-colocation": "true"}
@@ -144,11 +144,19 @@ def question(held: bytes) -> bytes:
 
 @pytest.mark.parametrize("held", [pytest.param(raw, id=name) for name, raw in NASTY.items()])
 def test_a_pod_is_admitted_in_time_whatever_it_holds(held: bytes) -> None:
-    asked, took_ms = answers(), []
+    asked, took_s, added_s = answers(), [], []
     for _ in range(TIMES):
         began_s = time.thread_time()
         with suppress(BadMessageError):  # no API server writes such a number
             asyncio.run(asked.mutate(question(held)))
-        took_ms.append((time.thread_time() - began_s) * 1_000)
+        took_s.append(time.thread_time() - began_s)
+        added_s.append(additions_s())
 
-    assert min(took_ms) <= ADMISSION_MS_MAX
+    assert min(took_s) <= min(added_s)
+
+
+def additions_s() -> float:
+    began_s, total = time.thread_time(), 0
+    for number in range(ADDITIONS):
+        total += number
+    return time.thread_time() - began_s

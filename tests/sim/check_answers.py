@@ -161,10 +161,11 @@ class AnswerChecks(Checks):
             self._must(one.id == id_, "another id than its inputs give", command)
 
     def _floored(self, said: NodeAllocatable) -> None:
-        """What is published is no less than what runs there has asked for, whatever the policy says."""
+        """What is published is no less than what runs there has asked for, as far as the node has it."""
         pods = self._world.checker.pods.get(said.pods_revision)
         self._must(pods is not None, "figures by pods that nobody ever said", said)
-        short = below_floor(said, pods or ())
+        facts = self._world.checker.facts.get(said.facts_revision)
+        short = below_floor(said, pods or (), None if facts is None else facts.capacity)
         self._must(not short, "sells less than was sold already", short, said)
 
     def _letters(self, worker: str, bad: Sequence[Record], letters: Sequence[Out]) -> None:

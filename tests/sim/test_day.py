@@ -15,7 +15,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import DEAD_LETTER, OUTCOME
 from testbed.rungs import NIGHTLY
 
-SEED = int(os.environ.get("SLACKTIDE_SEED", "1"))
+SEED = int(os.environ.get("SLACKTIDE_SEED", "3"))
 HOURS = 24 if NIGHTLY else 3
 
 

@@ -13,7 +13,7 @@ from slacktide.schemas.allocatable import SOLD, NodeAllocatable
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.inventory import LIVE_PHASES, Pod
+from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
@@ -25,10 +25,13 @@ from testbed.history.verdict import Verdict, verdict
 from testbed.sampled import decoded
 
 
-def below_floor(published: NodeAllocatable, pods: Sequence[Pod]) -> list[str]:
-    """Figures that are lower than the live pods' requests, summed here anew."""
+def below_floor(published: NodeAllocatable, pods: Sequence[Pod], capacity: Resources | None = None) -> list[str]:
+    """Figures that are lower than the live pods' requests, summed here anew, as far as the node has so much."""
     live = [pod for pod in pods if pod.phase in LIVE_PHASES]
     asked = {name: sum(getattr(pod.requests, name) or 0 for pod in live) for name in SOLD}
+    if capacity is not None:
+        most = {True: capacity.cpu_milli or 0, False: capacity.mem_bytes or 0}
+        asked = {name: min(floor, most[name.endswith("milli")]) for name, floor in asked.items()}
     return [f"{name} {getattr(published, name)} < {asked[name]}" for name in SOLD if _short(published, name, asked)]
 
 
