@@ -32,7 +32,8 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS intent (number INTEGER PRIMARY KEY, body BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS gap (number INTEGER PRIMARY KEY CHECK (number = 1), body BLOB NOT NULL)",
 )
-POSITION_MAX = 2**63 - 1
+POSITION_MAX = 2**53
+"""No agent gets this far. A higher one is damage, behind which there may be no next."""
 
 
 @dataclass(slots=True)
@@ -169,6 +170,7 @@ class SpoolDatabase:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._db = db = connect(self._path)
+                self._drop_damaged(db)
                 self._intents = {body for (body,) in db.execute("SELECT body FROM intent")}
                 self._gap = next((body for (body,) in db.execute("SELECT body FROM gap")), b"")
                 self.bytes_used = self._bytes(db)
@@ -191,6 +193,13 @@ class SpoolDatabase:
             for name in ("spool.db", "spool.db-wal"):
                 with suppress(OSError):
                     (self._folder / name).replace(self._folder / f"{name}.damaged")
+
+    def _drop_damaged(self, db: sqlite3.Connection) -> None:
+        """Delete outcomes at positions that none has."""
+        damaged = "FROM outcome WHERE position < 1 OR position > ?"
+        if lost := db.execute(f"SELECT count(*) {damaged}", (POSITION_MAX,)).fetchone()[0]:
+            db.execute(f"DELETE {damaged}", (POSITION_MAX,))
+            self.torn += lost
 
     def _bytes(self, db: sqlite3.Connection, until: int = POSITION_MAX) -> int:
         question = "SELECT coalesce(sum(length(body)), 0) FROM outcome WHERE position <= ?"

@@ -17,7 +17,7 @@ from testbed.recorded_cluster import World, prometheus
 
 pytestmark = pytest.mark.prometheus
 SPAN = ("--since", "2026-01-01T00:10:00Z", "--until", "2026-01-02T23:50:00Z")
-WORLD = World(replicas=2, nodes=2, hours=48)
+WORLD = World(replicas=2, jobs=2, nodes=2, hours=48)
 LOGIN = "basic_auth_users:\n  ann: $2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW\n"
 """The password is ``U*U``: a published vector of bcrypt."""
 
@@ -41,9 +41,9 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.story
 def test_it_reports_what_the_rule_sells_and_where_it_hurts(healthy: str) -> None:
-    """Two replicas of kube-state-metrics count once. A node sells 60% of 16 cores and 65% of 64 GiB.
+    """Two replicas of kube-state-metrics count once, as do two scrapes of one kubelet.
 
-    Less one core reserved and some 3 used, and 4 GiB and 12.
+    A node sells 60% of 16 cores and 65% of 64 GiB, less one core reserved and some 3 used, and 4 GiB and 12.
     """
     answer = found("--prometheus", healthy, *SPAN)
     whole = answer["cluster"]
@@ -92,7 +92,7 @@ def test_another_policy_sells_by_requests(healthy: str, tmp_path: Path) -> None:
 def test_the_idle_part_of_cpus_that_a_pod_has_alone_is_not_sold(tmp_path: Path) -> None:
     """Of 16 cores the service has 12, whatever it uses; its memory is sold as any other."""
     span = ("--since", "2026-01-01T00:10:00Z", "--until", "2026-01-01T05:50:00Z")
-    with prometheus(tmp_path, World(nodes=2, hours=6, static_cpus=True, replicas=2)) as url:
+    with prometheus(tmp_path, World(nodes=2, hours=6, static_cpus=True, replicas=2, jobs=2)) as url:
         whole = found("--prometheus", url, *span)["cluster"]
 
     assert whole["cpu"]["p50"] == 0

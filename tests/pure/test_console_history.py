@@ -6,7 +6,7 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -261,6 +261,50 @@ def test_four_hundred_changed_bytes_end_no_console_and_fail_no_page(tmp_path_fac
                 answer(history, one, Question(at_ms=START_MS + 200_000, given=asked))
         store.roll()
         store.add(_noise(BEGIN_S + (8 + last) * POINTS, nodes=2, seed=seed))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "UPDATE node SET name = CAST(name AS BLOB)",
+        "UPDATE node SET id = 4611686018427387904",
+        "UPDATE node SET id = -1",
+        "UPDATE node SET name = NULL",
+        "UPDATE text SET text = CAST(text AS BLOB)",
+        "UPDATE cursor SET rewind = 'x'",
+        "UPDATE cursor SET next = x'00'",
+        "UPDATE cursor SET topic = CAST(topic AS BLOB)",
+        "UPDATE rate SET topic = CAST(topic AS BLOB)",
+        "UPDATE rate SET records = 'x'",
+        "UPDATE meta SET value = 'x'",
+        "UPDATE meta SET value = 4611686018427387904",
+        "UPDATE OR REPLACE p1 SET key = -4611686018427387904",
+        "UPDATE OR REPLACE p1 SET key = 4611686018427387904",
+        "UPDATE OR REPLACE p1 SET key = -9223372036854775808",
+        "UPDATE pod SET name = CAST(name AS BLOB)",
+        "UPDATE version SET until_ms = 'x'",
+        "UPDATE object SET key = 'x'",
+        "INSERT INTO gap VALUES ('x', NULL, x'00', 1.5)",
+    ],
+)
+def test_a_value_of_another_type_costs_its_row_only(tmp_path: Path, whole: Path, changed: str) -> None:
+    """One changed bit of a row's head makes a text a blob, or a number another one."""
+    path = tmp_path / "history.db"
+    path.write_bytes(whole.read_bytes())
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(changed)
+        db.commit()
+    assert followed(path, Listed(recorded()))
+    store = Store(path)
+    history = History(path, report=store.report)
+    asked = {"node": NODE, "pod": "jobs/etl", "job": "jobs/etl", "of": f"{OUTCOME.name} 0:9"}
+    for last in (False, True):
+        for one in QUESTIONS:
+            with suppress(NotKeptError, *(() if last else (StoreError,))):
+                answer(history, one, Question(at_ms=START_MS + 200_000, given=asked))
+        store.roll()
+        store.add(_noise(BEGIN_S + (8 + last) * POINTS, nodes=2, seed=last))
     store.close()
 
 

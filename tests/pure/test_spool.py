@@ -473,3 +473,22 @@ def test_acts_beside_one_that_stays_open_leave_no_trace(tmp_path: Path) -> None:
 
     assert size < 100_000
     assert [one.seq for one in DiskSpool(tmp_path).interrupted()] == [0]
+
+
+@pytest.mark.parametrize("position", [2**63 - 1, 2**63 - 2, 2**62, -(2**62)])
+def test_a_damaged_position_costs_its_outcome_and_none_of_the_next(tmp_path: Path, position: int) -> None:
+    """Behind the highest number there is none, so that nothing could be written any more."""
+    with closing(DiskSpool(tmp_path)) as spool:
+        spool.conclude(outcome(1))
+        spool.conclude(outcome(2))
+    with closing(sqlite3.connect(tmp_path / "spool.db")) as db:
+        db.execute("UPDATE outcome SET position = ? WHERE position = 2", (position,))
+        db.commit()
+
+    with closing(DiskSpool(tmp_path)) as spool:
+        for number in (3, 4, 5):
+            spool.conclude(outcome(number))
+        assert spool.waiting <= 5
+    with closing(DiskSpool(tmp_path)) as spool:
+        assert [one.seq for one in drained(spool) if one.seq != 2] == [1, 3, 4, 5]
+        assert spool.failures == 0

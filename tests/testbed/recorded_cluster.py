@@ -36,6 +36,8 @@ class World:
     """The node on which kube-state-metrics runs, where its scrape job adds that."""
     replicas: int = 1
     """Of kube-state-metrics: each shows everything."""
+    jobs: int = 1
+    """That scrape each kubelet, as where a second operator has a Service of its own."""
     gap: tuple[int, int] = (0, 0)
     """Hours in which nothing was scraped."""
     restarts_at_hour: int = -1
@@ -112,6 +114,9 @@ def _static_cpus(nodes: list[str], times: list[int]) -> Iterator[str]:
 
 
 def _cadvisor(world: World, nodes: list[str], times: list[int]) -> Iterator[str]:
+    def shown(name: str, labels: str, value: str) -> Iterator[str]:
+        return (f'{name}{{{labels},job="{job}"}} {value}' for job in range(world.jobs))
+
     yield "# TYPE container_cpu_usage_seconds counter"
     for node in nodes:
         of_pod = f'namespace="shop",pod="web-{node}",container="app",{world.cadvisor_label}="{node}"'
@@ -123,13 +128,14 @@ def _cadvisor(world: World, nodes: list[str], times: list[int]) -> Iterator[str]
                 if before < world.start_s + world.restarts_at_hour * 3600 <= at:
                     total = 0.0
                 before = at
-                yield f"container_cpu_usage_seconds_total{{{labels}}} {total:.3f} {at}"
+                yield from shown("container_cpu_usage_seconds_total", labels, f"{total:.3f} {at}")
     yield "# TYPE container_memory_working_set_bytes gauge"
     for at_node, node in enumerate(nodes):
         of_pod = f'namespace="shop",pod="web-{node}",container="app",{world.cadvisor_label}="{node}"'
         for labels, system in ((of_pod, 0), (f'id="/",{world.cadvisor_label}="{node}"', GIB)):
             for at in times:
-                yield f"container_memory_working_set_bytes{{{labels}}} {world.mem_bytes(at_node, at) + system} {at}"
+                of_all = world.mem_bytes(at_node, at) + system
+                yield from shown("container_memory_working_set_bytes", labels, f"{of_all} {at}")
 
 
 def write_blocks(file: Path, world: World, data: Path) -> None:

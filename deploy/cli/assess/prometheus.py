@@ -228,8 +228,11 @@ def queries(asked: Asked) -> dict[str, Query]:
         ("mem", "memory", "container_memory_working_set_bytes{{{0}}}"),
     ):
         of = f'resource="{resource}"{more}'
-        root = counted.format(f'id="/"{more}', window)
-        pods = counted.format(f'pod!="",container!="",container!="POD"{more}', window)
+        # Each job that scrapes a kubelet shows every cgroup, too.
+        of_root = counted.format(f'id="/"{more}', window)
+        root = f"max {by} ({of_root})"
+        of_pods = counted.format(f'pod!="",container!="",container!="POD"{more}', window)
+        pods = f"max by ({label}, namespace, pod, container, id) ({of_pods})"
         # Each replica of kube-state-metrics shows every container.
         once = "max by (namespace, pod, container, node)"
         request = (
@@ -239,7 +242,7 @@ def queries(asked: Asked) -> dict[str, Query]:
         found |= {
             f"{short}_capacity": Query(label="node", text=f"max by (node) (kube_node_status_capacity{{{of}}})"),
             f"{short}_allocatable": Query(label="node", text=f"max by (node) (kube_node_status_allocatable{{{of}}})"),
-            f"{short}_node_used": Query(label=label, text=f"sum {by} ({root})"),
+            f"{short}_node_used": Query(label=label, text=root),
             f"{short}_pods_used": Query(label=label, text=f"sum {by} ({pods})"),
             f"{short}_low_used": Query(label=label, text=f"sum {by} ({pods} and on (namespace, pod) {low})"),
             f"{short}_requested": Query(label="node", text=f"sum by (node) ({request})"),

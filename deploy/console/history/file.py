@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -80,6 +80,16 @@ def readable(decoded: Callable[[T], R], rows: Iterable[T]) -> Iterator[R]:
             yield decoded(row)
 
 
+def sound(rows: Iterable[tuple[Any, ...]], *kinds: type) -> Iterator[tuple[Any, ...]]:
+    """Yield rows whose values have the types of their columns. One changed bit makes a text a blob."""
+    return (row for row in rows if all(map(isinstance, row, kinds)))
+
+
+def numbers_of(rows: Iterable[tuple[Any, ...]]) -> dict[str, int]:
+    """Return nodes' numbers by name from rows of both."""
+    return {name: number for name, number in sound(rows, str, int) if 0 < number < 1 << NODE_BITS}
+
+
 def blocks_of(rows: Iterable[tuple[int, bytes, bytes | None]]) -> dict[int, Block]:
     """Decode its result, by key, without damaged rows."""
 
@@ -92,7 +102,7 @@ def blocks_of(rows: Iterable[tuple[int, bytes, bytes | None]]) -> dict[int, Bloc
 
 def texts_of(rows: Iterable[tuple[int, str]], first: int = 0) -> list[str]:
     """Return texts by number, from the first on. A lost one keeps its place, so that the others keep theirs."""
-    found = {number: text for number, text in rows if first <= number <= TEXTS_MAX}
+    found = {number: text for number, text in sound(rows, int, str) if first <= number <= TEXTS_MAX}
     return [
         found.get(number, f"(text {number} was lost)") for number in range(first, max(found, default=first - 1) + 1)
     ]

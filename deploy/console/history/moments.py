@@ -13,6 +13,7 @@ from slacktide.deploy.console.history.node_figures import ORIGINS, SEVERITIES
 from slacktide.deploy.console.history.points import AT, POINTS, STEPS_S, Block, point, unpack
 from slacktide.deploy.console.history.reading import Reading, placed, record_of, some
 from slacktide.deploy.console.history.recorder import TOPICS
+from slacktide.deploy.console.history.store import HORIZON_S
 from slacktide.deploy.console.history.view import NONE, STATES, NodeRow, Problem
 from slacktide.schemas.headers import traceparent
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, OUTCOME, SAMPLE, SCORE
@@ -239,7 +240,8 @@ class Traces:
         number, span_s, oldest_s = self._reading.number(node), step_s * POINTS, self._reading.oldest_s(step_s)
         if number is None or oldest_s is None:
             return
-        begins = range(oldest_s, self._reading.stored_s(), span_s)
+        stored_s = self._reading.stored_s()
+        begins = range(max(oldest_s, stored_s // span_s * span_s - HORIZON_S[step_s]), stored_s, span_s)
         for part in some([block_key(begin, step_s, number) for begin in begins], 500):
             asked = f"SELECT key, points FROM p{step_s} WHERE key IN ({','.join('?' * len(part))}) ORDER BY key"  # noqa: S608
             lasts = readable(lambda row: (*row, point(row[1], POINTS - 1)), self._reading.all(asked, *part))

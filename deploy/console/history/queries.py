@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from slacktide.deploy.console.history.decisions import Decisions
-from slacktide.deploy.console.history.file import block_key, blocks_asked, blocks_of, readable
+from slacktide.deploy.console.history.file import block_key, blocks_asked, blocks_of, readable, sound
 from slacktide.deploy.console.history.follower import LogRecords
 from slacktide.deploy.console.history.minute import TICK_MS
 from slacktide.deploy.console.history.moments import Moments, Traces, problems_of
@@ -69,7 +69,7 @@ class History:
         live, path = self._reading.live(), self._reading.path
         if live.has_any and not steps:
             steps[1_000] = live.begin_s * 1_000
-        rows = self._reading.all("SELECT * FROM gap ORDER BY 1")
+        rows = sound(self._reading.all("SELECT * FROM gap ORDER BY 1"), int, int, str, str)
         return Bounds(
             oldest_ms=min(steps.values(), default=None),
             newest_ms=(self._reading.newest_s() - 1) * 1_000 if steps else None,
@@ -140,18 +140,17 @@ class History:
     def topics_at(self, at_ms: int) -> Sequence[TopicRate]:
         """Return the records per topic in the last complete minute, else in the first one so far."""
         minute = min(at_ms // 60_000, self._reading.stored_s() // 60) - 1
-        rates: Iterable[tuple[str, int]] = self._reading.all(
-            "SELECT topic, records FROM rate WHERE minute = ? ORDER BY topic", minute
-        )
+        asked = "SELECT topic, records FROM rate WHERE minute = ? ORDER BY topic"
+        rates = list(sound(self._reading.all(asked, minute), str, int))
         if not rates and not self._reading.stored_s():
             rates = sorted(self._reading.live().rates.items())
-        ends = dict(self._reading.all("SELECT topic, sum(next) FROM cursor GROUP BY topic"))
+        ends = dict(sound(self._reading.all("SELECT topic, sum(next) FROM cursor GROUP BY topic"), str, int))
         return [TopicRate(topic=topic, records=count, newest_offset=ends.get(topic, 0)) for topic, count in rates]
 
     def cursors(self, topic: str) -> Sequence[tuple[int, int]]:
         """Return the offset after the newest stored record for each partition of a topic."""
         asked = "SELECT partition, next FROM cursor WHERE topic = ? ORDER BY partition"
-        return [(number, following) for number, following in self._reading.all(asked, topic)]
+        return [(number, following) for number, following in sound(self._reading.all(asked, topic), int, int)]
 
     def dead_letters(self, from_ms: int, to_ms: int, most: int = 200) -> Sequence[Record]:
         """Return the dead letters of a span, newest first."""
@@ -193,7 +192,7 @@ class History:
         if step_s == 1:
             return self._reading.stored_s()
         done = self._reading.one("SELECT value FROM meta WHERE name = ?", f"rolled_{step_s}")
-        return max(from_s, int(done[0])) if done else from_s
+        return max(from_s, done[0]) if done and isinstance(done[0], int) else from_s
 
     def policy_at(self, at_ms: int) -> tuple[Logged[Policy] | None, str]:
         """Return the policy in force, and why the newest record, or the operator's newest file, is not; "": it is."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from slacktide.agents.damage import DATABASE_ERRORS, is_damage
-from slacktide.deploy.console.history.file import NODE_BITS, StoreError, connect, readable, texts_of
+from slacktide.deploy.console.history.file import NODE_BITS, StoreError, connect, numbers_of, readable, sound, texts_of
 from slacktide.deploy.console.history.minute import Held, JobRow, Latest, Version
 from slacktide.deploy.console.history.points import POINTS, Block
 from slacktide.deploy.console.history.recorder import Recorder
@@ -75,7 +75,7 @@ class Reading:
     def stored_s(self) -> int:
         """End of the last stored minute, UTC epoch; 0: none."""
         found = self.one("SELECT value FROM meta WHERE name = 'newest_s'")
-        return int(found[0]) if found else 0
+        return found[0] if found and isinstance(found[0], int) else 0
 
     def newest_s(self) -> int:
         """End of the last recorded second, UTC epoch; 0: none."""
@@ -84,7 +84,7 @@ class Reading:
 
     def oldest_s(self, step_s: int) -> int | None:
         """Start of the oldest stored block of one resolution; None: there is none."""
-        found = self.one(f"SELECT min(key) FROM p{step_s}")  # noqa: S608 - our own names
+        found = self.one(f"SELECT min(key) FROM p{step_s} WHERE key >= 0")  # noqa: S608 - our own names
         return (found[0] >> NODE_BITS) * step_s * POINTS if found and found[0] is not None else None
 
     def nodes(self) -> set[str]:
@@ -101,7 +101,7 @@ class Reading:
     def learn(self) -> None:
         """Load new nodes and texts."""
         most = max(self.names, default=0)
-        for number, name in self.all("SELECT id, name FROM node WHERE id > ?", most):
+        for name, number in numbers_of(self.all("SELECT name, id FROM node WHERE id > ?", most)).items():
             self._ids[name], self.names[number] = number, name
         self.texts += texts_of(self.all("SELECT id, text FROM text WHERE id >= ?", len(self.texts)), len(self.texts))
 
@@ -231,7 +231,7 @@ class Pods:
         asked = "SELECT DISTINCT name FROM pod WHERE at_ms > ? AND at_ms <= ? AND name GLOB ? ORDER BY name LIMIT ?"
         wanted = f"{_globbed(namespace)}/*" if namespace else "*/*"
         kept = self._reading.all(asked, at_ms - DAY_MS, at_ms, wanted, most)
-        found = {name for (name,) in kept} | {
+        found = {name for (name,) in sound(kept, str)} | {
             name for one in self._reading.live().unstored() for name in one.names if "/" in name
         }
         if namespace:

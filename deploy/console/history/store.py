@@ -23,9 +23,11 @@ from slacktide.deploy.console.history.file import (
     block_key,
     blocks_asked,
     blocks_of,
+    numbers_of,
     opened,
     readable,
     salvaged,
+    sound,
     texts_of,
     transaction,
 )
@@ -70,7 +72,7 @@ class Store:
         self._reported = ""
         self._added_s = 0
         self._nodes: dict[str, int] = {}
-        self._nodes = self._guarded(lambda db: dict(db.execute("SELECT name, id FROM node")))
+        self._nodes = self._guarded(_known_nodes)
 
     def close(self) -> None:
         """Close the file."""
@@ -88,7 +90,7 @@ class Store:
     def cursors(self) -> dict[Place, tuple[int, int]]:
         """Return the next offset by partition, and an offset about two minutes before it."""
         asked = "SELECT topic, partition, next, rewind FROM cursor"
-        rows = self._guarded(lambda db: db.execute(asked).fetchall())
+        rows = self._guarded(lambda db: list(sound(db.execute(asked), str, int, int, int)))
         return {Place(topic, number): (following, rewind) for topic, number, following, rewind in rows}
 
     def add(self, minute: Minute) -> None:
@@ -139,7 +141,7 @@ class Store:
             to_s = max(self._added_s, _meta(self._db, "newest_s"))
             known = [(number, name) for name, number in self._nodes.items()]
             self._db.executemany("INSERT OR IGNORE INTO node VALUES (?, ?)", known)
-            self._nodes = dict(self._db.execute("SELECT name, id FROM node"))
+            self._nodes = _known_nodes(self._db)
         except (*DATABASE_ERRORS, OSError) as exc:
             self._reported = why  # the next work tries again
             raise StoreError(f"{self.path}: is damaged, and cannot be renamed: {exc}; check the disk") from exc
@@ -226,6 +228,12 @@ def _meta(db: sqlite3.Connection, name: str) -> int:
     return found[0] if found and isinstance(found[0], int) else 0
 
 
+def _known_nodes(db: sqlite3.Connection) -> dict[str, int]:
+    """Return nodes' numbers by name; a damaged row is deleted, so that the next number is one that fits into a key."""
+    db.execute("DELETE FROM node WHERE typeof(name) != 'text' OR id NOT BETWEEN 1 AND ?", ((1 << NODE_BITS) - 1,))
+    return numbers_of(db.execute("SELECT name, id FROM node"))
+
+
 def _set(db: sqlite3.Connection, name: str, value: int) -> None:
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
@@ -290,7 +298,7 @@ def size_bytes(db: sqlite3.Connection) -> int:
 
 def oldest_block_s(db: sqlite3.Connection, step_s: int) -> int:
     """Start of the oldest block of one resolution; 0: none."""
-    found = db.execute(f"SELECT min(key) FROM p{step_s}").fetchone()[0]  # noqa: S608 - our own names
+    found = db.execute(f"SELECT min(key) FROM p{step_s} WHERE key >= 0").fetchone()[0]  # noqa: S608 - our own names
     return 0 if found is None else (int(found) >> NODE_BITS) * step_s * POINTS
 
 
