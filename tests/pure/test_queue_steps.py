@@ -161,7 +161,7 @@ def test_nothing_is_listed_before_it_was_asked_for() -> None:
 
 def test_an_answer_quotes_a_bounded_part_of_what_a_user_wrote() -> None:
     """A record with the whole of it, escaped, is larger than Kafka accepts: the workload would hold its quota."""
-    actuator = Actuator(Source(Known(), ()), lambda _: None, SystemClock())
+    actuator = Actuator(Source(Known()), lambda _: None, SystemClock())
     booking = QueueBooking(epoch=7, turn=3, cluster_queue="a", reserved_ms=0, pod_sets=[])
     outcome = actuator._outcome("u1", Answer(booking, "conflict", repr("\x01" * 250_000)))
     assert outcome is not None
