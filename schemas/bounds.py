@@ -44,8 +44,8 @@ Seconds: TypeAlias = Annotated[int, Meta(ge=1, le=INT32_MAX)]
 Int32: TypeAlias = Annotated[int, Meta(ge=-INT32_MAX - 1, le=INT32_MAX)]
 """Kubernetes' priorities, and its other numbers that may be negative."""
 Int64: TypeAlias = Annotated[int, Meta(ge=-INT64_MAX - 1, le=INT64_MAX)]
-KnobValue: TypeAlias = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
-"""Value of a cgroup file: from -1 to the kernel's largest page counter."""
+KnobValue: TypeAlias = Annotated[int, Meta(ge=-1, le=INT64_MAX)] | Annotated[str, Meta(max_length=4_096)]
+"""Value of a cgroup file: from -1 to the kernel's largest page counter, or a list of CPUs such as ``0-3,6``."""
 QuotaUs: TypeAlias = Annotated[int, Meta(ge=-1, le=AMOUNT_MAX)]
 """-1: unlimited."""
 PeriodUs: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000_000)]

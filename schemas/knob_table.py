@@ -19,12 +19,17 @@ Knob = Literal[
     "mem_min_bytes",
     "mem_low_bytes",
     "mem_high_bytes",
+    "cpus",
 ]
-"""Knobs in messages, in units independent of the cgroup version: weights are v1 shares, quotas per 100 ms."""
+"""Knobs in messages, in units independent of the cgroup version: weights are v1 shares, quotas per 100 ms.
+
+``cpus`` is a list such as ``0-3,6``.
+"""
 GroupKind = Literal["best-effort tier", "other tier", "best-effort pod", "other pod"]
 """A container counts as its pod."""
-Unit = Literal["number", "shares", "bytes", "bandwidth"]
-"""``bytes`` come in pages; ``bandwidth`` is a quota with its period; ``shares`` are a weight on v2."""
+Unit = Literal["number", "shares", "bytes", "bandwidth", "cpus"]
+"""``bytes`` come in pages; ``bandwidth`` is a quota with its period; ``shares`` are a weight on v2; ``cpus`` is a list
+of CPUs."""
 
 SHARES_MIN = 2
 SHARES_MAX = 262_144
@@ -108,12 +113,13 @@ KNOBS: Mapping[Knob, KnobRow] = {
         name="memory-high", controller="memory", v2=("memory.high",),
         unit="bytes", low=PAGE_BYTES, default=None, groups=_PODS,
         needed="for memoryQOS: throttle pods that approach their limit", absent=_MEMORY),
+    "cpus": KnobRow(
+        name="cpu-set", controller="cpuset", v1=("cpuset.cpus",), v2=("cpuset.cpus",),
+        unit="cpus", default=None, groups=_PODS - _BEST_EFFORT,
+        needed="for cpuSuppressPolicy cpuset", absent="see controller.cpuset"),
 }
 CONTROLS: tuple[Control, ...] = (
     *KNOBS.values(),
-    Control(
-        name="cpu-set", controller="cpuset", v1=("cpuset.cpus",), v2=("cpuset.cpus",),
-        needed="for cpuSuppressPolicy cpuset", absent="see controller.cpuset"),
     Control(
         name="freeze", controller="freezer", v1=("freezer.state",), v2=("cgroup.freeze",),
         needed="to freeze best-effort pods that lack eviction credit",

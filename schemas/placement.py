@@ -30,6 +30,8 @@ class RankedNode(Message, frozen=True, kw_only=True):
     terms: Terms = {}
     zones: str = ""
     """For people: NUMA zones of the pod, free resources before and after, and reservations."""
+    cores: str = ""
+    """CPUs that the pod gets for itself, such as ``0-3,6``."""
 
 
 class PodPlacement(Message, frozen=True, kw_only=True):

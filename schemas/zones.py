@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from slacktide.schemas.bounds import PODS_MAX, Amount, Count, Name, Revision, TimeMs
+from slacktide.schemas.bounds import PODS_MAX, Amount, Count, Name, Revision, TimeMs, TopologyId
 from slacktide.schemas.message import Message
-from slacktide.schemas.sample import Missing
+from slacktide.schemas.sample import CpuSet, Missing
 
 ZONES_MAX = 1024
 """Linux' maximum."""
@@ -52,6 +52,8 @@ class Zone(Message, frozen=True, kw_only=True):
     available: ZoneResources
     """The part of it that is not assigned exclusively to a pod."""
     distances: Annotated[list[ZoneDistance], Meta(max_length=ZONES_MAX)] = []
+    cores: Annotated[dict[TopologyId, list[CpuSet]], Meta(max_length=ZONES_MAX)] = {}
+    """By socket the CPUs of each core that are online; empty: unknown, or a zone of memory only."""
 
 
 class BoundPod(Message, frozen=True, kw_only=True):

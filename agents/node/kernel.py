@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from slacktide.schemas.bounds import KnobValue
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.knob_table import Knob
@@ -86,7 +87,7 @@ class Reading:
 class Held:
     """Values of knobs. Missing cgroups have none."""
 
-    values: Mapping[KnobKey, int | None]
+    values: Mapping[KnobKey, KnobValue | None]
     lacking: Mapping[KnobKey, str]
     """Why existing cgroups lack a knob."""
 
@@ -129,10 +130,10 @@ class Kernel(Protocol):
         A best-effort pod's quota is its own one, also while it is cut to fit.
         """
 
-    def put(self, key: KnobKey, value: int | None) -> None:
+    def put(self, key: KnobKey, value: KnobValue | None) -> None:
         """Set one knob; None: unlimited."""
 
-    def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
+    def as_reads_back(self, knob: Knob, value: KnobValue | None) -> KnobValue | None:
         """Return the value that ``held`` returns after ``put``, since kernels round."""
 
 

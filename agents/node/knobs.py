@@ -18,6 +18,7 @@ import msgspec
 
 from slacktide.agents.files import write_whole
 from slacktide.agents.node.kernel import UNLIMITED_US, ContainerCpu, Held, Kernel
+from slacktide.schemas.bounds import KnobValue
 from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob import KnobKey, container_of, uid_of
@@ -165,12 +166,12 @@ Move = Literal["set", "wait", "fight"]
 
 @dataclass(slots=True)
 class _Rival:
-    left: int | None = None
+    left: KnobValue | None = None
     """The value that the agent left, once ``left_ns`` is set."""
     left_ns: int | None = None
     changed: bool = False
     """Whether the other program's last change is not set back yet."""
-    value: int | None = None
+    value: KnobValue | None = None
     """The value that the other program last set."""
     changes: int = 0
     pause_ns: int = 0
@@ -184,7 +185,7 @@ class Standoff:
     def __init__(self) -> None:
         self._rivals: dict[KnobKey, _Rival] = {}
 
-    def sees(self, key: KnobKey, held: int | None, now_ns: int) -> Move:
+    def sees(self, key: KnobKey, held: KnobValue | None, now_ns: int) -> Move:
         """Return what to do now about a knob that holds an unwanted value."""
         rival = self._rivals.get(key)
         if rival is None:
@@ -208,7 +209,7 @@ class Standoff:
         if rival.left_ns is not None and now_ns - rival.left_ns > INSISTS_NS:
             rival.changes, rival.pause_ns, rival.fighting = 0, 0, False
 
-    def left(self, key: KnobKey, value: int | None, now_ns: int) -> None:
+    def left(self, key: KnobKey, value: KnobValue | None, now_ns: int) -> None:
         """Record that the agent set it, and its value now."""
         rival = self._rivals.setdefault(key, _Rival())
         rival.left, rival.left_ns, rival.changed = value, now_ns, False
@@ -225,7 +226,7 @@ class Standoff:
         """Forget knobs with a new cgroup under the old name, or with a new wanted value."""
         self._rivals = {key: rival for key, rival in self._rivals.items() if not of(key)}
 
-    def _theirs(self, rival: _Rival, held: int | None, now_ns: int) -> bool:
+    def _theirs(self, rival: _Rival, held: KnobValue | None, now_ns: int) -> bool:
         """Count a change by the other program once. Return whether a conflict begins with it."""
         if rival.changed or rival.left_ns is None or held == rival.left:
             return False

@@ -17,7 +17,7 @@ from slacktide.schemas.policy import ResourceThreshold
 from slacktide.schemas.qos import claims_in_vain, is_best_effort
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import read_by, written_by
-from slacktide.streams.decisions.suppress.cpu_suppress import RULE
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, allowed_milli
 
 SAMPLES = Counter("slacktide_agent_samples", "Samples taken.", ["node"])
 EARLY = Counter("slacktide_agent_samples_early", "Samples taken before their tick, by cause.", ["node", "cause"])
@@ -125,19 +125,22 @@ KEPT = "kept"
 ACTED = frozenset({"applied", "unchanged", "failed", "dry-run"})
 
 
-def cpu_of(sample: NodeSample) -> dict[str, float | None]:
-    """Return a node's CPU figures by kind; None: keep the value of the last sample."""
+def cpu_of(sample: NodeSample, capacity_milli: int | None) -> dict[str, float | None]:
+    """Return a node's CPU figures by kind; None: keep the value of the last sample.
+
+    ``capacity_milli``: of the last sample with facts.
+    """
     best_effort = sum(pod.cpu_milli or 0 for pod in sample.pod_use if pod.best_effort_group)
     others = sum(pod.cpu_milli or 0 for pod in sample.pod_use if not pod.best_effort_group)
     pods, limits = sample.pods, sample.limits
     asked = None if pods is None else [pod for pod in pods if pod.phase in LIVE_PHASES and not is_best_effort(pod)]
-    quota_us = None if limits is None else limits.be_cfs_quota_us
+    allowed = None if limits is None else allowed_milli(limits, capacity_milli)
     return {
         "capacity": None if sample.facts is None else sample.facts.capacity.cpu_milli,
         "ls_requested": None if asked is None else sum(pod.requests.cpu_milli or 0 for pod in asked),
         "ls_used": others,
         "be_used": best_effort,
-        "be_limit": math.nan if limits is None or quota_us is None else 1_000 * quota_us / limits.be_cfs_period_us,
+        "be_limit": math.nan if allowed is None else allowed,
         "used": sample.use.cpu_milli,
     }
 
@@ -170,6 +173,7 @@ class AgentMetrics:
         self._spool = [gauge.labels(node) for gauge in (SPOOL_BYTES, SPOOL_WAITING, SPOOL_FAILURES, SPOOL_TORN)]
         self._evicting = [gauge.labels(node) for gauge in (DYING, STUCK, FROZEN, THROTTLED, FREEZES)]
         self._lacking: set[Knob] = set()
+        self._capacity_milli: int | None = None
         for by in ("stream", "guard"):
             DECIDED.labels(node, by)
         for topic in read_by("agent"):
@@ -183,7 +187,9 @@ class AgentMetrics:
         if cause != "tick":
             EARLY.labels(self.node, cause).inc()
         self._tick.observe(tick_ns / 1e9)
-        for of, milli in cpu_of(sample).items():
+        if sample.facts is not None:
+            self._capacity_milli = sample.facts.capacity.cpu_milli
+        for of, milli in cpu_of(sample, self._capacity_milli).items():
             if milli is not None:
                 CPU.labels(self.node, of).set(milli)
         if sample.pods is not None:

@@ -16,6 +16,7 @@ from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.knobs import Tuned
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.agents.node.state import Identity, State, forget
+from slacktide.schemas.bounds import KnobValue
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
@@ -94,10 +95,11 @@ def _as_rules_set_them(kernel: Kernel, known: Described, policy: Policy) -> list
     rules = wanted(known.facts, known.pods, msgspec.structs.replace(policy, colocation=colocation))
     held = kernel.held(sorted(rules)).values
 
-    def is_set(key: KnobKey, value: int | None) -> bool:
+    def is_set(key: KnobKey, value: KnobValue | None) -> bool:
         set_value = kernel.as_reads_back(key.knob, rules[key].value)
         # On cgroup v1 a best-effort pod's quota is cut to what the tier may use.
-        cut = key.knob == "cfs_quota_us" and value is not None and 0 < value < (set_value or 0)
-        return cut or value == set_value
+        if key.knob == "cfs_quota_us" and isinstance(value, int) and isinstance(set_value, int):
+            return 0 < value <= set_value
+        return value == set_value
 
     return [key for key, value in held.items() if is_set(key, value)]

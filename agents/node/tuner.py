@@ -16,6 +16,7 @@ from slacktide.agents.node.kernel import Held, Kernel
 from slacktide.agents.node.knobs import Standoff, Tuned, WatchedKnobs, dry_run_families, family_of
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.reporter import Doors
+from slacktide.schemas.bounds import KnobValue
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob import KnobKey, uid_of
@@ -37,7 +38,7 @@ class _Remark:
     """A note about a knob that was not written; reported with the next outcomes."""
 
     key: KnobKey
-    held: int | None
+    held: KnobValue | None
     bound: str
     reason: str
 
@@ -55,10 +56,10 @@ class Tuner:
         self._basis: tuple[NodeFacts, Sequence[Pod], Policy] | None = None
         self._known: Mapping[str, Pod] = {}
         self._wanted: Mapping[KnobKey, WantedSetting] = {}
-        self._drift: dict[KnobKey, int | None] = {}
+        self._drift: dict[KnobKey, KnobValue | None] = {}
         self._lacking: dict[KnobKey, str] = {}
         self._lacks_reported: set[Knob] = set()
-        self._dry_run_reported: dict[KnobKey, tuple[int | None, int | None]] = {}
+        self._dry_run_reported: dict[KnobKey, tuple[KnobValue | None, KnobValue | None]] = {}
         self._dry_families: frozenset[str] = frozenset()
         """Families of rules that the policy makes a dry run."""
         self._remarks: list[_Remark] = []
@@ -181,7 +182,7 @@ class Tuner:
                 self._lacks_reported.add(key.knob)
                 self._remarks.append(_Remark(key, None, LACKING, f"the kernel lacks {key.knob}: {why}"))
 
-    def _due(self, key: KnobKey, held: int | None, now_ns: int) -> bool:
+    def _due(self, key: KnobKey, held: KnobValue | None, now_ns: int) -> bool:
         one = self._wish(key)
         if one is None or self._dry_run_reported.get(key) == (held, one.value):
             return False
@@ -220,7 +221,7 @@ class Tuner:
         self._doors.report(self._named(outcome, result, failure or reason, after), taken)
         return key if one.rule == RELEASED and not failure else None
 
-    def _put(self, key: KnobKey, value: int | None) -> tuple[str, int | None]:
+    def _put(self, key: KnobKey, value: KnobValue | None) -> tuple[str, KnobValue | None]:
         """Write and read back. Return the error ("": none) and the value now."""
         try:
             self._kernel.put(key, value)
@@ -258,7 +259,7 @@ class Tuner:
         taken: Taken,
         rule: str,
         key: KnobKey,
-        held: int | None,
+        held: KnobValue | None,
         origin: Origin,
         *,
         reason: str = "",
@@ -271,12 +272,12 @@ class Tuner:
         )
         return msgspec.structs.replace(outcome, knob=KnobChange(knob=key.knob, before=held, after=held))
 
-    def _changed(self, outcome: NodeOutcome, after: int | None) -> NodeOutcome:
+    def _changed(self, outcome: NodeOutcome, after: KnobValue | None) -> NodeOutcome:
         assert outcome.knob is not None
         change = msgspec.structs.replace(outcome.knob, after=after)
         return msgspec.structs.replace(outcome, knob=change, result="applied")
 
-    def _named(self, outcome: NodeOutcome, result: str, reason: str, after: int | None) -> NodeOutcome:
+    def _named(self, outcome: NodeOutcome, result: str, reason: str, after: KnobValue | None) -> NodeOutcome:
         ended = msgspec.structs.replace(self._changed(outcome, after), result=result, reason=reason)
         pod = self._known.get(uid_of(outcome.target))
         if pod is None:
@@ -284,5 +285,5 @@ class Tuner:
         return msgspec.structs.replace(ended, pod=PodName(namespace=pod.namespace, name=pod.name))
 
 
-def _shown(value: int | None) -> str:
+def _shown(value: KnobValue | None) -> str:
     return "unlimited" if value is None else str(value)

@@ -193,7 +193,9 @@ def write(machine: Machine, path: str, knob: Knob, value: int | None) -> None:
     elif knob == "cfs_burst_us":
         machine.set_burst(path, value or 0)
     else:
-        machine.groups[path].knobs[knob] = as_reads_back(knob, value, machine.version)
+        held = as_reads_back(knob, value, machine.version)
+        assert not isinstance(held, str), "CPU sets have a model of their own"
+        machine.groups[path].knobs[knob] = held
 
 
 def v2_texts(group: Group, effective: frozenset[int]) -> dict[str, str]:

@@ -21,7 +21,7 @@ _SPANS_S = (10, 60, 300)
 ROOT, SYSTEM, KUBEPODS = "", "system", "kubepods"
 PARENT_OF_QOS = {"Guaranteed": KUBEPODS, "Burstable": f"{KUBEPODS}/burstable", "BestEffort": f"{KUBEPODS}/besteffort"}
 BEST_EFFORT = PARENT_OF_QOS["BestEffort"]
-MODELLED: frozenset[Knob] = frozenset({"cfs_quota_us", "cpu_shares", "cfs_burst_us"})
+MODELLED: frozenset[Knob] = frozenset({"cfs_quota_us", "cpu_shares", "cfs_burst_us", "cpus"})
 HELD = tuple(knob for knob in KNOBS if knob not in MODELLED)
 _PERIOD_US_MAX = 1_000_000
 """The kernel accepts periods from 1 ms to 1 s."""

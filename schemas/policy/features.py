@@ -260,6 +260,12 @@ _NODE = (
     ),
     _feature("LoadAwareScheduling", "placement", _acts, _all(Placement())),
     _feature("QosPriorityAdmit", "admission", _acts, "strict_qos"),
+    _feature(
+        "ExclusiveCpus",
+        "admission",
+        lambda on: "" if on.exclusive_cpus else "exclusiveCpus is false",
+        "exclusive_cpus",
+    ),
     _feature("Suspend", "agent", lambda on: "" if on.suspend else "suspend is false", "suspend"),
 )
 

@@ -252,11 +252,13 @@ class Placement(Message, frozen=True, kw_only=True):
 
 
 class AdmissionPolicy(Message, frozen=True, kw_only=True):
-    """With ``strict_qos`` fewer QoS classes and priority classes go together than with the reference."""
+    """What the webhook demands of new pods beyond the reference, and adds to them."""
 
     strict_qos: bool = False
     """LSE only with koord-prod; LS not with koord-batch or koord-free; of LSE and LSR, CPU limits equal requests, and
     CPUs can be bound."""
+    exclusive_cpus: bool = False
+    """LSE and LSR pods get CPUs of their own, or wait: only the scheduler koord-scheduler places them."""
 
 
 class AgentPolicy(Message, frozen=True, kw_only=True):

@@ -14,9 +14,11 @@ from math import isfinite
 from typing import Literal
 
 from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.bounds import KnobValue
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.message import Message
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import Limits
@@ -254,7 +256,7 @@ def rate_milli(limits: Limits) -> float:
     return min(by_set, quota_rate(limits) * 1_000)
 
 
-def _knobs(command: NodeCommand) -> set[tuple[str, str, str, int | None]]:
+def _knobs(command: NodeCommand) -> set[tuple[str, str, Knob, KnobValue | None]]:
     return {(one.rule, one.group, one.knob, one.value) for one in command.settings}
 
 

@@ -89,7 +89,7 @@ def market_of(
         facts=facts,
         policy=policy,
         forecast=forecast,
-        plain=_plain(colocation, pods)
+        plain=_plain(colocation, pods, facts)
         and ANNOTATION not in facts.annotations
         and listed
         and not pods.exclusive
@@ -124,13 +124,16 @@ def _pods_line(names: Sequence[PodName], pod_line: Callable[[PodName], bytes], b
     return _NEXT_POD.join((b"", *lines))[1:]
 
 
-def _plain(colocation: Colocation, pods: KnownPods) -> bool:
+def _plain(colocation: Colocation, pods: KnownPods, facts: NodeFacts) -> bool:
     capped = colocation.batch_cpu_threshold_pct is not None or colocation.batch_mem_threshold_pct is not None
     dynamic = colocation.mid_reclaim_mode != STATIC and colocation.mid_unallocated_pct <= _PERCENT_MAX
     within = max(colocation.cpu_reclaim_threshold_pct, colocation.mem_reclaim_threshold_pct) <= 100
     within &= max(colocation.mid_cpu_threshold_pct, colocation.mid_mem_threshold_pct) <= 100
     only_floored = not colocation.free_class_enable and pods.free_asked != NOTHING
-    return colocation.enable and dynamic and within and not capped and not only_floored
+    # The floor is cut at the capacity.
+    limits = facts.capacity.cpu_milli or 0, facts.capacity.mem_bytes or 0
+    fit = all(asked <= limit for asked, limit in zip(pods.asked.values(), limits * 3, strict=True))
+    return colocation.enable and dynamic and within and not capped and not only_floored and fit
 
 
 def _strategy(pods: KnownPods, facts: NodeFacts, colocation: Colocation, forecast: MidForecast) -> tuple[int, ...]:

@@ -286,7 +286,7 @@ def allocatable_of(
     if sold is not None:
         sold |= _less_third_party(sold, facts)
         figures |= {field: amount for field, (amount, _) in sold.items()}
-    floored = published_floor(figures, pods)
+    floored = published_floor(figures, pods, facts.capacity)
     terms = {one.of: one.terms for one in floored.because if one.bound == "floored"}
     if sold is not None:
         terms = {field: arithmetic for field, (_, arithmetic) in sold.items()}

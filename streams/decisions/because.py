@@ -8,6 +8,7 @@ from typing import Self
 
 import msgspec
 
+from slacktide.schemas.bounds import KnobValue
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.message import Terms
 
@@ -56,7 +57,7 @@ class WantedSetting:
     group: str
     """``pod/<uid>``, ``pod/<uid>/<container name>`` or a tier such as ``tier/besteffort``."""
     knob: Knob
-    value: int | None
+    value: KnobValue | None
     """None: unlimited."""
     rule: str
     bound: str

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from slacktide.schemas.bounds import KnobValue
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod, Resources
 from slacktide.schemas.knob import BEST_EFFORT_TIER, TIERS, KnobKey, container_group, container_of, pod_group, uid_of
 from slacktide.schemas.knob_table import KNOBS, PAGE_BYTES, QUOTA_US_MIN, SHARES_MAX, SHARES_MIN, Knob
@@ -33,6 +34,8 @@ from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.schemas.sample import Drift, NodeSample
 from slacktide.streams.decisions.because import WantedSetting
 from slacktide.streams.decisions.burst.node_burst import burst_settings, cpu_burst
+from slacktide.streams.decisions.cores.sharing import OWN, cpusets
+from slacktide.streams.decisions.cores.take import readable
 from slacktide.streams.decisions.known_pods import is_spared
 from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US
 
@@ -164,7 +167,7 @@ def memory_qos(pods: Sequence[Pod], facts: NodeFacts, strategy: ResourceQos) -> 
             yield from protection
             limit_bytes = _amount_bytes(container.limits, of) or facts.allocatable.mem_bytes
             if of.config.throttling_pct and limit_bytes:
-                min_bytes = next((one.value or 0 for one in protection if one.knob == "mem_min_bytes"), 0)
+                min_bytes = next((_bytes(one) for one in protection if one.knob == "mem_min_bytes"), 0)
                 yield _high(group, request_bytes, max(limit_bytes, request_bytes), min_bytes, of)
     yield from _tiers(protected)
 
@@ -205,13 +208,15 @@ def _tiers(protected: Sequence[tuple[Pod, WantedSetting]]) -> Iterator[WantedSet
     for kube_qos, group in TIERS.items():
         for knob in knobs:
             parts = [
-                one.value or 0
-                for pod, one in protected
-                if one.knob == knob and kube_qos in {pod.kube_qos, "Guaranteed"}
+                _bytes(one) for pod, one in protected if one.knob == knob and kube_qos in {pod.kube_qos, "Guaranteed"}
             ]
             if parts:
                 terms: Terms = {"pods": len(parts), "sum_bytes": sum(parts)}
                 yield WantedSetting(group, knob, sum(parts), "MemoryQOS", "sum", terms)
+
+
+def _bytes(one: WantedSetting) -> int:
+    return one.value if isinstance(one.value, int) else 0
 
 
 def _amount_bytes(amounts: Resources, of: _Class) -> int:
@@ -257,6 +262,7 @@ def wanted(facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Mapping[Kno
         *cpu_qos(pods, strategy),
         *memory_qos(pods, facts, strategy),
         *cpu_burst(pods, cpu_burst_on(policy, facts)),
+        *cpusets(facts, pods),
     ):
         found.setdefault(KnobKey(one.group, one.knob), one)
     return found
@@ -268,17 +274,18 @@ def drift_settings(
     """Return the changes to knobs that differ, in an order that the kernel accepts.
 
     Decreases come first, from inner to outer groups, then increases from outer to inner: a container may not exceed its
-    pod. For the same reason, bursts decrease before quotas and increase after them.
+    pod. For the same reason, bursts decrease before quotas and increase after them. Pods get CPUs of their own only
+    after others have lost these.
     """
     if not drift:
         return ()
     by_key, known = wanted(facts, pods, policy), {pod.uid: pod for pod in pods}
     held = {KnobKey(one.group, one.knob): one.held for one in drift}
 
-    def place(one: WantedSetting) -> tuple[bool, int, bool, str, str]:
+    def place(one: WantedSetting) -> tuple[bool, bool, int, bool, str, str]:
         raised = _amount(one.value) > _amount(held[KnobKey(one.group, one.knob)])
-        depth = one.group.count("/")
-        return raised, depth if raised else -depth, (one.knob == "cfs_burst_us") == raised, one.group, one.knob
+        depth, burst = one.group.count("/"), one.knob == "cfs_burst_us"
+        return raised, one.bound == OWN, depth if raised else -depth, burst == raised, one.group, one.knob
 
     found = [by_key.get(key) or released(key, known) for key in held]
     return tuple(sorted((one for one in found if one is not None), key=place))
@@ -299,9 +306,9 @@ def released(key: KnobKey, known: Mapping[str, Pod]) -> WantedSetting | None:
     return WantedSetting(key.group, key.knob, KNOBS[key.knob].default, RELEASED, "not_wanted", {})
 
 
-def _amount(value: int | None) -> float:
-    """Return the value; infinity if unlimited."""
-    return float("inf") if value is None else value
+def _amount(value: KnobValue | None) -> float:
+    """Return the value, of CPUs their number; infinity if unlimited."""
+    return float("inf") if value is None else len(readable(value)) if isinstance(value, str) else value
 
 
 __all__ = ["WantedSetting", "settings"]

@@ -32,6 +32,7 @@ from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod, Pods
 from slacktide.schemas.metric import Use
 from slacktide.schemas.qos import effective_priority_class, effective_qos, is_best_effort, raw_qos
 from slacktide.schemas.score import use_of
+from slacktide.streams.decisions.cores.take import own_cpus
 from slacktide.streams.decisions.cpu_list import cpu_list
 
 CRITICAL_PRIORITY_MIN = 2_000_000_000
@@ -136,6 +137,8 @@ class PodKind(msgspec.Struct, frozen=True, weakref=True):
     written: bytes = b""
     """The JSON without leading names, with ``_HERE`` for each container id; b"": not read from JSON."""
     exclusive_cpus: tuple[int, ...] = ()
+    alone_cpus: tuple[int, ...] = ()
+    """CPUs that a scheduler gave to an LSE pod."""
 
 
 def row_of(priority_class: str, *, there: bool, live: bool, lse: bool, request: tuple[int, int]) -> bytes:
@@ -190,6 +193,11 @@ class KnownPods(Sequence[Pod]):
     def best_effort(self) -> AbstractSet[str]:
         """Return the uids of best-effort pods that suppression applies to."""
         return self._uids([pod.kind.best_effort for pod in self._known])
+
+    @cached_property
+    def alone_cpus(self) -> AbstractSet[int]:
+        """Return the CPUs that a scheduler gave to LSE pods that are live."""
+        return frozenset([cpu for pod in self._known if pod.kind.live for cpu in pod.kind.alone_cpus])
 
     @cached_property
     def live(self) -> AbstractSet[str]:
@@ -345,6 +353,7 @@ def _kind(pod: Pod, written: bytes) -> PodKind:
         row=row_of(priority_class, there=there, live=live, lse=lse, request=request),
         written=written,
         exclusive_cpus=tuple(cpu_list(pod.exclusive_cpus) or ()),
+        alone_cpus=tuple(sorted(own_cpus(pod))) if raw_qos(pod.qos_label) == "LSE" else (),
     )
     if written:
         _kinds[written] = kind

@@ -34,6 +34,7 @@ from slacktide.streams.decisions.load.load_aware_estimator import LoadAwareArgs,
 from slacktide.streams.decisions.load.load_aware_existing import is_prod
 from slacktide.streams.decisions.resources.node_load import degraded
 from slacktide.streams.decisions.resources.publishing import published_floor
+from slacktide.streams.decisions.suppress.cpu_suppress import allowed_milli
 from slacktide.streams.records import FIGURES, Record, text_of
 
 SILENT = "the node is silent"
@@ -180,7 +181,7 @@ def _allocatable(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeAlloc
             free_mem_bytes=free.mem_bytes,
         ),
     )
-    floored = published_floor(dict.fromkeys(SOLD), [pod])
+    floored = published_floor(dict.fromkeys(SOLD), [pod], None if last.facts is None else last.facts.capacity)
     terms = {because.of: because.terms for because in floored.because}
     colocation = policy.colocation if last.facts is None else colocation_on(policy, last.facts)
     too_old = degraded(now_s=silent_ms // 1_000, updated_s=0, degrade_time_min=colocation.degrade_time_min)
@@ -328,13 +329,8 @@ def _estimated(new: Sequence[LoadAwarePod], args: LoadAwareArgs) -> Use:
 
 
 def _pressure(sample: NodeSample, facts: NodeFacts, policy: Policy, batch_asked_milli: int) -> Iterator[str]:
-    limits, allowed_milli = sample.limits, list[int]()
-    if limits is not None and limits.be_cfs_period_us > 0:
-        if limits.be_cfs_quota_us is not None:
-            allowed_milli.append(limits.be_cfs_quota_us * 1_000 // limits.be_cfs_period_us)
-        if limits.be_cpuset is not None:
-            allowed_milli.append(len(limits.be_cpuset) * 1_000)
-    if any(milli < batch_asked_milli for milli in allowed_milli):
+    allowed = None if sample.limits is None else allowed_milli(sample.limits, facts.capacity.cpu_milli)
+    if allowed is not None and allowed < batch_asked_milli:
         yield CPU_SUPPRESSED
     threshold = resource_threshold_on(policy, facts)
     if threshold.enable and not mem_below_line(sample, facts, threshold):

@@ -212,7 +212,8 @@ async def test_another_scheduler_leads_on_in_the_middle_of_a_burst_and_each_pod_
     await rig.extender(port=port)
 
     def edit(config: Json) -> None:
-        config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
+        for extender in config["extenders"]:
+            extender["urlPrefix"] = f"http://127.0.0.1:{port}"
         config["leaderElection"] |= {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "1s"}
 
     await asyncio.to_thread(at.start, second, edit)

@@ -28,7 +28,7 @@ def sample(number: int) -> NodeSample:
 def test_a_keyframe_says_all_of_the_nodes_cpu() -> None:
     """What pods use and what the node uses are measured apart: the rest is the system's."""
     keyframe = sample(1)
-    said = cpu_of(keyframe)
+    said = cpu_of(keyframe, 4_000)
     assert keyframe.facts is not None
 
     assert said["capacity"] == keyframe.facts.capacity.cpu_milli
@@ -38,7 +38,7 @@ def test_a_keyframe_says_all_of_the_nodes_cpu() -> None:
 
 
 def test_between_keyframes_capacity_and_requests_stay_as_they_were() -> None:
-    said = cpu_of(sample(2))
+    said = cpu_of(sample(2), 4_000)
 
     assert (said["capacity"], said["ls_requested"]) == (None, None)
 
@@ -46,11 +46,13 @@ def test_between_keyframes_capacity_and_requests_stay_as_they_were() -> None:
 def test_no_limit_is_no_number() -> None:
     bare = sample(2)
     held = msgspec.structs.replace(bare, limits=Limits(be_cfs_quota_us=150_000))
-    free = msgspec.structs.replace(bare, limits=Limits(be_cfs_quota_us=None))
+    free = msgspec.structs.replace(bare, limits=Limits(be_cfs_quota_us=None, be_cpuset=[0, 1, 2, 3]))
+    pinned = msgspec.structs.replace(bare, limits=Limits(be_cfs_quota_us=None, be_cpuset=[0, 1]))
 
-    assert cpu_of(held)["be_limit"] == 1_500
-    assert math.isnan(cpu_of(free)["be_limit"] or 0)
-    assert math.isnan(cpu_of(msgspec.structs.replace(bare, limits=None))["be_limit"] or 0)
+    assert cpu_of(held, 4_000)["be_limit"] == 1_500
+    assert cpu_of(pinned, 4_000)["be_limit"] == 2_000
+    assert math.isnan(cpu_of(free, 4_000)["be_limit"] or 0)
+    assert math.isnan(cpu_of(msgspec.structs.replace(bare, limits=None), 4_000)["be_limit"] or 0)
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,20 @@ from pathlib import Path
 import pytest
 
 from slacktide.deploy.console.answers import Question, answer
+from slacktide.deploy.console.history.node_figures import limit_milli
 from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.view import UNLIMITED
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import Spent
+from slacktide.schemas.sample import Limits
 from slacktide.schemas.tick import Reached, WorkerTick
 from slacktide.schemas.topics import CREDIT, DEAD_LETTER, OUTCOME, SAMPLE, TICK, Topic
 from slacktide.streams.records import Record
 from testbed.chains import Chain, evicted, logged, outcome
 from testbed.console import stored
-from testbed.samples import BOOT, START_MS
+from testbed.samples import BOOT, FACTS, START_MS
 from testbed.snapshots import json_text, stable
 
 POD = "jobs/etl-x2lqp"
@@ -96,3 +99,18 @@ def test_a_grant_of_another_boot_is_named_as_such(tmp_path: Path) -> None:
     stored(tmp_path / "history.sqlite", records)
     [event] = answer(History(tmp_path / "history.sqlite"), "pod", _asked(60, pod=POD))["events"]
     assert event["credit"].endswith(f"the grant is from another boot, {CREDIT.name} 0:0")
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        (Limits(be_cfs_quota_us=None, be_cpuset=[0, 1]), 2_000),
+        (Limits(be_cfs_quota_us=150_000, be_cpuset=[0, 1]), 1_500),
+        (Limits(be_cfs_quota_us=None, be_cpuset=[0, 1, 2, 3]), UNLIMITED),
+        (Limits(be_cfs_quota_us=None), UNLIMITED),
+        (None, None),
+    ],
+    ids=["CPUs", "quota below them", "all CPUs", "none", "unknown"],
+)
+def test_the_limit_in_the_figures_is_what_explain_tells(limits: Limits | None, told: int | None) -> None:
+    assert limit_milli(limits, FACTS) == told

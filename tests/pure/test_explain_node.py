@@ -450,17 +450,19 @@ def test_the_waterfall_adds_up_to_what_is_published(
     use = NodeUse(cpu_milli=service + system, mem_bytes=4 * GIB)
     told = explain(chain, chain.run(1, 2, use=use, pod_use=uses))
 
-    floors = published_floor({figure.of: 0 for figure in told.figures}, [SERVICE, batch]).figures
+    floors = published_floor({figure.of: 0 for figure in told.figures}, [SERVICE, batch], whole).figures
     assert {"batch_cpu_milli", "batch_mem_bytes"} <= {figure.of for figure in told.figures}
+    assert "figures.above-capacity" not in {one.name for one in told.findings}
     for figure in told.figures:
         because = figure.because
         assert because is not None
+        capacity_of_it = f"capacity_{'milli' if figure.of.endswith('milli') else 'bytes'}"
         capped = next((value for name, value in because.terms.items() if name.startswith("cap_")), None)
         left = max(0, because.added())
         sold = left if capped is None else min(left, capped)
         unfloored = figure.published == sold
-        assert unfloored or figure.published == max(sold, floors[figure.of] or 0)
-        assert sold <= because.terms[f"capacity_{'milli' if figure.of.endswith('milli') else 'bytes'}"]
+        assert unfloored or figure.published == max(sold, floors[figure.of] or 0) <= because.terms[capacity_of_it]
+        assert sold <= because.terms[capacity_of_it]
         assert figure.floored is (not unfloored)
         assert (figure.emptied_by != "") is (sold == 0 and figure.of.startswith("batch"))
 

@@ -24,6 +24,7 @@ from slacktide.schemas.sample import Limits, PodUse
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME, PLACEMENT, Topic
 from slacktide.streams.analysis.explain.evictions import controller_of, looks, observed
 from slacktide.streams.analysis.explain.evidence import Logged, Place, logged
+from slacktide.streams.analysis.explain.held import tier_held_findings
 from slacktide.streams.analysis.explain.manifest import Manifest, manifest_of
 from slacktide.streams.analysis.explain.node_log import NodeLog, node_log
 from slacktide.streams.analysis.explain.pod import PodExplanation, PodLog, explain_pod, last_placement, last_refused
@@ -278,6 +279,33 @@ def test_how_a_running_pod_fares(told: Callable[[], PodExplanation], snapshot) -
     found = told()
     assert not {"pod.held", "lint.idle"} <= {one.name for one in found.findings}, "idle advice while it is held"
     assert stable(pod_text(found)) == snapshot
+
+
+def by_cpus(cpus: list[int], *, used_milli: int) -> NodeLog:
+    """A node whose policy limits best-effort pods by CPU set, so without a quota."""
+    pods = [SERVICE, msgspec.structs.replace(BUYER, requests=Resources(batch_cpu_milli=1_500))]
+    use = PodUse(uid=BUYER.uid, cpu_milli=used_milli, mem_bytes=GIB, best_effort_group=True)
+    chain = Chain(pods=pods)
+    chain.run(1, 12, pod_use=[use], limits=Limits(be_cfs_quota_us=None, be_cpuset=cpus))
+    return node_log("node-1", chain.records)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "used_milli", "told"),
+    [
+        ([0], 20, {"pod.held"}),
+        ([0, 1], 20, {"pod.limit", "lint.idle"}),
+        ([0, 1], 1_900, {"pod.limit"}),
+        ([0, 1, 2, 3], 20, {"lint.idle"}),
+    ],
+    ids=["fewer than requested", "not felt", "used up", "all"],
+)
+def test_a_limit_by_cpus_is_told_as_one_by_quota(cpus: list[int], used_milli: int, told: set[str]) -> None:
+    """The node's own ``cpu_suppressed`` counts both: one fact, one word."""
+    on = by_cpus(cpus, used_milli=used_milli)
+    found = {one.name for one in running(on).findings}
+    assert found & {"pod.held", "pod.limit", "lint.idle"} == told
+    assert ("pod.held" in found) == any(one.name == "batch.held" for one in tier_held_findings(on))
 
 
 @pytest.mark.parametrize("stale_ms", [0, 60_000])

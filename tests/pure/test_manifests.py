@@ -33,6 +33,7 @@ from slacktide.deploy.runtime.settings import envvar
 from slacktide.schemas.policy.configmap import NAME
 from slacktide.schemas.proof import CURRENT, ENROL_AUDIENCE, PREVIOUS
 from slacktide.schemas.units import whole
+from slacktide.streams.decisions.cores.placement import RESOURCE_CORES
 from testbed.cluster.manifests import MANIFESTS, SYSTEM, containers, kustomization, objects, workloads
 
 ROOT = MANIFESTS.parents[1]
@@ -258,7 +259,7 @@ def test_the_kube_scheduler_asks_the_extender_beside_it_about_every_pod() -> Non
     config = yaml.safe_load(made["ConfigMap"]["data"]["config.yaml"])
     own, asking = made["Deployment"]["spec"]["template"]["spec"]["containers"]
     default = {each.name: each.default for each in scheduler_command.params}
-    (profile,), (extender,) = config["profiles"], config["extenders"]
+    (profile,), (extender, binder) = config["profiles"], config["extenders"]
 
     assert (profile["schedulerName"], profile["percentageOfNodesToScore"]) == (SCHEDULER, 100)
     assert extender.pop("urlPrefix") == f"http://{default['host']}:{default['port']}"
@@ -270,6 +271,13 @@ def test_the_kube_scheduler_asks_the_extender_beside_it_about_every_pod() -> Non
         "ignorable": True,
         "httpTimeout": "1s",
     }, "and no managedResources"
+    assert binder == {
+        "urlPrefix": f"http://{default['host']}:{default['port']}",
+        "bindVerb": scheduler.BIND,
+        "nodeCacheCapable": True,
+        "httpTimeout": "10s",
+        "managedResources": [{"name": RESOURCE_CORES, "ignoredByScheduler": True}],
+    }, "and not ignorable: such pods wait"
     assert own["command"] == ["slacktide", "scheduler"]
     assert f"--metrics-port={METRICS_PORT}" in own["args"]
     assert own["ports"] == [{"name": "metrics", "containerPort": METRICS_PORT}]

@@ -70,7 +70,9 @@ def test_a_future_that_fails_after_nobody_waits_for_it_is_not_reported_and_anoth
 
 def test_a_dropped_error_is_in_the_log_of_who_asks_for_all(caplog: pytest.LogCaptureFixture) -> None:
     async def dropped() -> None:
-        await ended(asyncio.create_task(fails()), asyncio.create_task(fails_when_cancelled()))
+        task = asyncio.create_task(fails())
+        await asyncio.wait([task])
+        await ended(task)
 
     with caplog.at_level(logging.DEBUG, "slacktide"):
         left(dropped)

@@ -13,12 +13,20 @@ from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook import review
 from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
-from slacktide.agents.cluster.webhook.mutation import admission, drawn, in_accord, priority_class_of, profile_of
+from slacktide.agents.cluster.webhook.mutation import (
+    admission,
+    drawn,
+    in_accord,
+    priority_class_of,
+    profile_of,
+    with_cores,
+)
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.text import excess_of
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector
 from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass
+from slacktide.streams.decisions.cores.placement import RESOURCE_CORES
 from testbed.scenarios import plain, scenarios
 
 CLASSES = {"koord-batch": PriorityClass(value=5000, preemption_policy="PreemptLowerPriority")}
@@ -124,6 +132,34 @@ def test_classes_and_resources_go_together_once_profiles_were_applied(
 
     assert done.refused.startswith(why)
     assert (done.result == "contradictory") is bool(why)
+
+
+@pytest.mark.parametrize(
+    ("qos", "cpu", "cores"),
+    [
+        pytest.param("LSE", "2", "2", id="LSE"),
+        pytest.param("LSR", "1500m", "2", id="a part of a CPU: the scheduler names the reason"),
+        pytest.param("LSR", "0", "1", id="no CPU: likewise"),
+        pytest.param("LS", "2", None, id="LS"),
+        pytest.param("BE", "2", None, id="BE"),
+    ],
+)
+def test_lse_and_lsr_pods_request_cpus_of_their_own_in_the_first_container(
+    qos: str, cpu: str, cores: str | None
+) -> None:
+    main = {"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    pod = {
+        "metadata": {"name": "p", "labels": {"koordinator.sh/qosClass": qos}},
+        "spec": {"containers": [main, {"name": "side"}], "priority": 9_500},
+    }
+    of = request(pod)
+    done = with_cores(admission(of, [], CLASSES, {}), of)
+
+    first, side = done.pod["spec"]["containers"]
+    assert first["resources"]["requests"].get(RESOURCE_CORES) == cores
+    assert first["resources"].get("limits") == (cores and {RESOURCE_CORES: cores})
+    assert (first["resources"]["requests"]["memory"], side) == ("1Gi", {"name": "side"})
+    assert (done.result, bool(done.patch)) == (("mutated", True) if cores else ("unchanged", False))
 
 
 @scenarios("webhook_admission")

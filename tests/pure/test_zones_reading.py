@@ -15,6 +15,7 @@ from slacktide.agents.node.zones.kubelet import MemoryBlock, MemoryState, cpu_st
 from slacktide.agents.node.zones.reading import ZonesReader
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import ZonesError
+from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.zones import NodeZones
 from testbed.stories import each_story, story
 from testbed.zone_tree import GIB, STATIC, Tree, two_zones
@@ -131,6 +132,26 @@ def test_a_zone_that_is_no_number_is_the_readers_own_error(zone: str) -> None:
     state = {"policyName": "Static", "machineState": {zone: {}}, "checksum": 1}
     with pytest.raises(ZonesError):
         memory_state(json.dumps(state).encode())
+
+
+def test_a_zone_names_its_cores_and_what_pods_have_for_themselves_is_not_available(tree: Tree) -> None:
+    tree.zone(0, "0-3", 4, "10 21")
+    tree.zone(1, "4", 4, "21 10")
+    tree.cores("0,2", "1,3", "4")
+    asks = Resources(cpu_milli=1_000)
+    pods = [
+        Pod(uid=uid, namespace="a", name=uid, qos_label=qos, cpuset=cpus, phase=phase, requests=asks)
+        for uid, qos, cpus, phase in [
+            ("lse", "LSE", "0", "Running"), ("lsr", "LSR", "4", "Pending"), ("ended", "LSR", "1", "Failed"),
+        ]
+    ]  # fmt: skip
+
+    first, second = tree.record().zones
+    assert (first.cores, second.cores) == ({0: [[0, 2], [1, 3]]}, {0: [[4]]})
+    with_pods = tree.record("lse", "lsr", pods=pods)
+    assert [zone.available.cpu_milli for zone in with_pods.zones] == [2_000, 0]
+    assert [zone.allocatable.cpu_milli for zone in with_pods.zones] == [4_000, 1_000]
+    assert [(one.uid, one.zones) for one in with_pods.pods] == [("lse", [0]), ("lsr", [1])]
 
 
 def test_a_kernel_without_zones_is_told(tmp_path: Path) -> None:

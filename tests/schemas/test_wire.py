@@ -55,6 +55,7 @@ def _grown(value: object, name: str) -> object:
 
 
 _MAPS = {
+    "cores",
     "terms",
     "cpu_terms",
     "mem_terms",

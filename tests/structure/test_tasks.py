@@ -15,7 +15,7 @@ NO_TASKS = {
     "agents/node/loop.py": {"self._deadline"},
     "deploy/runtime/process.py": {"ending"},
     "streams/engine/takeover.py": {"later"},
-    "streams/engine/session.py": {"self._failed"},  # a future, which it looks at
+    "streams/engine/lifetime.py": {"self.failure"},  # a future, which it looks at
     "deploy/console/server.py": {"task"},  # of a request: aiohttp looks at it
 }
 """What else is cancelled: timers, mostly."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from slacktide.agents.node.zones.reading import ZonesReader
 from slacktide.agents.node.zones.record import node_zones
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.zones import NodeZones
 
 GIB = 2**30
@@ -46,6 +48,17 @@ class Tree:
         for size, count in pages.items():
             self.write(f"{place}/hugepages/hugepages-{size.removeprefix('pages_')}kB/nr_hugepages", f"{count}\n")
 
+    def cores(self, *cores: str, socket: int = 0) -> None:
+        """What the kernel says of the CPUs of these cores, each such as ``0,2``."""
+        files = {}
+        for core in cores:
+            for cpu in core.split(","):
+                files[f"cpu{cpu}/topology/thread_siblings_list"] = core
+                files[f"cpu{cpu}/topology/physical_package_id"] = str(socket)
+        files["online"] = ",".join(cores)
+        for name, text in files.items():
+            self.write(f"../cpu/{name}", f"{text}\n")
+
     def cpu_state(self, **entries: dict[str, str]) -> None:
         state = {"policyName": "static", "defaultCpuSet": "0-1", "entries": entries, "checksum": 1}
         (self.kubelet / "cpu_manager_state").write_text(json.dumps(state))
@@ -65,8 +78,8 @@ class Tree:
     def config(self, text: str) -> None:
         (self.kubelet / "config.yaml").write_text(text)
 
-    def record(self, *uids: str) -> NodeZones:
-        read = ZonesReader(self.sys, self.kubelet).read()
+    def record(self, *uids: str, pods: Sequence[Pod] = ()) -> NodeZones:
+        read = ZonesReader(self.sys, self.kubelet).read().with_pods(pods)
         return node_zones(read, uids, node="n1", boot_id="b", seq=1, observed_ms=5)
 
 

@@ -1,4 +1,4 @@
-"""Responds to a kube-scheduler by the extender protocol, and publishes placements without delaying responses.
+"""Responds to a kube-scheduler by the extender protocol.
 
 Why nodes refuse a pod, and which NUMA zones it gets, is worded here. A kube-scheduler groups equal messages, and an
 Event holds 1,024 characters. So nodes above the same threshold share one message with the range of their use.
@@ -21,22 +21,19 @@ from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.agents.kubernetes.objects import Pod
-from slacktide.agents.publisher import Outbox
-from slacktide.schemas.codec import encode
-from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.schemas.policy.configmap import key_of
 from slacktide.schemas.text import answer_of
-from slacktide.schemas.topics import DEAD_LETTER, PLACEMENT
 from slacktide.schemas.zones import ZONES_STALE_S
+from slacktide.streams.decisions.cores.placement import CoresGiven
+from slacktide.streams.decisions.cores.take import written
 from slacktide.streams.decisions.load.load_aware_estimator import ANNOTATION, RESOURCES
 from slacktide.streams.decisions.load.load_aware_scheduling import Check
 from slacktide.streams.decisions.load.pod_placement import Asking, Choice, Refusal
 from slacktide.streams.decisions.numa.filter import Lack
 from slacktide.streams.decisions.numa.placement import STALE, UNREAD, Reservation, ZonesGiven, ZonesRefusal
 from slacktide.streams.decisions.numa.topology import CPU, Amounts, is_memory
-from slacktide.streams.records import event
 
 NAMED = 5
 ANSWERED = 10_000
@@ -226,45 +223,12 @@ def _placement(asked: SchedulerPod, choice: Choice, now_ms: int, *, dry_run: boo
                 bound=one.bound,
                 terms=one.terms,
                 zones="" if one.zones is None else given_zones(one.zones),
+                cores=written(one.cores.holder.cpus) if isinstance(one.cores, CoresGiven) else "",
             )
             for one in choice.best(NAMED)
         ],
         dry_run=dry_run,
     )
-
-
-SOURCE = "scheduler"
-AGAIN_MS = 60_000
-"""An unchanged placement of a pending pod is published at most once in this time."""
-REMEMBERED = 10_000
-"""Pending pods for which that applies; others are published at each request."""
-
-
-class Placements(Outbox):
-    """Queues placements and dead letters.
-
-    Close it at shutdown: without the rest of the placements, another replica would report pods.
-    """
-
-    def __init__(self, bootstrap: Cluster, now_ms: Callable[[], int]) -> None:
-        topics, dropped = (PLACEMENT.name, DEAD_LETTER.name), metrics.DROPPED_PLACEMENTS.inc
-        super().__init__(bootstrap, topics, now_ms, source=SOURCE, acks="1", dropped=dropped)
-        self._waits: OrderedDict[str, tuple[object, int]] = OrderedDict()
-
-    def publish(self, placement: PodPlacement) -> None:
-        """Queue a placement, unless the same was just published of a pending pod."""
-        uid, at_ms = placement.pod_uid, placement.decided_ms
-        before, published_ms = self._waits.get(uid, (None, 0))
-        why = tuple((one.reason, one.count) for one in placement.refused)
-        if not placement.passed and before == why and at_ms < published_ms + AGAIN_MS:
-            return
-        self._waits.pop(uid, None)
-        if not placement.passed:
-            self._waits[uid] = why, at_ms
-        while len(self._waits) > REMEMBERED:
-            self._waits.popitem(last=False)
-        event_id = f"placement/{uid}/{at_ms}"
-        self.put(event(PLACEMENT.name, uid, encode(placement), source=SOURCE, event_id=event_id, event_ms=at_ms))
 
 
 RESERVED_NAMED = 3
@@ -366,6 +330,9 @@ def _text(pod: Asking, refused: Mapping[str, Refusal]) -> str:
         resource = first.short.resource
         asks, left = _amount(resource, first.short.wanted), _amount(resource, most)
         return f"{first.reason}: pod requests {asks}, but only {left} is free"
+    cores = [one.cores for one in alike if one.cores is not None]
+    if cores:
+        return f"{first.reason}: {max(cores, key=lambda one: one.free_count).text}"
     lacking = {node: one.zones for node, one in refused.items() if one.zones is not None and one.zones.lacks}
     if lacking:
         return f"{first.reason}: {lacking_zones(lacking)}"

@@ -14,6 +14,17 @@ from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric, Use
 from slacktide.schemas.score import NOTHING as NO_USE
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.zones import ZONES_STALE_S, NodeZones
+from slacktide.streams.decisions.cores.placement import (
+    NO_CORES,
+    CoresRefusal,
+    Holder,
+    NodeCores,
+    NodeRules,
+    cores_of,
+    holder_of,
+    topology_of,
+)
+from slacktide.streams.decisions.cores.schedule import Spec
 from slacktide.streams.decisions.load.load_aware_estimator import (
     Aggregation,
     Amounts,
@@ -63,6 +74,12 @@ class KnownNode:
         self._zones_s = -inf
         self._named: frozenset[str] = frozenset()
         """Uids of the pods in that record."""
+        self._rules = NodeRules()
+        self._topology = NO_CORES.topology
+        self._holders: dict[str, Holder] = {}
+        """By uid: pods with CPUs of their own, bound or assumed. Kept also while the CPUs are unknown."""
+        self._cores: NodeCores | None = None
+        """None: to be built again."""
         self._view = NodeView(name=name, state=self._stands())
         self.until_s = -inf
         """When the view expires; -inf: it is outdated already."""
@@ -106,7 +123,7 @@ class KnownNode:
         alike = known is not None and _of_zones(known) == _of_zones(record)
         same = alike and not stale and reserved == self.pods.keys() - named
         if not alike:
-            self._recorded = view_of_zones(record)
+            self._recorded, self._topology, self._cores = view_of_zones(record), topology_of(record), None
         self._zones, self._zones_s, self._named = record, max(published_s, self._zones_s), named
         if not same:
             self.until_s = -inf
@@ -115,6 +132,7 @@ class KnownNode:
     def forget_zones(self) -> None:
         """Forget its zones."""
         self._zones, self._recorded, self._named, self.until_s = None, None, frozenset(), -inf
+        self._topology, self._cores = NO_CORES.topology, None
 
     def _zones_stale(self, now_s: float) -> bool:
         return now_s > self._zones_s + ZONES_STALE_S
@@ -130,6 +148,40 @@ class KnownNode:
             if pod.zoned is not None
         ]
         return self._recorded.less(reservations, stale=self._zones_stale(now_s))
+
+    def rule(self, rules: NodeRules) -> None:
+        """Apply the node's own rules for CPUs."""
+        self._rules, self._cores, self.until_s = rules, None, -inf
+
+    def _hold(self, uid: str, holder: Holder | None) -> None:
+        if self._holders.get(uid) == holder:
+            return
+        self._holders = {**self._holders, uid: holder} if holder else {
+            other: one for other, one in self._holders.items() if other != uid
+        }  # fmt: skip
+        self._cores, self.until_s = None, -inf
+
+    def cores(self, now_s: float) -> NodeCores:
+        """Return its CPUs, with the pods that hold some. Without a fresh record they are unknown."""
+        if self._zones is None or self._zones_stale(now_s):
+            return NO_CORES
+        if self._cores is None:
+            of_kubelet = self._zones.cpu_static is not False
+            self._cores = NodeCores(
+                topology=self._topology, of_kubelet=of_kubelet, rules=self._rules, holders=self._holders
+            )
+        return self._cores
+
+    def give(self, pod: LoadAwarePod, now_s: float) -> Holder | CoresRefusal | None:
+        """Give the pod its CPUs, or those that it has already; None: it requests none."""
+        if pod.cores is None:
+            return None
+        if pod.pod.uid not in self._holders:
+            found = cores_of(pod.cores, self.cores(now_s))
+            if isinstance(found, CoresRefusal):
+                return found
+            self._hold(pod.pod.uid, found.holder)
+        return self._holders[pod.pod.uid]
 
     def cover(self, kind: type[Figures], received_s: float) -> bool:
         """Cover the latest figures of this kind by a heartbeat. Return whether pods may see a difference."""
@@ -187,8 +239,10 @@ class KnownNode:
     def _known(self) -> list[Figures]:
         return [one for one in (self._score, self._metric, self._allocatable) if one is not None]
 
-    def place(self, pod: LoadAwarePod, *, at_s: float) -> None:
-        """Add a pod."""
+    def place(self, pod: LoadAwarePod, *, at_s: float, bound: bool) -> None:
+        """Add a pod. If it is bound, its annotation names its CPUs."""
+        if bound:
+            self._hold(pod.pod.uid, holder_of(pod.pod, Spec() if pod.cores is None else pod.cores.spec))
         known = self.pods.get(pod.pod.uid)
         self.pods[pod.pod.uid] = pod
         if self._counting:
@@ -201,6 +255,7 @@ class KnownNode:
     def leave(self, uid: str) -> None:
         """Remove a pod."""
         pod = self.pods.pop(uid, None)
+        self._hold(uid, None)
         if pod is not None:
             self._cache.unassign(pod)
             self.until_s, self._asked = -inf, None
@@ -223,6 +278,7 @@ class KnownNode:
                 mid_left=mid_left,
                 free_left=free_left,
                 zones=self._zones_view(now_s),
+                cores=self.cores(now_s),
             )
         return self._view
 

@@ -9,6 +9,7 @@ from typing import Final, get_args
 import msgspec
 
 from slacktide.agents.kubernetes.objects import Pod
+from slacktide.schemas import inventory
 from slacktide.schemas.allocatable import SOLD
 from slacktide.schemas.errors import BadMessageError, QuantityError, TextError
 from slacktide.schemas.inventory import ENDED_PHASES
@@ -16,6 +17,8 @@ from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.queue_objects import ContainerSpec, Quantities
 from slacktide.schemas.text import time_ms_of
 from slacktide.schemas.units import cpu_milli, whole
+from slacktide.streams.decisions.cores.placement import RESOURCE_CORES, CoresPod
+from slacktide.streams.decisions.cores.schedule import spec_of
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.numa.placement import ZonedPod, zoned
 from slacktide.streams.decisions.numa.topology import CPU, Container, Qos
@@ -74,6 +77,7 @@ def parsed(item: Pod, noted: Callable[[str], object] = lambda _: None) -> Schedu
             daemonset=any(one.kind == "DaemonSet" for one in metadata.owner_references or ()),
             # Records of zones name a static pod by its manifest's hash; no scheduler places it.
             zoned=zoned_pod(item, pod.kube_qos) if pod.uid == metadata.uid else None,
+            cores=cores_pod(item, pod),
         ),
         node=spec.node_name or "",
         scheduler=spec.scheduler_name or "",
@@ -87,6 +91,14 @@ def _epoch_s(time: str | None, path: str) -> float | None:
         return time_ms_of(time, where=path) / 1_000 if time else None
     except TextError as exc:
         raise BadMessageError("Pod", str(exc)) from exc
+
+
+def cores_pod(item: Pod, pod: inventory.Pod) -> CoresPod | None:
+    """Return what decides which CPUs a pod gets for itself; None: it does not request any."""
+    if not any(RESOURCE_CORES in requests for _, requests in item.requests().containers):
+        return None
+    spec = spec_of(item.metadata.annotations or {})
+    return CoresPod(pod.qos_label, pod.priority_class_label, pod.priority, pod.requests.cpu_milli or 0, spec)
 
 
 def zoned_pod(item: Pod, kube_qos: str) -> ZonedPod | None:

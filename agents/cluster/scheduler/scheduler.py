@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,9 +15,11 @@ from slacktide.agents.clock import Clock, SystemClock, mono_s
 from slacktide.agents.cluster.bounds import served
 from slacktide.agents.cluster.events import IgnoredFields
 from slacktide.agents.cluster.scheduler import metrics
-from slacktide.agents.cluster.scheduler.answers import Answers, Placements
+from slacktide.agents.cluster.scheduler.answers import Answers
+from slacktide.agents.cluster.scheduler.binding import Binder
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
 from slacktide.agents.cluster.scheduler.notices import MissedPods, Waker, WithoutBenefit
+from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.topic_reader import Sent, TopicReader
 from slacktide.agents.cluster.scheduler.view import View
@@ -30,45 +32,50 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.health import Health
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 
-FILTER, PRIORITIZE = "filter", "prioritize"
+FILTER, PRIORITIZE, BIND = "filter", "prioritize", "bind"
 QUESTION_BYTES_MAX = 16 * 1024 * 1024
 """A pod of 1.5 MiB, and the names of many thousand nodes."""
 
 
-def serving(answers: Answers, lacking: Callable[[], str], host: str, port: int) -> AbstractAsyncContextManager[int]:
-    """Serve until left; yields the port. Port 0 means any free port.
+_Answer = Callable[[bytes], bytes] | Callable[[bytes], Awaitable[bytes]]
+
+
+def serving(
+    answers: Answers, lacking: Callable[[], str], host: str, port: int, binder: Binder | None = None
+) -> AbstractAsyncContextManager[int]:
+    """Serve until left; yields the port. Port 0 means any free port. Without ``binder`` no pods are bound.
 
     ``lacking``: why no request can be handled yet; "": it can. A kube-scheduler may ignore an extender's failure.
 
     Raises:
         ServerError: the server cannot listen on the address.
     """
-    handlers = {
-        f"/{FILTER}": partial(_handle, FILTER, answers.filter, lacking),
-        f"/{PRIORITIZE}": partial(_handle, PRIORITIZE, answers.prioritize, lacking),
-    }
+    verbs: dict[str, _Answer] = {FILTER: answers.filter, PRIORITIZE: answers.prioritize}
+    if binder is not None:
+        verbs[BIND] = binder.bind
+    handlers = {f"/{verb}": partial(_handle, verb, answer, lacking) for verb, answer in verbs.items()}
     return served(handlers, host, port, question_bytes_max=QUESTION_BYTES_MAX)
 
 
-async def _handle(
-    verb: str, answer: Callable[[bytes], bytes], lacking: Callable[[], str], request: web.Request
-) -> web.Response:
+async def _handle(verb: str, answer: _Answer, lacking: Callable[[], str], request: web.Request) -> web.Response:
     try:
         body = await request.read()
     except web.RequestPayloadError as exc:  # malformed compression
         response = web.Response(status=400, text=str(exc))
     else:
         with ANSWER.labels(verb).time():
-            response = _response(verb, answer, body, lacking())
+            response = await _response(verb, answer, body, lacking())
     ANSWERS.labels(verb, "answered" if response.status == web.HTTPOk.status_code else "failed").inc()
     return response
 
 
-def _response(verb: str, answer: Callable[[bytes], bytes], body: bytes, lacking: str) -> web.Response:
+async def _response(verb: str, answer: _Answer, body: bytes, lacking: str) -> web.Response:
     if lacking:
         return web.Response(status=503, text=lacking)
     try:
-        return web.Response(body=answer(body), content_type="application/json")
+        found = answer(body)
+        text = found if isinstance(found, bytes) else await found
+        return web.Response(body=text, content_type="application/json")
     except BadMessageError as exc:
         log.warning("cannot handle a request", extra={"verb": verb, "why": str(exc)})
         return web.Response(status=400, text=str(exc))
@@ -136,7 +143,8 @@ class _Scheduler:
         """Run until ``stop`` is set, or a task fails."""
         settings = self._settings
         try:
-            async with serving(self._answers, self._lacking, settings.host, settings.port) as port:
+            binder = None if api is None else Binder(self._view, api, self._clock)
+            async with serving(self._answers, self._lacking, settings.host, settings.port, binder) as port:
                 log.info("serving", extra={"host": settings.host, "port": port})
                 works = [self._reader.run(), self._placements.run(), self._report(), stop.wait()]
                 if api is not None:

@@ -28,6 +28,7 @@ from slacktide.schemas.policy.strategies import Placement, UsagePercents
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, PLACEMENT, POLICY, SCORE, ZONES
 from slacktide.schemas.zones import NodeZones
+from slacktide.streams.decisions.cores.placement import rules_of
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.decisions.load.load_aware_estimator import Factors, Percents, Thresholds, own_thresholds
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
@@ -130,6 +131,7 @@ class TopicReader:
         if not self._writer.take(inventory):
             return
         self._view.has(node, inventory.facts.capacity)
+        self._view.rule(node, rules_of(inventory.facts))
         try:
             self._view.limit(node, own_thresholds(inventory.facts.annotations))
         except BadMessageError as exc:
@@ -208,6 +210,7 @@ class Sent:
                     node,
                     until_s=now_s + BINDING_S - age_s,
                     at_s=self._clock.wall_ms() / 1000 - age_s,
+                    cpus=placement.best[0].cores if node else "",
                 )
         if not self.whole and await self._reader.caught_up():
             self.whole = True

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from math import inf
+
+import msgspec
 
 from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SchedulerPod
 from slacktide.schemas.inventory import ENDED_PHASES, Resources
 from slacktide.schemas.zones import NodeZones
+from slacktide.streams.decisions.cores.placement import CoresRefusal, Holder, NodeRules
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod, Thresholds
 from slacktide.streams.decisions.load.pod_placement import (
     Asking,
@@ -98,6 +101,7 @@ class View:
         self._args, self._counting = args, counting
         self._nodes: dict[str, KnownNode] = {}
         self._capacity: dict[str, Resources] = {}
+        self._rules: dict[str, NodeRules] = {}
         self._pods: dict[tuple[str, str], SchedulerPod] = {}
         self._assumed: dict[str, _Assumed] = {}
         self._blind = False
@@ -156,11 +160,19 @@ class View:
             return
         if capacity is None:
             del self._capacity[node]
+            self._rules.pop(node, None)
         else:
             self._capacity[node] = capacity
         self._change(node, lambda known: known.has(capacity))
         if capacity is None:  # no agent reports the removal
             self.forget_zones(node)
+
+    def rule(self, node: str, rules: NodeRules) -> None:
+        """Apply a node's own rules for CPUs."""
+        if self._rules.get(node, NodeRules()) == rules:
+            return
+        self._rules[node] = rules
+        self._change(node, lambda known: known.rule(rules))
 
     def whole(self, pods: Iterable[SchedulerPod], *, at_s: float) -> None:
         """Replace all pods."""
@@ -188,7 +200,7 @@ class View:
             if pod.scheduler == SCHEDULER and (known is None or not known.node):
                 self.bound.append(pod)
         if pod.holds:
-            self._place(pod.asked, pod.node, at_s)
+            self._place(pod.asked, pod.node, at_s, bound=True)
         elif pod.node:
             self._leave(pod.uid, pod.node)
 
@@ -279,16 +291,36 @@ class View:
         self._settle(pod.pod.uid, "")
         self._assumed[pod.pod.uid] = _Assumed(node, now_s + BINDING_S)
         self._place(pod, node, at_s)
+        self._nodes[node].give(pod, now_s)
 
-    def sent(self, key: tuple[str, str], uid: str, node: str, *, until_s: float, at_s: float) -> None:
-        """Another process placed a pod on the node ("": none); it counts until ``until_s`` if it is not bound yet."""
+    def cores(
+        self, key: tuple[str, str], uid: str, node: str, *, now_s: float, at_s: float
+    ) -> Holder | CoresRefusal | None:
+        """Return the CPUs that a pod gets on a node, to which it is bound next; None: the pod is unknown.
+
+        They are those that it is assumed to have, unless its scheduler chose another node.
+        """
+        known = self._pods.get(key)
+        if known is None or known.uid != uid:
+            return None
+        assumed = self._assumed.get(uid)
+        if assumed is None or assumed.node != node:
+            self.assume(known.asked, node, now_s=now_s, at_s=at_s)
+        return self._node(node).give(known.asked, now_s)
+
+    def sent(self, key: tuple[str, str], uid: str, node: str, *, until_s: float, at_s: float, cpus: str = "") -> None:
+        """Another process placed a pod on the node ("": none); it counts until ``until_s`` if it is not bound yet.
+
+        ``cpus``: those that it gives to the pod.
+        """
         known = self._pods.get(key)
         if not self._counting or known is None or known.uid != uid or known.node:
             return
         self._settle(uid, "")
         if node:
             self._assumed[uid] = _Assumed(node, until_s)
-            self._place(known.asked, node, at_s)
+            asked = replace(known.asked, pod=msgspec.structs.replace(known.asked.pod, cpuset=cpus))
+            self._place(asked, node, at_s, bound=bool(cpus))
 
     def counts(self, now_s: float) -> tuple[int, int, int]:
         """Return the numbers of known nodes, silent nodes and assumed pods."""
@@ -304,6 +336,7 @@ class View:
     def _unknown(self, name: str) -> KnownNode:
         node = KnownNode(name, self._args.load, counting=self._counting)
         node.has(self._capacity.get(name))
+        node.rule(self._rules.get(name, NodeRules()))
         return node
 
     def _change(self, name: str, change: Callable[[KnownNode], None]) -> None:
@@ -318,8 +351,8 @@ class View:
             for board in self._boards.values():
                 board.drop(name)
 
-    def _place(self, pod: LoadAwarePod, node: str, at_s: float) -> None:
-        self._node(node).place(pod, at_s=at_s)
+    def _place(self, pod: LoadAwarePod, node: str, at_s: float, *, bound: bool = False) -> None:
+        self._node(node).place(pod, at_s=at_s, bound=bound)
         self._note(node)
 
     def _leave(self, uid: str, node: str) -> None:

@@ -14,7 +14,15 @@ from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook import review
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.metrics import ADMISSION, ADMISSIONS, DRY_RUNS, EVICTIONS
-from slacktide.agents.cluster.webhook.mutation import Admission, Namespace, admission, gated, in_accord, marked
+from slacktide.agents.cluster.webhook.mutation import (
+    Admission,
+    Namespace,
+    admission,
+    gated,
+    in_accord,
+    marked,
+    with_cores,
+)
 from slacktide.agents.cluster.webhook.review import Eviction, Refusal, away, eviction_of, refusal
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import NOT_FOUND, PODS, ApiError, ApiRefusedError
@@ -109,7 +117,9 @@ class Answers:
                 free_class_enable=self._cache.free_class_enabled,
             )
             if done.result != "refused":
-                done = in_accord(done, strict=self._cache.strict_qos)
+                done = in_accord(done, strict=self._cache.demands.strict_qos)
+            if done.result in ADMITTED_RESULTS and self._cache.demands.exclusive_cpus:
+                done = with_cores(done, request)
             if self._queue and done.result in ADMITTED_RESULTS:
                 done = gated(done, request)
             if done.result in ADMITTED_RESULTS and namespace is not None:

@@ -15,6 +15,7 @@ from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import NAMESPACES, PRIORITY_CLASSES, ApiError, Resource
 from slacktide.agents.kubernetes.resource import PROFILES as PROFILE_KIND
 from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.strategies import AdmissionPolicy
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector
 from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass
 
@@ -82,7 +83,7 @@ class ClusterCache:
         self.priority_classes: Followed[PriorityClass] = Followed(PRIORITY_CLASSES, priority_class_of)
         self.free_class_enabled = False
         """Whether the policy offers free resources on any node."""
-        self.strict_qos = False
+        self.demands = AdmissionPolicy()
         self._policies = PolicySource(self, None, config_map)
         self._policy_known = asyncio.Event()
         self._policy_trouble = ""
@@ -105,7 +106,7 @@ class ClusterCache:
 
     def policy(self, policy: Policy) -> None:
         """Apply a policy. Without one the free class is disabled."""
-        self.strict_qos = policy.admission.strict_qos
+        self.demands = policy.admission
         strategies = [policy.colocation, *(one.strategy for one in policy.node_colocation)]
         self.free_class_enabled = any(one.enable and one.free_class_enable for one in strategies)
         self._policy_known.set()

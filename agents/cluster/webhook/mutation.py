@@ -18,12 +18,15 @@ from slacktide.agents.cluster.webhook.review import Operation, Request, differen
 from slacktide.schemas.errors import BadMessageError, CaseError, TextError
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy.selector import Selector
+from slacktide.schemas.qos import LABEL_QOS, raw_qos
 from slacktide.schemas.text import time_ms_of
 from slacktide.streams.decisions.admission.admitted_pod import object_of, pod_of
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
-from slacktide.streams.decisions.admission.qos_priority_admit import Claims, cpu_wish, qos_priority_admit
+from slacktide.streams.decisions.admission.qos_priority_admit import Claims, qos_priority_admit
 from slacktide.streams.decisions.admission.webhook_colocation_profile import Cluster, PriorityClass, Profile, mutated
 from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.cores.placement import RESOURCE_CORES
+from slacktide.streams.decisions.cores.schedule import OWNERS, spec_of
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
 from slacktide.streams.decisions.queue.kinds.manifest import Part, changed
 from slacktide.streams.decisions.queue.kinds.placing import GATE
@@ -106,17 +109,38 @@ def in_accord(admitted: Admission, *, strict: bool) -> Admission:
         priority=pod.priority,
         requests=pod.requests,
         limits=pod.limits,
-        cpu_wish=cpu_wish(metadata.get("annotations") or {}),
+        cpu_wish=spec_of(metadata.get("annotations") or {}),
     )
     found = qos_priority_admit(claims, None, strict=strict)
     return Admission(result="contradictory", refused=found.message) if found.errors else admitted
+
+
+def with_cores(admitted: Admission, request: Request) -> Admission:
+    """Let an LSE or LSR pod request as many of ``RESOURCE_CORES`` as it requests CPUs, in its first container.
+
+    Raises:
+        BadMessageError: the object is not a pod.
+    """
+    labels, spec = (admitted.pod.get("metadata") or {}).get("labels") or {}, admitted.pod.get("spec") or {}
+    if raw_qos(labels.get(LABEL_QOS)) not in OWNERS or not spec.get("containers"):
+        return admitted
+    asked = read_pod({"metadata": {"name": "new", "uid": "new"}, "spec": spec}).requests.cpu_milli or 0
+    cores = {RESOURCE_CORES: str(max(1, -(-asked // 1_000)))}
+    first, *others = spec["containers"]
+    resources = first.get("resources") or {}
+    both = {kind: {**(resources.get(kind) or {}), **cores} for kind in ("requests", "limits")}
+    containers = [{**first, "resources": {**resources, **both}}, *others]
+    return _changed(admitted, request, {**admitted.pod, "spec": {**spec, "containers": containers}})
 
 
 def marked(admitted: Admission, request: Request, annotation: str) -> Admission:
     """Annotate the pod with the request's uid, which identifies the pod once it is stored."""
     metadata = admitted.pod.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), annotation: request.uid}
-    pod = {**admitted.pod, "metadata": {**metadata, "annotations": annotations}}
+    return _changed(admitted, request, {**admitted.pod, "metadata": {**metadata, "annotations": annotations}})
+
+
+def _changed(admitted: Admission, request: Request, pod: Mapping[str, Any]) -> Admission:
     return replace(admitted, result="mutated", patch=tuple(difference(request.object or {}, pod)), pod=pod)
 
 

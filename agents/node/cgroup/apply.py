@@ -230,15 +230,15 @@ _ATTEMPTS = 3
 
 
 class CpusetHolder:
-    """The CPU set of the best-effort cgroup and of the cgroups below it.
+    """The CPU set of a cgroup, by default the best-effort one, and of the cgroups below it.
 
     Methods raise CgroupError if CPUs cannot be read, a write is refused, or other CPUs read back.
     """
 
-    def __init__(self, hierarchy: Hierarchy, root: Path) -> None:
+    def __init__(self, hierarchy: Hierarchy, root: Path, group: PurePosixPath | None = None) -> None:
         self._version = hierarchy.version
         self._pods = root / hierarchy.pods
-        self._knobs = Knobs(hierarchy, root / hierarchy.tier(BEST_EFFORT))
+        self._knobs = Knobs(hierarchy, root / (group or hierarchy.tier(BEST_EFFORT)))
 
     def allowed(self) -> Cpus:
         """Return the CPUs that pods may run on; empty if they cannot be read."""
@@ -250,7 +250,7 @@ class CpusetHolder:
         return frozenset()
 
     def held(self) -> Cpus | None:
-        """Return the CPUs of the best-effort cgroup; None: it has no cpuset controller."""
+        """Return the CPUs of the cgroup; None: it has no cpuset controller."""
         try:
             own = self._knobs.read(BEST_EFFORT_ITSELF, CPUSET_FILE, parse.cpus)
             if self._version == 1:
@@ -264,7 +264,7 @@ class CpusetHolder:
         return own & allowed or allowed or own or None
 
     def hold(self, wanted: Cpus) -> None:
-        """Bind the best-effort cgroup to these CPUs and read them back."""
+        """Bind the cgroup to these CPUs and read them back."""
         if self._version == 2:
             self._knobs.carry_out(plan_cpuset_v2(wanted))
         else:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.apply import Holder
+from slacktide.agents.node.cgroup.apply import CpusetHolder, Holder
 from slacktide.agents.node.cgroup.container_cpu import container_groups
 from slacktide.agents.node.cgroup.files import Knobs, read_once, why_of
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED, Hierarchy
@@ -23,11 +23,13 @@ from slacktide.agents.node.cgroup.plan import (
     cpu_max_text,
 )
 from slacktide.agents.node.kernel import Held
+from slacktide.schemas.bounds import KnobValue
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Container, Pod
 from slacktide.schemas.knob import TIERS, KnobKey, container_of, uid_of
 from slacktide.schemas.knob_table import KNOBS, PAGE_BYTES, QUOTA_US_MIN, SHARES_MAX, SHARES_MIN, GroupKind, Knob
 from slacktide.streams.decisions.burst.node_burst import container_quota_us, may_burst, pod_quota_us
+from slacktide.streams.decisions.cpu_list import cpu_list, cpu_ranges
 from slacktide.streams.decisions.knobs import runs_last
 from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US
 
@@ -56,11 +58,11 @@ def shares_of(weight: int) -> int:
     return SHARES_MIN + max(0, weight - 1) * 262_142 // 9_999
 
 
-def as_reads_back(knob: Knob, value: int | None, version: int) -> int | None:
+def as_reads_back(knob: Knob, value: KnobValue | None, version: int) -> KnobValue | None:
     """Return the value that reads back after a write: weights are coarser on v2, memory is rounded to pages."""
     unit = KNOBS[knob].unit
-    if value is None:
-        return None
+    if value is None or isinstance(value, str):
+        return value
     if unit == "shares":
         return min(max(value, SHARES_MIN), SHARES_MAX) if version == 1 else shares_of(weight_of(value))
     return value // PAGE_BYTES * PAGE_BYTES if unit == "bytes" else value
@@ -91,11 +93,13 @@ def _file(knob: Knob, version: int) -> KnobFile:
 
 FILES: Mapping[int, Mapping[Knob, KnobFile]] = {
     version: {
-        knob: _file(knob, version) for knob, row in KNOBS.items() if row.files(version) and row.unit != "bandwidth"
+        knob: _file(knob, version)
+        for knob, row in KNOBS.items()
+        if row.files(version) and row.unit not in {"bandwidth", "cpus"}
     }
     for version in (1, 2)
 }
-"""By cgroup version. A version lacks the knobs not listed, except ``cfs_quota_us``."""
+"""By cgroup version. A version lacks the knobs not listed, except ``cfs_quota_us`` and ``cpus``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +128,7 @@ class Place:
         return str(self.path)
 
 
-def refusal(place: Place, knob: Knob, value: int | None) -> str:
+def refusal(place: Place, knob: Knob, value: KnobValue | None) -> str:
     """Return why this value may not be written there; "": it may."""
     row, best_effort = KNOBS[knob], place.tier == BEST_EFFORT
     kind: GroupKind = "best-effort pod" if best_effort else "other pod"
@@ -135,9 +139,13 @@ def refusal(place: Place, knob: Knob, value: int | None) -> str:
     if knob == "cpu_idle" and value and place.pod is not None and not runs_last(place.pod):
         return f"{knob} of a pod that runs among best-effort pods, but is not best-effort, is never written"
     if value is None:
-        if row.default is None and (best_effort or knob != "cfs_quota_us"):
-            return ""
-        return f"{knob} of {_named(place)} is never removed"
+        removable = row.default is None and (best_effort or knob != "cfs_quota_us")
+        return "" if removable else f"{knob} of {_named(place)} is never removed"
+    if isinstance(value, str) or row.unit == "cpus":
+        of_pod = isinstance(value, str) and row.unit == "cpus" and place.container is None
+        return (
+            "" if of_pod and cpu_list(str(value)) else f"{knob} {value!r}: accepted: CPUs of a whole pod, such as 0-3,6"
+        )
     if not row.low <= value <= row.high:
         return f"{knob} {value}: accepted: {row.low} to {row.high}"
     return "" if best_effort or place.pod is None else _cut(place, place.pod, knob, value)
@@ -189,7 +197,7 @@ class GroupKnobs:
 
     def held(self, keys: Iterable[KnobKey]) -> Held:
         """Read knobs. Missing cgroups are left out."""
-        values: dict[KnobKey, int | None] = {}
+        values: dict[KnobKey, KnobValue | None] = {}
         lacking: dict[KnobKey, str] = {}
         for key in keys:
             place = self._place(key.group)
@@ -204,7 +212,7 @@ class GroupKnobs:
                     self._found.pop(key.group, None)
         return Held(values=values, lacking=lacking)
 
-    def put(self, key: KnobKey, value: int | None) -> None:
+    def put(self, key: KnobKey, value: KnobValue | None) -> None:
         """Implement ``Kernel.put``."""
         place = self._place(key.group)
         if place is None:
@@ -212,6 +220,12 @@ class GroupKnobs:
         why = refusal(place, key.knob, value)
         if why:
             raise CgroupError(f"{key.group} {key.knob}", f"never written: {why}")
+        if key.knob == "cpus":
+            holder = self._cpuset(place)
+            # The kernel refuses to empty the list of a cgroup with processes (ENOSPC).
+            holder.hold(holder.allowed() if value is None else parse.cpus(str(value).encode()))
+            return
+        assert not isinstance(value, str)
         if key.knob == "cfs_quota_us":
             self._put_quota(place, value)
             return
@@ -221,7 +235,7 @@ class GroupKnobs:
         if key.knob == "cpu_idle" and value == 0:  # the kernel restores its own default weight, not the kubelet's
             self.put(KnobKey(key.group, "cpu_shares"), SHARES_MIN)
 
-    def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
+    def as_reads_back(self, knob: Knob, value: KnobValue | None) -> KnobValue | None:
         """Return the value that ``held`` returns after ``put``."""
         return as_reads_back(knob, value, self._hierarchy.version)
 
@@ -258,7 +272,18 @@ class GroupKnobs:
             return None
         return Place(tier=tier, base=base, inside=inside.relative_to(base), pod=pod, container=container)
 
-    def _read(self, place: Place, knob: Knob) -> int | None:
+    def _cpuset(self, place: Place) -> CpusetHolder:
+        if self._hierarchy.cpuset is None:
+            raise CgroupError("cpuset", f"the controller is not mounted under {self._hierarchy.mount}")
+        return CpusetHolder(self._hierarchy, self._hierarchy.cpuset, place.path)
+
+    def _read(self, place: Place, knob: Knob) -> KnobValue | None:
+        if knob == "cpus":
+            holder = self._cpuset(place)
+            cpus = holder.held()
+            if cpus is None:
+                raise CgroupError("cpuset", "the pod's cgroup has no cpuset controller")
+            return None if cpus >= holder.allowed() else cpu_ranges(cpus)
         if knob == "cfs_quota_us":
             held = self._own(place)
             return None if held.quota_us is None else held.quota_us * PERIOD_US // held.period_us

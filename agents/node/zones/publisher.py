@@ -76,7 +76,7 @@ class ZonesRecords:
         """Read everything. Return the record to publish; None: the last is valid. ``pods``: listed before this call."""
         old, self._read_from = self._old, self._now(pods)
         read = self._reader.read()
-        read = read.without(self._ended(read, pods))
+        read = read.without(self._ended(read, pods)).with_pods(pods)
         record = node_zones(
             read,
             counted(read, pods),
@@ -116,7 +116,7 @@ class ZonesRecords:
         return self._last is None or self._clock.mono_ns() - self._last_ns >= PUBLISH_S * 1e9
 
     def _now(self, pods: Sequence[Pod]) -> object:
-        return self._reader.stamps(), frozenset((pod.uid, pod.phase) for pod in pods)
+        return self._reader.stamps(), frozenset((pod.uid, pod.phase, pod.cpuset) for pod in pods)
 
 
 def _content(record: NodeZones) -> NodeZones:

@@ -10,14 +10,18 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from slacktide.agents.files import Stamp, load_yaml, stamp_of
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.apply import CpusetHolder
 from slacktide.agents.node.cgroup.container_cpu import container_groups
 from slacktide.agents.node.cgroup.hierarchy import GUARANTEED, Hierarchy
+from slacktide.agents.node.cgroup.kernel import processors
 from slacktide.agents.node.cgroup.plan import CPUSET_FILE, Cpus
 from slacktide.agents.node.zones.kubelet import (
     CPU_STATE,
@@ -29,7 +33,7 @@ from slacktide.agents.node.zones.kubelet import (
 )
 from slacktide.agents.node.zones.record import DEVICE_STATE, DeviceState, Read, SysZone, held_devices, zoned_devices
 from slacktide.schemas.errors import ConfigError, ZonesError
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.sample import Missing
 from slacktide.schemas.zones import ZONES_MAX
 from slacktide.streams.decisions.cpu_list import cpu_ranges
@@ -159,7 +163,20 @@ def _zone(place: Path, number: int, online: list[int]) -> SysZone:
         why = f"{len(row)} distances: accepted: {len(online)}, one for each online zone"
         raise ZonesError(f"{place / 'distance'}", why)
     distances = dict(zip(online, row, strict=True))
-    return SysZone(id=number, cpus=cpus, mem_bytes=mem_bytes, hugepages_bytes=hugepages_bytes, distances=distances)
+    return SysZone(
+        id=number,
+        cpus=cpus,
+        mem_bytes=mem_bytes,
+        hugepages_bytes=hugepages_bytes,
+        distances=distances,
+        processors=_processors(place.parent.with_name("cpu"), cpus, number),
+    )
+
+
+@lru_cache(maxsize=ZONES_MAX)
+def _processors(folder: Path, cpus: frozenset[int], zone: int) -> Sequence[Processor]:
+    """Return a zone's CPUs with their cores. These change only with the CPUs that are online."""
+    return [msgspec.structs.replace(one, numa_node=zone) for one in processors(folder, cpus)]
 
 
 def _mem_bytes(file: Path) -> int:
@@ -337,7 +354,8 @@ class ExclusiveCpus:
     def _of_cpusets(self, pods: Sequence[Pod]) -> Iterator[tuple[str, Cpus]]:
         """Exclusive CPUs by cpuset: a Guaranteed container with as many CPUs as it requests, and not all CPUs."""
         root = self._hierarchy.cpuset
-        guaranteed = [pod for pod in pods if pod.kube_qos == "Guaranteed"]
+        # CPUs that a scheduler chose are in the pod's annotation.
+        guaranteed = [pod for pod in pods if pod.kube_qos == "Guaranteed" and not pod.cpuset]
         wanted = [pod for pod in guaranteed if any(whole_cpus(one.limits.cpu_milli) for one in pod.containers)]
         if root is None or not wanted:
             return

@@ -7,14 +7,19 @@ checkpoint names the devices that pods hold. Only its podresources API has the z
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from slacktide.agents.node.zones.kubelet import DEFAULT_MAX_ZONES, CpuState, KubeletConfig, MemoryState, parsed
 from slacktide.schemas.errors import ZonesError
+from slacktide.schemas.inventory import ENDED_PHASES, Pod, Processor
 from slacktide.schemas.sample import Missing
 from slacktide.schemas.zones import ZONES_MAX, BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
+from slacktide.streams.decisions.cores.allocate import held_cpus
+from slacktide.streams.decisions.cores.placement import holder_of
+from slacktide.streams.decisions.cores.schedule import Spec
+from slacktide.streams.decisions.cores.take import Topology
 
 DEVICE_STATE = "device-plugins/kubelet_internal_checkpoint"
 """In the kubelet's root directory. The kubelet writes it on every change of devices or assignments."""
@@ -160,6 +165,16 @@ class SysZone:
     """All hugepages, used or not, by Kubernetes page size such as ``2Mi``."""
     distances: Mapping[int, int]
     """To each online zone by id, itself included."""
+    processors: Sequence[Processor] = ()
+    """Its CPUs whose core and socket are known."""
+
+    @property
+    def cores(self) -> dict[int, list[list[int]]]:
+        """Return the CPUs of each core, by socket."""
+        found: dict[int, dict[int, list[int]]] = {}
+        for one in self.processors:
+            found.setdefault(one.socket, {}).setdefault(one.core, []).append(one.cpu)
+        return {socket: list(cores.values()) for socket, cores in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +190,8 @@ class Read:
     memory: MemoryState | None = None
     devices: DeviceState | None = None
     """None: no device plugin has registered, or devices are unreadable."""
+    bound: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By uid the CPUs that a scheduler gave to pods, and that nobody else gets."""
     missing: Sequence[Missing] = ()
 
     @property
@@ -191,9 +208,16 @@ class Read:
     def zones_of(self, uid: str) -> list[int]:
         """Zones of a pod's CPUs, memory and devices, ascending."""
         cpu, memory, devices = self.managers
-        cpus = cpu.exclusive.get(uid, frozenset())
+        cpus = cpu.exclusive.get(uid, frozenset()) | self.bound.get(uid, frozenset())
         of_cpus = {zone.id for zone in self.zones if zone.cpus & cpus}
         return sorted(of_cpus | memory.zones_of(uid) | devices.zones_of(uid))
+
+    def with_pods(self, pods: Iterable[Pod]) -> Read:
+        """Return the same with the CPUs that these pods have for themselves."""
+        topology = Topology([one for zone in self.zones for one in zone.processors], corrected=True)
+        holders = {pod.uid: holder_of(pod, Spec()) for pod in pods if pod.phase not in ENDED_PHASES}
+        bound = {uid: held_cpus(topology, one.cpus, alone=one.alone) for uid, one in holders.items() if one}
+        return replace(self, bound=bound) if bound else self
 
     def without(self, uids: Collection[str]) -> Read:
         """Return the same after these pods' resources are released."""
@@ -235,7 +259,7 @@ def _static(state: CpuState | MemoryState | None, configured: bool | None) -> bo
 def _zone(zone: SysZone, reserved: Collection[int], read: Read) -> Zone:
     cpu, memory, devices = read.managers
     cpus = zone.cpus.difference(reserved)
-    free_cpus = cpus.difference(*cpu.exclusive.values())
+    free_cpus = cpus.difference(*cpu.exclusive.values(), *read.bound.values())
     allocatable = memory.allocatable.get(zone.id)
     if not allocatable:
         total = {MEMORY: zone.mem_bytes - sum(zone.hugepages_bytes.values())}
@@ -248,6 +272,7 @@ def _zone(zone: SysZone, reserved: Collection[int], read: Read) -> Zone:
         allocatable=_resources(zone, len(cpus), allocatable, devices.allocatable(zone.id)),
         available=_resources(zone, len(free_cpus), available, devices.available(zone.id)),
         distances=[ZoneDistance(zone=other, distance=far) for other, far in sorted(zone.distances.items())],
+        cores=zone.cores,
     )
 
 

@@ -17,8 +17,9 @@ from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy.selector import Selector
 from slacktide.streams.decisions.admission.admitted_pod import ANNOTATION, AdmittedPod, Amounts, Container, read
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
-from slacktide.streams.decisions.admission.qos_priority_admit import Claims, CpuWish, qos_priority_admit
+from slacktide.streams.decisions.admission.qos_priority_admit import Claims, qos_priority_admit
 from slacktide.streams.decisions.admission.webhook_colocation_profile import Cluster, PriorityClass, Profile, mutated
+from slacktide.streams.decisions.cores.schedule import Spec
 from slacktide.streams.decisions.resources.node_load import pod_requests
 
 
@@ -68,7 +69,7 @@ class _Claims(_PodRequestsInput, frozen=True, kw_only=True):
             sub_priority=self.koordinator_priority,
             requests=_resources(kubernetes_fields.requests_of(needs)),
             limits=_resources(kubernetes_fields.limits_of(needs)),
-            cpu_wish=CpuWish(self.required_cpu_bind_policy, self.preferred_cpu_bind_policy),
+            cpu_wish=Spec(required=self.required_cpu_bind_policy, preferred=self.preferred_cpu_bind_policy),
         )
 
 

@@ -25,12 +25,22 @@ from slacktide.streams.decisions.cores.pools import (
     pools,
     unlimited,
 )
-from slacktide.streams.decisions.cores.schedule import Amounts, NodePolicy, Scheduled, Spec, divide, schedule, unheld
+from slacktide.streams.decisions.cores.schedule import (
+    SHARED_MIN,
+    Amounts,
+    NodePolicy,
+    Scheduled,
+    Spec,
+    divide,
+    schedule,
+    unheld,
+)
 from slacktide.streams.decisions.cores.take import NO_CPUS, Cpus, TakeError, Topology, Wish, readable, written
 
 CPU_MILLI = 1_000
+Corrected = Nullable[bool]
+"""Decide as Slacktide, not as the reference."""
 CpuList = Nullable[Annotated[Cpus, By(lambda text, _: readable(text), str)]]
-NodeTopology = Annotated[Topology, By(lambda processors, _: Topology(processors), Processors)]
 
 
 class _Zone(Given, frozen=True, kw_only=True):
@@ -51,10 +61,10 @@ class _Held(Given, frozen=True, kw_only=True):
 Allocated = Nullable[Sequence[_Held]]
 
 
-def ledger_of(allocated: Sequence[_Held]) -> Ledger:
+def ledger_of(allocated: Sequence[_Held], *, corrected: bool) -> Ledger:
     """Convert to the rule's type; who holds no CPUs is left out."""
     unique_ids([one.uid for one in allocated], "input.allocated")
-    ledger = Ledger()
+    ledger = Ledger(corrected=corrected)
     for one in allocated:
         if cpus := readable(one.cpuset):
             ledger.put(one.uid, cpus, one.exclusive_policy)
@@ -66,25 +76,28 @@ GivenWish = Flat[Annotated[Wish, Form(strict=True)]]
 
 class _CoresTakeInput(Given, frozen=True, kw_only=True):
     wish: GivenWish
-    processors: NodeTopology
+    processors: Processors
+    corrected: Corrected = False
     cpus_wanted: Whole
     allocated: Allocated = []
     reserved_cpus: CpuList = NO_CPUS
     preferred_cpus: CpuList = NO_CPUS
     preemptible_cpus: CpuList = NO_CPUS
     max_ref_count: Whole = 1
+    shared_min_count: Whole = 0
     zones: Zones | None = None
 
 
 def calc_cores_take(given: _CoresTakeInput) -> Calculated:
     """Take CPUs for one pod."""
     free = Free(
-        topology=given.processors,
-        taken=ledger_of(given.allocated).taken,
+        topology=Topology(given.processors, corrected=given.corrected),
+        taken=ledger_of(given.allocated, corrected=given.corrected).taken,
         reserved=given.reserved_cpus,
         preferred=given.preferred_cpus,
         preemptible=given.preemptible_cpus,
         max_ref=given.max_ref_count,
+        shared_min=given.shared_min_count,
     )
     cpus, _ = free.cpus(Wish())
     zones = None if given.zones is None else [(one.numa_node, one.amounts.cpu_milli) for one in given.zones]
@@ -138,7 +151,7 @@ class GivenSystemQos(Given, frozen=True, kw_only=True):
 
 
 class _CoresNode(Given, frozen=True, kw_only=True):
-    processors: NodeTopology
+    processors: Processors
     allocated: Allocated = []
     cpu_bind_policy_label: Nullable[str] = ""
     default_bind_policy: str = ""
@@ -158,10 +171,15 @@ class _CoresNode(Given, frozen=True, kw_only=True):
         return NO_CPUS.union(*map(readable, texts))
 
 
-def calc_cores_schedule(*, pod: _CoresPod, node: _CoresNode) -> Calculated:
+def calc_cores_schedule(*, pod: _CoresPod, node: _CoresNode, corrected: Corrected = False) -> Calculated:
     """Decide whether a pod binds CPUs of a node, and which."""
     kubelet, reserved = node.kubelet_cpu_manager, node.reserved()
-    free = Free(topology=node.processors, taken=ledger_of(node.allocated).taken, reserved=reserved)
+    free = Free(
+        topology=Topology(node.processors, corrected=corrected),
+        taken=ledger_of(node.allocated, corrected=corrected).taken,
+        reserved=reserved,
+        shared_min=SHARED_MIN if corrected else 0,
+    )
     found = schedule(
         Pod(
             uid="", namespace="", name="", qos_label=pod.qos_label, priority_class_label=pod.priority_class_label,
@@ -175,32 +193,30 @@ def calc_cores_schedule(*, pod: _CoresPod, node: _CoresNode) -> Calculated:
             full_only=kubelet.policy == STATIC and kubelet.full_pcpus_only == "true",
             default=node.default_bind_policy,
             strategy=node.numa_allocate_strategy_label or node.default_numa_allocate_strategy,
+            of_kubelet=corrected and kubelet.policy == STATIC,
         ),
     )  # fmt: skip
     text = None if found.cpus is None else written(found.cpus)
-    return Calculated(
-        output={
-            "stage": found.stage,
-            "reason": found.reason or None,
-            "binds_cpus": found.binds,
-            "cpuset": text,
-            "reserved_cpus": written(reserved),
-            "resource_spec_after": _spec_after(found, pod.resource_spec),
-            "resource_status_after": None if text is None else {"cpuset": text},
-        },
-        because=[_because(found.reason or found.stage, pod.cpu_request_milli // CPU_MILLI, free.cpus(Wish())[0])],
-    )
+    output: dict[str, object] = {
+        "stage": found.stage,
+        "reason": found.reason or None,
+        "binds_cpus": found.binds,
+        "cpuset": text,
+        "reserved_cpus": written(reserved),
+        "resource_spec_after": _spec_after(found, pod.resource_spec),
+        "resource_status_after": None if text is None else {"cpuset": text},
+    }
+    if corrected:
+        output |= {"code": found.code if found.reason else None, "wish_kept": found.wish_kept}
+    because = _because(found.reason or found.stage, pod.cpu_request_milli // CPU_MILLI, free.cpus(Wish())[0])
+    return Calculated(output=output, because=[because])
 
 
 def _spec_after(found: Scheduled, given: Spec | None) -> dict[str, str] | None:
     if found.stage != "ok" or (given is None and not found.binds):
         return None
-    spec = {
-        "requiredCPUBindPolicy": found.spec.required,
-        "preferredCPUBindPolicy": found.spec.preferred,
-        "preferredCPUExclusivePolicy": found.spec.exclusive,
-    }
-    return {name: value for name, value in spec.items() if value}
+    spec: dict[str, str] = msgspec.to_builtins(found.spec)
+    return spec
 
 
 class _LedgerEvent(Given, frozen=True, kw_only=True):
@@ -227,15 +243,20 @@ class _LedgerEvent(Given, frozen=True, kw_only=True):
 
 
 def calc_cores_ledger(
-    *, processors: NodeTopology, events: Sequence[_LedgerEvent] | None, max_ref_count: Whole = 1
+    *,
+    processors: Processors,
+    events: Sequence[_LedgerEvent] | None,
+    max_ref_count: Whole = 1,
+    corrected: Corrected = False,
 ) -> Calculated:
     """Follow which pods hold which CPUs, after each event."""
-    ledger, after = Ledger(), []
+    topology = Topology(processors, corrected=corrected)
+    ledger, after = Ledger(corrected=corrected), []
     for event in events or ():
         event.follow(ledger)
-        cpus, _ = available(processors, ledger.taken, NO_CPUS, max_ref=max_ref_count)
+        cpus, _ = available(topology, ledger.taken, NO_CPUS, max_ref=max_ref_count)
         taken = {
-            str(cpu): {"ref_count": one.references, "exclusive_policy": one.exclusive}
+            str(cpu): {"ref_count": one.references, "exclusive_policy": "+".join(sorted(filter(None, one.exclusive)))}
             for cpu, one in sorted(ledger.taken.items())
         }
         held = {uid: written(its) for uid, its in ledger.held.items()}
@@ -245,7 +266,8 @@ def calc_cores_ledger(
 
 class _CoresZonesInput(Given, frozen=True, kw_only=True):
     wish: GivenWish
-    processors: NodeTopology
+    processors: Processors
+    corrected: Corrected = False
     zones: Zones
     affinity: Annotated[list[Whole], msgspec.Meta(max_length=1_024)]
     request: Annotated[Amounts, Form(strict=True)]
@@ -256,7 +278,11 @@ class _CoresZonesInput(Given, frozen=True, kw_only=True):
 
 def calc_cores_zones(given: _CoresZonesInput) -> Calculated:
     """Divide a request among the zones that a pod is aligned to."""
-    free = Free(topology=given.processors, taken=ledger_of(given.allocated).taken, reserved=given.reserved_cpus)
+    free = Free(
+        topology=Topology(given.processors, corrected=given.corrected),
+        taken=ledger_of(given.allocated, corrected=given.corrected).taken,
+        reserved=given.reserved_cpus,
+    )
     held: dict[int, Amounts] = {}
     for one in (zone for pod in given.allocated for zone in pod.zones):
         before = held.get(one.numa_node, Amounts())
@@ -284,6 +310,8 @@ class GivenKubelet(Given, frozen=True, kw_only=True):
     policy: str = ""
     queried: bool = True
     reserved_system_cpus: Nullable[str] = ""
+    default_cpuset: Nullable[str] = ""
+    options: Mapping[str, str] = {}
     kube_reserved_cpu_milli: Nullable[Amount] = 0
     system_reserved_cpu_milli: Nullable[Amount] = 0
 
@@ -291,7 +319,11 @@ class GivenKubelet(Given, frozen=True, kw_only=True):
         """Convert to the rule's type."""
         reserved_milli = self.kube_reserved_cpu_milli + self.system_reserved_cpu_milli
         found = Kubelet(
-            policy=self.policy, reserved_system_cpus=self.reserved_system_cpus, reserved_milli=reserved_milli
+            policy=self.policy,
+            reserved_system_cpus=self.reserved_system_cpus,
+            reserved_milli=reserved_milli,
+            strict=self.options.get("strict-cpu-reservation") == "true",
+            shared=self.default_cpuset,
         )
         return found if self.queried else None
 
@@ -306,16 +338,17 @@ NO_KUBELET, NO_RESERVATION, NO_SYSTEM = GivenKubelet(), _Reservation(), GivenSys
 
 def calc_cores_pools(
     *,
-    processors: NodeTopology,
+    processors: Processors,
     pods: Nullable[Sequence[Annotated[CoresPod, Form()]]] = (),
     kubelet: GivenKubelet = NO_KUBELET,
     cpu_manager_state: Mapping[str, Mapping[str, str]] | None = None,
     node_reservation: Nullable[_Reservation] = NO_RESERVATION,
     system_qos: Nullable[GivenSystemQos] = NO_SYSTEM,
+    corrected: Corrected = False,
 ) -> Calculated:
     """Compute the CPUs that pods without CPUs of their own share."""
     found = pools(
-        processors,
+        Topology(processors, corrected=corrected),
         pods,
         kubelet.kubelet(),
         {uid: list(its.values()) for uid, its in (cpu_manager_state or {}).items()},
@@ -331,7 +364,7 @@ def calc_cores_pools(
         output={
             "ls_pools": _pools(found.ls),
             "be_pools": _pools(found.be),
-            "error": not processors.cpus,
+            "error": not processors,
             "kubelet_policy": found.kubelet_policy,
             "kubelet_reserved_cpus": written(found.kubelet_reserved),
             "kubelet_pod_cpus": [
@@ -370,6 +403,7 @@ class GivenCpusetPod(Given, frozen=True, kw_only=True):
     qos_label: str | None = None
     status_cpuset: Nullable[str] = ""
     status_raw: str | None = None
+    container_count: Whole = 1
     status_zones: Nullable[Annotated[list[_StatusZone], msgspec.Meta(max_length=1_024)]] = []
 
 
@@ -377,7 +411,13 @@ def calc_cores_cpuset(*, node: RuleNode, pod: GivenCpusetPod) -> Calculated:
     """Decide which CPUs a pod's containers may use."""
     error = pod.status_raw is not None
     zones = [(one.numa_node, one.resources.cpu_milli or one.resources.batch_cpu_milli) for one in pod.status_zones]
-    whom = CpusetPod(qos_label=pod.qos_label, kube_qos=pod.kube_qos, cpuset=pod.status_cpuset, zones=zones)
+    whom = CpusetPod(
+        qos_label=pod.qos_label,
+        kube_qos=pod.kube_qos,
+        cpuset=pod.status_cpuset,
+        zones=zones,
+        container_count=pod.container_count,
+    )
     text = None if error else cpuset_of(whom, node)
     return Calculated(
         output={
@@ -385,7 +425,7 @@ def calc_cores_cpuset(*, node: RuleNode, pod: GivenCpusetPod) -> Calculated:
             "writes": text or None,
             "error": error,
             "handled_as": handled_as(whom),
-            "unlimited_cfs_quota": not error and unlimited(whom),
+            "unlimited_cfs_quota": not error and unlimited(whom, corrected=node.corrected),
             "host_app_ls_cpuset": node.all_ls if node.in_force else None,
             "rule_error": node.topology_known and not node.in_force,
         },

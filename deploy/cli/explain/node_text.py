@@ -171,7 +171,9 @@ def limits_text(limits: Limits | None) -> str:
     if limits is None:
         return "not known"
     if limits.be_cfs_quota_us is not None:
-        return f"{1000 * limits.be_cfs_quota_us // limits.be_cfs_period_us:,}m"
+        quota_milli = 1_000 * limits.be_cfs_quota_us // limits.be_cfs_period_us
+        cpus = limits.be_cpuset if limits.be_cpuset and len(limits.be_cpuset) * 1_000 < quota_milli else None
+        return f"{quota_milli:,}m" if cpus is None else f"{quota_milli:,}m, CPUs {cpu_ranges(cpus)}"
     return f"no quota, CPUs {cpu_ranges(limits.be_cpuset)}" if limits.be_cpuset else "no limit"
 
 

@@ -138,8 +138,10 @@ def placement_text(placement: Logged[PodPlacement], asked_ms: int) -> str:
             lines.append(f"    {why}")
     if body.best:
         lines.append(table(PLACEMENT_COLUMNS, [_ranked(one) for one in body.best]))
-    for one in body.best:  # the NUMA zones that the pod would get, with their score
+    for one in body.best:  # the CPUs and NUMA zones that the pod would get, with their score
         zones = [one.zones] if one.zones else []
+        if one.cores:
+            zones.insert(0, f"CPUs {one.cores}, of {one.terms.get('cores_free_count', 0)} that are free")
         if "numa_score" in one.terms:
             zones.append(f"NUMA score {one.terms['numa_score']} x {one.terms['numa_weight']}")
         if zones:

@@ -29,7 +29,7 @@ from slacktide.streams.analysis.explain.node import Lasting, node_findings
 from slacktide.streams.analysis.explain.node_log import NodeLog, uncovered_ms
 from slacktide.streams.analysis.savings.node import Admissions, admitted, best_effort_use, total
 from slacktide.streams.decisions.suppress.cpu_pressure import step
-from slacktide.streams.decisions.suppress.cpu_suppress import measured, quota_rate
+from slacktide.streams.decisions.suppress.cpu_suppress import allowed_milli, measured, quota_rate
 from slacktide.streams.records import Record
 
 LATELY_MS = 5_000
@@ -127,7 +127,7 @@ class NodeFigures:
             "used_cpu_milli": body.use.cpu_milli,
             "used_mem_bytes": body.use.mem_bytes,
             "be_mem_bytes": sum(pod.mem_bytes or 0 for pod in batch),
-            "limit_cpu_milli": limit_milli(body.limits),
+            "limit_cpu_milli": limit_milli(body.limits, self.facts),
         }
         for name in _PRESSURES:
             share = getattr(body.use.pressure, f"{name}_pct")
@@ -299,11 +299,10 @@ class NodeFigures:
         self._kept |= {one.topic: (one.timestamp_ms, one.offset) for one in self.kept}
 
 
-def limit_milli(limits: Limits | None) -> int | None:
-    """Return a limit by its quota, rounded down as in explain."""
+def limit_milli(limits: Limits | None, facts: NodeFacts | None) -> int | None:
+    """Return a limit by its quota or CPU set, rounded down as in explain."""
     limits = measured(limits)
     if limits is None:
         return None
-    if limits.be_cfs_quota_us is None:
-        return UNLIMITED
-    return 1_000 * limits.be_cfs_quota_us // limits.be_cfs_period_us
+    allowed = allowed_milli(limits, None if facts is None else facts.capacity.cpu_milli)
+    return UNLIMITED if allowed is None else allowed

@@ -63,7 +63,7 @@ class NodeRow:
     ceiling_cpu_milli: int | None
     """cpuSuppressThresholdPercent of the capacity; None: suppression is disabled."""
     limit_cpu_milli: int | None
-    """The limit of best-effort pods in force, by quota; UNLIMITED: none."""
+    """The limit of best-effort pods in force, by quota or CPU set; UNLIMITED: none."""
     ls_stall_permille: int | None
     """Waiting time of latency-sensitive pods per running time: the policy's pressure."""
     cpu_some_pct: float | None

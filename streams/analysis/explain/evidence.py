@@ -83,10 +83,10 @@ _OF_OTHERS: Final[Mapping[Severity, str]] = {
     "evictions.waiting governor.absent history.missing job.backoff-near job.evicted job.failed-indexes job.ignored "
     "letters.new "
     "lint.band lint.bare lint.equal lint.limits lint.over lint.requests lint.service lint.stateful log.short "
-    "pending.passed-over pod.held pod.ignored worker.lags",
+    "pending.passed-over pod.cores-lost pod.held pod.ignored pod.no-cores worker.lags",
     "note": "descheduling.dry-run descheduling.over eviction.no-credit job.failures job.unseen lint.idle "
     "lint.no-priority pending.condition pending.fits-requests pending.not-judged pod.unlisted pod.unmeasured",
-    "ok": "descheduling.stays evicted.never pending.fits pod.forecast pod.limit",
+    "ok": "descheduling.stays evicted.never pending.fits pod.cores pod.forecast pod.limit",
 }
 """Facts about pods, Jobs, workers, the policy and the console."""
 BRIEF: Final[Mapping[str, str]] = {name: text for some in _OF_NODES.values() for name, text in some.items()}

@@ -15,7 +15,7 @@ from slacktide.streams.analysis.explain.node_log import NodeLog
 from slacktide.streams.analysis.explain.selling import amount
 from slacktide.streams.decisions.known_pods import is_limited_mid, is_spared, is_unsuppressed
 from slacktide.streams.decisions.suppress.cpu_pressure import PROOF_LOOKS, Bound, fold
-from slacktide.streams.decisions.suppress.cpu_suppress import PRESSURE
+from slacktide.streams.decisions.suppress.cpu_suppress import PRESSURE, allowed_milli
 
 THROTTLED_PCT = 10
 """A pod throttled in fewer periods gets about its demand."""
@@ -99,13 +99,15 @@ def _use(sample: NodeSample, pod: Pod) -> PodUse | None:
 def _allowance(on: NodeLog, sample: NodeSample) -> tuple[int | None, int | None]:
     """Return the CPU limit of best-effort pods, and the batch CPU that running pods request; None: none, or unknown."""
     limits = sample.limits
-    if limits is None or limits.be_cfs_quota_us is None or not limits.be_cfs_period_us:
+    capacity_milli = None if on.facts is None else on.facts.capacity.cpu_milli
+    allowance = None if limits is None else allowed_milli(limits, capacity_milli)
+    if allowance is None:
         return None, None
     if on.score is not None:
         asked = on.score.body.batch_asked.cpu_milli
     else:
         asked = sum(one.requests.batch_cpu_milli or 0 for one in on.pods if one.phase not in ENDED_PHASES)
-    return limits.be_cfs_quota_us * 1_000 // limits.be_cfs_period_us, asked or None
+    return allowance, asked or None
 
 
 def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from slacktide.schemas.missed_pod import MissedPod, RefusedPod, missed_advice
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.qos import effective_priority_class, effective_qos
+from slacktide.streams.analysis.explain.cores import cores_findings
 from slacktide.streams.analysis.explain.evictions import (
     Eviction,
     Looks,
@@ -152,6 +153,7 @@ def explain_pod(
     if running is None and pod is None:
         findings += _over_quota(log.refused, asked_ms)
     if pod is not None:
+        findings += cores_findings(on, pod, log.placement)
         findings += held_findings(on, pod)
         findings += ignored_findings("pod", pod.ignored)
         policy = next((one.policy for one in log.nodes if one.policy is not None), None)

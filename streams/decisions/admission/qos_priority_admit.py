@@ -13,15 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from slacktide.schemas.allocatable import SOLD
-from slacktide.schemas.errors import BadMessageError, QuantityError, TextError
+from slacktide.schemas.errors import BadMessageError, QuantityError
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.message import Terms
 from slacktide.schemas.qos import BANDS, LABEL_QOS, LABEL_SUB_PRIORITY, band_of, raw_qos
-from slacktide.schemas.text import json_of
 from slacktide.schemas.units import whole
+from slacktide.streams.decisions.cores.schedule import OWNERS, RESOURCE_SPEC, Spec
 
 _QOS_FIELD = f"labels.{LABEL_QOS}"
-RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
 _WISH_FIELD = f"annotations.{RESOURCE_SPEC}"
 _SUB_PRIORITY_FIELD = f"labels.{LABEL_SUB_PRIORITY}"
 _REQUESTS_FIELD, _LIMITS_FIELD = (f"pod.spec.containers[*].resources.{kind}" for kind in ("requests", "limits"))
@@ -31,27 +30,6 @@ _PROD = frozenset({"koord-prod"})
 ACCEPTED = {"LSE": _ANY, "LSR": _PROD, "LS": _ANY, "BE": _LOW, "SYSTEM": _ANY, "": _ANY}
 """Priority classes that each QoS class accepts, as in the reference; "": none."""
 _STRICT = ACCEPTED | {"LSE": _PROD, "LS": _PROD | {"koord-mid", ""}, "SYSTEM": frozenset({""})}
-_BOUND = frozenset({"LSR", "LSE"})
-"""QoS classes with CPUs of their own."""
-
-
-_KEYS = {"required": "requiredCPUBindPolicy", "preferred": "preferredCPUBindPolicy"}
-
-
-class CpuWish(msgspec.Struct, frozen=True, rename=_KEYS):
-    """How a pod's CPUs are to be bound: annotation ``scheduling.koordinator.sh/resource-spec``."""
-
-    required: str = ""
-    preferred: str = ""
-
-
-def cpu_wish(annotations: Mapping[str, str]) -> CpuWish:
-    """Read the annotation; the scheduler reports one that cannot be read."""
-    try:
-        wish: CpuWish = json_of(annotations.get(RESOURCE_SPEC) or "{}", CpuWish, where=RESOURCE_SPEC)
-    except TextError:
-        return CpuWish()
-    return wish
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +42,7 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     """Label koordinator.sh/priority as written."""
     requests: Resources = Resources()
     limits: Resources = Resources()
-    cpu_wish: CpuWish = CpuWish()
+    cpu_wish: Spec = Spec()
 
     @property
     def qos(self) -> str:
@@ -142,7 +120,7 @@ def _contradictions(pod: Claims, *, strict: bool) -> Iterator[FieldError]:
     if pod.priority_class not in (_STRICT if strict else ACCEPTED)[qos]:
         detail = f"{LABEL_QOS}={qos} and priorityClass={pod.priority_class} cannot be used in combination"
         yield FieldError(type="FieldValueForbidden", field="Pod", detail=detail)
-    if qos in _BOUND:
+    if qos in OWNERS:
         yield from _bound_cpus(pod, strict=strict)
 
 

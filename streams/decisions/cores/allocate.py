@@ -23,24 +23,32 @@ ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class Ledger:
-    """The CPUs that pods of one node hold."""
+    """The CPUs that pods of one node hold. ``corrected``: a pod's exclusive policy leaves with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, corrected: bool = False) -> None:
         self.held: dict[str, Cpus] = {}
         self.taken: dict[int, Allocated] = {}
         self._bound: set[str] = set()
+        self._exclusive: dict[str, str] = {}
+        self._corrected = corrected
 
     def put(self, uid: str, cpus: Cpus, exclusive: str) -> None:
         """Give a pod these CPUs in place of those that it held."""
         self.drop(uid)
-        self.held[uid] = cpus
+        self.held[uid], self._exclusive[uid] = cpus, exclusive
         for cpu in cpus:
-            before = self.taken.get(cpu)
-            self.taken[cpu] = Allocated(1 if before is None else before.references + 1, exclusive)
+            before = self.taken.get(cpu, Allocated(0, frozenset()))
+            others = before.exclusive if self._corrected else frozenset[str]()
+            self.taken[cpu] = Allocated(before.references + 1, others | {exclusive})
 
     def drop(self, uid: str) -> None:
-        """Take a pod's CPUs back. The policy of a CPU stays, even if its pod is the one that left."""
-        self.taken = without(self.taken, self.held.pop(uid, NO_CPUS))
+        """Take a pod's CPUs back. In the reference its policy stays on CPUs that another pod holds, too."""
+        cpus = self.held.pop(uid, NO_CPUS)
+        self._exclusive.pop(uid, None)
+        self.taken = without(self.taken, cpus)
+        for cpu in cpus & self.taken.keys() if self._corrected else ():
+            holders = frozenset(self._exclusive[other] for other, its in self.held.items() if cpu in its)
+            self.taken[cpu] = self.taken[cpu]._replace(exclusive=holders)
 
     def pod_seen(self, uid: str, *, bound: bool, phase: str, cpuset: str | None, exclusive: str) -> None:
         """Follow a pod's state; its own annotation names its CPUs."""
@@ -99,18 +107,19 @@ class Free:
     """Of a reservation that the pod owns."""
     preemptible: Cpus = NO_CPUS
     max_ref: int = 1
+    shared_min: int = 0
+    """This many CPUs stay for pods without CPUs of their own."""
 
     def cpus(self, wish: Wish) -> tuple[Cpus, Mapping[int, Allocated]]:
         """Return the CPUs that a required bind policy leaves, and what is taken."""
         free, taken = available(
             self.topology, self.taken, self.reserved, (self.preferred, self.preemptible), max_ref=self.max_ref
         )
-        if not wish.required:
-            return free, taken
-        cores = self.topology.by_core(free)
-        if wish.bind == FULL:
-            free = frozenset(cpu for its in cores.values() if len(its) == self.topology.per_core for cpu in its)
-        elif wish.bind == SPREAD:
+        corrected = self.topology.corrected
+        if (wish.required and wish.bind == FULL) or (corrected and wish.alone):
+            free = frozenset(cpu for its in self.topology.whole_cores(free).values() for cpu in its)
+        if wish.required and wish.bind == SPREAD:  # in the reference also of cores that others use
+            cores = (self.topology.whole_cores if corrected else self.topology.by_core)(free)
             free = frozenset(its[0] for its in cores.values())
         return free, taken
 
@@ -143,6 +152,14 @@ def allocate(free: Free, wish: Wish, wanted: int, zones: Sequence[tuple[int, int
         result |= take(cpus - result, wanted)
     if wish.required:
         cores = of.core_count(result)
-        if (wish.bind == FULL and cores * of.per_core != len(result)) or (wish.bind == SPREAD and cores != len(result)):
+        full = of.with_siblings(result) == result if of.corrected else cores * of.per_core == len(result)
+        if (wish.bind == FULL and not full) or (wish.bind == SPREAD and cores != len(result)):
             raise TakeError(f"insufficient CPUs to satisfy required cpu bind policy {wish.bind}")
+    if free.shared_min and len(free.cpus(Wish())[0] - held_cpus(of, result, alone=wish.alone)) < free.shared_min:
+        raise TakeError(f"{NOT_ENOUGH}: {free.shared_min} stay for pods without CPUs of their own")
     return result
+
+
+def held_cpus(topology: Topology, cpus: Cpus, *, alone: bool) -> Cpus:
+    """Return the CPUs that nobody else gets; ``alone``: all of the pod's cores."""
+    return topology.with_siblings(cpus) if alone else cpus

@@ -6,15 +6,33 @@ Reading: plugin.go, util.go, resource_manager.go.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
+from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.qos import effective_priority_class, raw_qos
+from slacktide.schemas.text import json_of
 from slacktide.streams.decisions.cores.allocate import Free, allocate
-from slacktide.streams.decisions.cores.take import FULL, NO_CPUS, SPREAD, Cpus, TakeError, Wish
+from slacktide.streams.decisions.cores.take import (
+    CORE_LEVEL,
+    FULL,
+    NO_CPUS,
+    NOT_ENOUGH,
+    SPREAD,
+    ZONE_LEVEL,
+    Cpus,
+    TakeError,
+    Wish,
+    marked,
+)
 
 CPU, MEMORY = "cpu", "memory"
+ALONE = "LSE"
+OWNERS = frozenset({ALONE, "LSR"})
+"""QoS classes with CPUs of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +63,20 @@ def divide(
     """
     cpu = {zone: its.cpu_milli for zone, its in zones.items()}
     unit_milli = 1
+    corrected = free.topology.corrected
     if wish is not None:
         unit_milli = 1_000 * (free.topology.per_core if wish.required and wish.bind == FULL else 1)
-        if wish.required:
+        if wish.required or corrected:
             kept, _ = free.cpus(wish)
             cpu = {
                 zone: min(milli, 1_000 * len(kept & free.topology.of_zone.get(zone, NO_CPUS)))
                 for zone, milli in cpu.items()
             }
-    cpus, cpu_rest = _walk(request.cpu_milli, cpu, affinity, unit_milli)
-    mems, mem_rest = _walk(request.mem_bytes, {zone: its.mem_bytes for zone, its in zones.items()}, affinity, 1)
+        if corrected:  # of 2,500m that are free, a pod binds two CPUs
+            cpu = {zone: milli // unit_milli * unit_milli for zone, milli in cpu.items()}
+    mem = {zone: its.mem_bytes for zone, its in zones.items()}
+    cpus, cpu_rest = _walk(request.cpu_milli, cpu, affinity, unit_milli, corrected=corrected)
+    mems, mem_rest = _walk(request.mem_bytes, mem, affinity, 1, corrected=corrected)
     reasons = [f"Insufficient NUMA {name}" for name, rest in ((CPU, cpu_rest), (MEMORY, mem_rest)) if rest > 0]
     parts = {
         zone: Amounts(cpu_milli=cpus.get(zone, 0), mem_bytes=mems.get(zone, 0))
@@ -64,10 +86,13 @@ def divide(
     return parts, reasons
 
 
-def _walk(amount: int, free: Mapping[int, int], affinity: Sequence[int], unit: int) -> tuple[dict[int, int], int]:
+def _walk(
+    amount: int, free: Mapping[int, int], affinity: Sequence[int], unit: int, *, corrected: bool
+) -> tuple[dict[int, int], int]:
     """Take equal shares of the zones in their order; return the parts, and the rest."""
-    row = list(affinity)
-    for begin in range(1, len(row)):  # sort the zones as the reference does, which takes their places for their ids
+    row = sorted(affinity, key=lambda zone: free.get(zone, 0)) if corrected else list(affinity)
+    # Sort the zones as the reference does, which takes their places for their ids.
+    for begin in range(1, len(row)) if not corrected else ():
         at = begin
         while at > 0 and free.get(at, 0) < free.get(at - 1, 0):
             row[at], row[at - 1] = row[at - 1], row[at]
@@ -82,20 +107,52 @@ def _walk(amount: int, free: Mapping[int, int], affinity: Sequence[int], unit: i
 
 
 DEFAULT = "Default"
+MOST_FREE = "LeastAllocated"
+"""The strategy that prefers the zone with the most free CPUs."""
 WHOLE_ONLY = "the requested CPUs must be integer"
 NO_TOPOLOGY = "node(s) invalid CPU Topology"
 CONFLICT = "node(s) cpu bind policy conflicts with pod's required cpu bind policy"
 NOT_MULTIPLE = "node(s) requested cpus not multiple cpus per core"
+OF_KUBELET = "the kubelet's static CPU manager binds the node's CPUs"
+NO_CLASS = "CPUs are bound for pods of priority class koord-prod"
+NO_POLICY = "no CPUs are ever bound by this cpu bind policy"
+NO_REQUEST = "the pod requests no CPUs"
+CODES = {
+    NOT_ENOUGH: "cores_not_enough",
+    NO_TOPOLOGY: "cores_no_topology",
+    CONFLICT: "cores_conflict",
+    NOT_MULTIPLE: "cores_smt",
+    OF_KUBELET: "cores_kubelet_static",
+}
+"""Reasons by the beginning of their text; all others are ``cores_policy``."""
+SHARED_MIN = 2
+"""CPUs of a node that no pod gets for itself, so that all others have some."""
 Stage = Literal["ok", "prefilter", "filter", "reserve"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
-    """The annotation resource-spec; "": absent."""
+RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
+_KEYS = {
+    "required": "requiredCPUBindPolicy",
+    "preferred": "preferredCPUBindPolicy",
+    "exclusive": "preferredCPUExclusivePolicy",
+}
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS, omit_defaults=True):
+    """How a pod's CPUs are to be bound, by its annotation resource-spec; "": absent."""
 
     required: str = ""
     preferred: str = ""
     exclusive: str = ""
+
+
+def spec_of(annotations: Mapping[str, str]) -> Spec:
+    """Read the annotation; one that cannot be read counts as absent."""
+    try:
+        spec: Spec = json_of(annotations.get(RESOURCE_SPEC) or "{}", Spec, where=RESOURCE_SPEC)
+    except TextError:
+        return Spec()
+    return spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +165,8 @@ class NodePolicy:
     """The kubelet's CPU manager is static, and takes whole cores only."""
     default: str = FULL
     strategy: str = ""
+    of_kubelet: bool = False
+    """Corrected: the kubelet's CPU manager is static, and so binds the node's CPUs itself."""
 
     @property
     def bind(self) -> str:
@@ -126,8 +185,15 @@ class Scheduled:
     binds: bool = False
     """Whether the pod binds CPUs; also where an error comes after the filter."""
     cpus: Cpus | None = None
-    spec: Spec = Spec()
+    spec: Spec = field(default_factory=Spec)
     """As it is written to the pod."""
+    wish_kept: bool = True
+    """Whether the CPUs keep off those of pods with the same exclusive policy, which is only a wish."""
+
+    @property
+    def code(self) -> str:
+        """Return the reason of a refusal."""
+        return next((code for text, code in CODES.items() if self.reason.startswith(text)), "cores_policy")
 
 
 class _StageError(Exception):
@@ -145,13 +211,17 @@ class _Asked:
     required: str = ""
     policy: str = ""
     exclusive: str = ""
+    alone: bool = False
 
 
 def schedule(pod: Pod, request_milli: int, spec: Spec, free: Free, node: NodePolicy) -> Scheduled:
-    """Decide whether a pod binds CPUs, and which. ``request_milli``: its CPU request; ``spec``: its annotation."""
-    asked = _Asked()
+    """Decide whether a pod binds CPUs, and which. ``request_milli``: its CPU request; ``spec``: its annotation.
+
+    In the reference an LSE or LSR pod may pass without CPUs of its own. Corrected, it gets them or is refused.
+    """
+    corrected, asked = free.topology.corrected, _Asked()
     try:
-        asked = _asked(pod, request_milli, spec, node.default)
+        asked = _asked(pod, request_milli, spec, node.default, corrected=corrected)
         if not asked.binds and request_milli > 0 and node.bind:
             asked = _Asked(binds=True)
             _check_whole("filter", request_milli)
@@ -162,7 +232,7 @@ def schedule(pod: Pod, request_milli: int, spec: Spec, free: Free, node: NodePol
         try:
             cpus = allocate(free, wish, request_milli // 1_000)
         except TakeError as exc:
-            raise _StageError("reserve", str(exc)) from exc
+            raise _StageError("filter" if corrected else "reserve", str(exc)) from exc
     except _StageError as exc:
         return Scheduled(stage=exc.stage, reason=exc.reason, binds=exc.stage == "reserve", spec=spec)
     required, preferred = spec.required, spec.preferred
@@ -171,19 +241,36 @@ def schedule(pod: Pod, request_milli: int, spec: Spec, free: Free, node: NodePol
     if preferred == DEFAULT or not (required or preferred):
         preferred = wish.bind
     recorded = Spec(required=required, preferred=preferred, exclusive=spec.exclusive)
-    return Scheduled(stage="ok", binds=True, cpus=cpus, spec=recorded)
+    cores, zones = marked(free.topology, free.taken)
+    kept = not (
+        (wish.exclusive == CORE_LEVEL and cores & {free.topology.core(cpu) for cpu in cpus})
+        or (wish.exclusive == ZONE_LEVEL and zones & {free.topology.zone(cpu) for cpu in cpus})
+    )
+    return Scheduled(stage="ok", binds=True, cpus=cpus, spec=recorded, wish_kept=kept)
 
 
-def _asked(pod: Pod, request_milli: int, spec: Spec, default: str) -> _Asked:
-    if raw_qos(pod.qos_label) not in {"LSE", "LSR"} or effective_priority_class(pod) != "koord-prod":
+def _asked(pod: Pod, request_milli: int, spec: Spec, default: str, *, corrected: bool) -> _Asked:
+    qos = raw_qos(pod.qos_label)
+    if qos not in OWNERS:
         return _Asked()
+    if effective_priority_class(pod) != "koord-prod":
+        return _unbound(NO_CLASS, corrected=corrected)
     preferred = default if spec.preferred in {"", DEFAULT} else spec.preferred
     required = default if spec.required == DEFAULT else spec.required
     policy = required or preferred
     if policy not in {FULL, SPREAD}:
-        return _Asked()
+        return _unbound(f"{NO_POLICY}: {policy}", corrected=corrected)
     _check_whole("prefilter", request_milli)
-    return _Asked(binds=request_milli > 0, required=required, policy=policy, exclusive=spec.exclusive)
+    if request_milli <= 0:
+        return _unbound(NO_REQUEST, corrected=corrected)
+    alone = corrected and qos == ALONE
+    return _Asked(binds=True, required=required, policy=policy, exclusive=spec.exclusive, alone=alone)
+
+
+def _unbound(why: str, *, corrected: bool) -> _Asked:
+    if corrected:
+        raise _StageError("prefilter", why)
+    return _Asked()
 
 
 def _check_whole(stage: Stage, request_milli: int) -> None:
@@ -194,10 +281,12 @@ def _check_whole(stage: Stage, request_milli: int) -> None:
 def _filter(asked: _Asked, wanted: int, free: Free, node: NodePolicy) -> None:
     if not free.topology.cpus:
         raise _StageError("filter", NO_TOPOLOGY)
+    if node.of_kubelet:
+        raise _StageError("filter", OF_KUBELET)
     if asked.required and node.bind and asked.required != node.bind:
         raise _StageError("filter", CONFLICT)
     enforced = node.bind or asked.required
-    if enforced == FULL and wanted % free.topology.per_core:
+    if enforced == FULL and wanted % free.topology.per_core and (free.topology.even or not free.topology.corrected):
         raise _StageError("filter", NOT_MULTIPLE)
     if enforced:
         try:
@@ -209,5 +298,9 @@ def _filter(asked: _Asked, wanted: int, free: Free, node: NodePolicy) -> None:
 def _wish(asked: _Asked, node: NodePolicy) -> Wish:
     enforced = asked.required or node.bind
     return Wish(
-        bind=enforced or asked.policy, required=bool(enforced), exclusive=asked.exclusive, strategy=node.strategy
+        bind=enforced or asked.policy,
+        required=bool(enforced),
+        exclusive=asked.exclusive,
+        strategy=node.strategy,
+        alone=asked.alone,
     )

@@ -9,9 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
-from slacktide.schemas.inventory import Processor
+from slacktide.schemas.inventory import Pod, Processor
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 
 CPU_LIST_MAX = 4096
@@ -20,6 +21,7 @@ ID_CHARS_MAX = 9
 Cpus: TypeAlias = frozenset[int]
 Core: TypeAlias = tuple[int, int]
 """Socket and core: a core's id may occur in another socket, too."""
+NO_CORE: Core = (0, 0)
 NO_CPUS: Cpus = frozenset()
 
 
@@ -46,35 +48,68 @@ def readable(text: str | None) -> Cpus:
     return read_cpus(text or "") or NO_CPUS
 
 
+def own_cpus(pod: Pod) -> Cpus:
+    """Return the CPUs that a pod has for itself by its annotation.
+
+    Who may change a pod may write any list. A list of more CPUs than the pod requests counts as absent, because the
+    pod would take them from others.
+    """
+    cpus = readable(pod.cpuset)
+    return cpus if 1_000 * len(cpus) <= (pod.requests.cpu_milli or 0) else NO_CPUS
+
+
 written = cpu_ranges
 
 
 class Topology:
-    """A node's CPUs. A CPU that the node lacks counts as core (0, 0) and zone 0."""
+    """A node's CPUs. A CPU that the node lacks counts as core (0, 0) and zone 0.
 
-    def __init__(self, processors: Sequence[Processor]) -> None:
+    ``corrected``: the rules decide as Slacktide, and not as the reference: docs/cores.md lists the differences.
+    """
+
+    def __init__(self, processors: Sequence[Processor], *, corrected: bool = False) -> None:
+        self.corrected = corrected
         self.cores: dict[int, Core] = {one.cpu: (one.socket, one.core) for one in processors}
         self.sockets: dict[int, int] = {one.cpu: one.socket for one in processors}
         self.zones: dict[int, int] = {one.cpu: one.numa_node for one in processors}
         self.cpus: Cpus = frozenset(self.cores)
-        self.per_core = len(self.cpus) // max(1, len(set(self.cores.values())))
+        self._sizes = Counter(self.cores.values())
+        self.per_core = len(self.cpus) // max(1, len(self._sizes))
+        if corrected:  # a sibling that is offline does not make the other cores smaller
+            self.per_core = max(self._sizes.values(), default=0)
         self.per_socket = len(self.cpus) // max(1, len(set(self.sockets.values())))
         self.places = {(one.socket, one.numa_node) for one in processors}
         self.per_node = len(self.cpus) // max(1, len(self.places))
 
     def core(self, cpu: int) -> Core:
         """Return a CPU's core."""
-        return self.cores.get(cpu, (0, 0))
+        return self.cores.get(cpu, NO_CORE)
 
     def zone(self, cpu: int) -> int:
         """Return a CPU's NUMA zone."""
         return self.zones.get(cpu, 0)
 
+    def whole_cores(self, cpus: Iterable[int]) -> Mapping[Core, list[int]]:
+        """Return those of the cores that are there as a whole."""
+        whole = self._sizes.__getitem__ if self.corrected else lambda _: self.per_core
+        return {core: its for core, its in self.by_core(cpus).items() if len(its) == whole(core)}
+
+    @property
+    def even(self) -> bool:
+        """Return whether all cores have equally many CPUs."""
+        return len(set(self._sizes.values())) == 1
+
+    def with_siblings(self, cpus: Cpus) -> Cpus:
+        """Return all CPUs of the cores of these; those that the node lacks are left out."""
+        cores = {self.cores[cpu] for cpu in cpus & self.cpus}
+        return frozenset(cpu for cpu, core in self.cores.items() if core in cores)
+
     def by_core(self, cpus: Iterable[int]) -> Mapping[Core, list[int]]:
         """Return CPUs by core, each ascending."""
         found: defaultdict[Core, list[int]] = defaultdict(list)
+        core_of = self.cores.get
         for cpu in sorted(cpus):
-            found[self.core(cpu)].append(cpu)
+            found[core_of(cpu, NO_CORE)].append(cpu)
         return found
 
     def core_count(self, cpus: Iterable[int]) -> int:
@@ -115,17 +150,26 @@ class Wish:
     required: bool = False
     exclusive: str = ""
     strategy: str = ""
+    alone: bool = False
+    """Corrected, for LSE: of whole cores, so that nobody gets the other CPUs of a core, either."""
 
 
 class Allocated(NamedTuple):
-    """How many pods hold a CPU, and the exclusive policy of the last pod that was added on it."""
+    """How many pods hold a CPU, and their exclusive policies: the reference knows that of the last one only."""
 
     references: int
-    exclusive: str
+    exclusive: frozenset[str]
 
 
 class TakeError(Exception):
     """The wanted CPUs cannot be taken."""
+
+
+def marked(topology: Topology, taken: Mapping[int, Allocated]) -> tuple[set[Core], set[int]]:
+    """Return the cores and the zones that pods want to have without pods of the same policy."""
+    known = {cpu: one for cpu, one in taken.items() if cpu in topology.cpus or not topology.corrected}
+    cores = {topology.core(cpu) for cpu, one in known.items() if CORE_LEVEL in one.exclusive}
+    return cores, {topology.zone(cpu) for cpu, one in known.items() if ZONE_LEVEL in one.exclusive}
 
 
 class Taking:
@@ -145,8 +189,7 @@ class Taking:
         self._left = set(cpus)
         self._result: list[int] = []
         self._references = {cpu: one.references for cpu, one in taken.items()} if max_ref > 1 else {}
-        self._cores = {topology.core(cpu) for cpu, one in taken.items() if one.exclusive == CORE_LEVEL}
-        self._zones = {topology.zone(cpu) for cpu, one in taken.items() if one.exclusive == ZONE_LEVEL}
+        self._cores, self._zones = marked(topology, taken)
 
     def run(self) -> Cpus:
         """Take the CPUs. Raises TakeError if there are not enough."""
@@ -190,8 +233,8 @@ class Taking:
 
     def _full_of_zone(self) -> bool:
         of = self._topology
-        for filtered in (True, False) if self._wanted <= of.per_node else ():
-            ok = self._unblocked(cores=False, zones=filtered)
+        for filtered in (True, False) if of.corrected or self._wanted <= of.per_node else ():
+            ok = self._unblocked(cores=filtered and of.corrected, zones=filtered)
             lists = self._whole_cores(ok, of.zone)
             on_socket = Counter(of.sockets[cpu] for cpu in ok)
             order = {
@@ -203,11 +246,15 @@ class Taking:
         return False
 
     def _full_of_sockets(self) -> bool:
-        lists = self._whole_cores(self._left, self._topology.sockets.__getitem__)
-        order = {socket: (self._size(len(its)), socket) for socket, its in lists.items()}
-        if self._wanted <= self._topology.per_socket and self._first_with_room(lists, order):
-            return True
-        ordered = [lists[socket] for socket in sorted(lists, key=order.__getitem__)]
+        of = self._topology
+        ordered: list[list[int]] = []
+        for filtered in (True, False) if of.corrected else (False,):
+            lists = self._whole_cores(self._unblocked(cores=filtered, zones=filtered), of.sockets.__getitem__)
+            order = {socket: (self._size(len(its)), socket) for socket, its in lists.items()}
+            if (of.corrected or self._wanted <= of.per_socket) and self._first_with_room(lists, order):
+                return True
+            if sum(map(len, ordered)) < self._wanted:
+                ordered = [lists[socket] for socket in sorted(lists, key=order.__getitem__)]
         aside = []
         for its in sorted(ordered, key=len, reverse=True):
             if self._wanted < len(its):
@@ -224,25 +271,27 @@ class Taking:
         return False
 
     def _core_by_core(self, lists: Iterable[Sequence[int]]) -> bool:
-        """Take cores of each list, and one more in the next list for a part of a core: more CPUs than wanted."""
-        size = self._topology.per_core
-        if self._wanted < size:
+        """Take cores of each list. The reference takes one more in the next list for a part of a core."""
+        size, corrected = self._topology.per_core, self._topology.corrected
+        if not corrected and self._wanted < size:
             return False
         for its in lists:
-            for at in range(0, len(its), size):
-                if self._take(its[at : at + size]):
+            for _, core in groupby(its, key=self._topology.core):
+                cpus = list(core)
+                if corrected and self._wanted < len(cpus):
+                    break
+                if self._take(cpus):
                     return True
-                if self._wanted < size:
+                if not corrected and self._wanted < size:
                     break
         return False
 
     def _whole_cores(self, ok: Iterable[int], place: Callable[[int], int]) -> dict[int, list[int]]:
         """Return the CPUs of whole cores by place, those with the fewest references first."""
-        ok = set(ok)
         references: Counter[Core] = Counter()
-        for cpu in self._left:
+        for cpu in self._left if self._references else ():
             references[self._topology.core(cpu)] += self._refs(cpu)
-        cores = {core: its for core, its in self._topology.by_core(ok).items() if len(its) == self._topology.per_core}
+        cores = self._topology.whole_cores(ok)
         found: defaultdict[int, list[int]] = defaultdict(list)
         for core in sorted(cores, key=lambda one: (references[one], one)):
             found[place(cores[core][0])] += cores[core]
@@ -250,7 +299,7 @@ class Taking:
 
     def _spread_in_zone(self) -> bool:
         of = self._topology
-        for filtered in (True, False) if self._wanted <= of.per_node else ():
+        for filtered in (True, False) if of.corrected or self._wanted <= of.per_node else ():
             ok = self._unblocked(cores=filtered, zones=filtered)
             lists = self._threads(ok, of.zone, thin=filtered)
             in_zone, on_socket = Counter(map(of.zone, ok)), Counter(of.sockets[cpu] for cpu in ok)
@@ -264,8 +313,8 @@ class Taking:
 
     def _spread_on_socket(self) -> bool:
         of = self._topology
-        for filtered in (True, False) if self._wanted <= of.per_socket else ():
-            ok = self._unblocked(cores=filtered, zones=False)
+        for filtered in (True, False) if of.corrected or self._wanted <= of.per_socket else ():
+            ok = self._unblocked(cores=filtered, zones=filtered and of.corrected)
             lists = self._threads(ok, of.sockets.__getitem__, thin=filtered)
             order = {socket: (self._size(len(its)), socket) for socket, its in lists.items()}
             if self._first_with_room({socket: of.spread(its) for socket, its in lists.items()}, order):

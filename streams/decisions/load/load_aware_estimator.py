@@ -20,6 +20,7 @@ from slacktide.schemas.policy.keys import seconds_of
 from slacktide.schemas.qos import effective_priority_class
 from slacktide.schemas.text import json_of
 from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.cores.placement import CoresPod
 from slacktide.streams.decisions.numa.placement import ZonedPod
 
 
@@ -147,6 +148,8 @@ class LoadAwarePod:
     daemonset: bool = False
     zoned: ZonedPod | None = None
     """Requests to NUMA zones, if any. Load-aware scheduling does not read them."""
+    cores: CoresPod | None = None
+    """If it gets CPUs for itself, likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

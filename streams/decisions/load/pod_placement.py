@@ -12,6 +12,14 @@ from typing import Literal, NamedTuple
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.qos import effective_priority_class, is_best_effort
+from slacktide.streams.decisions.cores.placement import (
+    NO_CORES,
+    CoresGiven,
+    CoresPod,
+    CoresRefusal,
+    NodeCores,
+    cores_of,
+)
 from slacktide.streams.decisions.load.load_aware_estimator import (
     NOTHING,
     RESOURCES,
@@ -93,12 +101,14 @@ class Asking:
     tier: Tier
     wanted: Amounts
     zoned: ZonedPod | None = None
+    cores: CoresPod | None = None
 
     @property
     def shape(self) -> Hashable:
         """Return what ``judge`` reads of the pod. Pods of one shape get the same result."""
         one = self.candidate
-        return one.estimate.amounts, one.prod, one.daemonset, self.best_effort, self.tier, self.wanted, self.zoned
+        of_load = one.estimate.amounts, one.prod, one.daemonset, self.best_effort
+        return *of_load, self.tier, self.wanted, self.zoned, self.cores
 
 
 class NodeView(NamedTuple):
@@ -116,6 +126,7 @@ class NodeView(NamedTuple):
     free_left: Amounts = NOTHING
     zones: NodeZonesView | None = None
     """None: not published, or the kubelet's policy is unknown."""
+    cores: NodeCores = NO_CORES
 
     def left(self, tier: Tier) -> Amounts:
         """Return the amounts of a tier's resource that no pod requests."""
@@ -142,6 +153,7 @@ class Refusal(NamedTuple):
     own: bool = False
     short: Short | None = None
     zones: ZonesRefusal | None = None
+    cores: CoresRefusal | None = None
 
 
 class Willing(NamedTuple):
@@ -180,6 +192,8 @@ class Ranked(NamedTuple):
     level: int
     zones: ZonesGiven | None = None
     """The zones that the pod would get; None: not requested, or unknown."""
+    cores: CoresGiven | CoresRefusal | None = None
+    """None: the pod requests no CPUs for itself. Only a DaemonSet's pod may be refused them here."""
 
     @property
     def name(self) -> str:
@@ -207,8 +221,9 @@ class Ranked(NamedTuple):
             "balance_permille": self.balance_permille,
             "balance_weight": self.args.balance_weight,
         }
-        if self.zones is not None:
-            terms |= zones_terms(self.zones)
+        terms |= {} if self.zones is None else zones_terms(self.zones)
+        if isinstance(self.cores, CoresGiven):
+            terms |= self.cores.terms
         if self.willing.numa_score is not None:
             terms |= {"numa_score": self.willing.numa_score, "numa_weight": self.args.numa_weight}
         return terms | {"score_permille": self.score_permille}
@@ -243,7 +258,8 @@ class Choice:
         for index in among[:count]:
             willing, zones = self.willing[index], self.willing[index].node.zones
             given = None if zones is None or pod is None else zones_given(pod, zones, args.numa_strategy)
-            rest = self.balances[index], self.scores[index], self.levels[index], given
+            cores = None if self.pod.cores is None else cores_of(self.pod.cores, willing.node.cores)
+            rest = self.balances[index], self.scores[index], self.levels[index], given, cores
             ranked.append(Ranked(willing, self.most, args, *rest))
         return tuple(ranked)
 
@@ -264,6 +280,7 @@ def asking(asked: LoadAwarePod, args: PlacementArgs) -> Asking:
         tier=tier,
         wanted=wanted.get(tier, NOTHING),
         zoned=asked.zoned,
+        cores=asked.cores,
     )
 
 
@@ -337,12 +354,14 @@ def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | No
 
 
 def _short_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:
-    """Return why the node's remaining resources or its zones are too small, if they are."""
+    """Return why the node's remaining resources, its CPUs or its zones are too small, if they are."""
     if pod.tier:
         for resource, (wanted, left) in enumerate(zip(pod.wanted, node.left(pod.tier), strict=True)):
             if wanted > left:
                 reason = f"{pod.tier}_short:{RESOURCES[resource].name}"
                 return Refusal(reason, short=Short(resource, wanted, left))
+    if pod.cores is not None and isinstance(cores := cores_of(pod.cores, node.cores), CoresRefusal):
+        return Refusal(cores.reason, cores=cores)
     if pod.zoned is None or node.zones is None:
         return None
     zones = zones_refusal(pod.zoned, node.zones, args.numa_strategy)

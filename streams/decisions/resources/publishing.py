@@ -2,7 +2,8 @@
 
 Published resources stay at or above the requests of live pods. When the kubelet restarts, it checks running pods
 against allocatable again. It fails them if allocatable is removed or below their requests. The floor admits no new pod,
-because live pods already hold it. They also stay within the node's capacity. A percentage above 100, such as
+because live pods already hold it. They also stay within the node's capacity, whatever pods request: a kubelet admits
+a pod that was bound to its node by hand while the node has no such resource yet. A percentage above 100, such as
 ``cpuReclaimThresholdPercent``, would offer more. No node can give that, and the kubelet divides it among pods as if it
 could. The reference has neither limit. Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins: util,
 IsResourceDiff; batchresource/plugin.go, prepareNodeForBatch.
@@ -30,15 +31,20 @@ class Floored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     because: tuple[Because, ...]
 
 
-def published_floor(figures: Mapping[str, int | None], pods: Sequence[Pod]) -> Floored:
+def published_floor(
+    figures: Mapping[str, int | None], pods: Sequence[Pod], capacity: Resources | None = None
+) -> Floored:
     """Raise each amount to the total request of the node's live pods.
 
-    ``figures``: by field of ``Resources``; None: nothing to publish (stale, degraded or disabled).
+    ``figures``: by field of ``Resources``; None: nothing to publish (stale, degraded or disabled). ``capacity``: of the
+    node, which is the highest floor; None: unknown.
     """
     asked, reasons = known(pods).asked, []
     for field in REQUEST_FIELDS:
         if field in figures:
             figure, floor = figures[field], asked[field]
+            if capacity is not None:
+                floor = min(floor, (capacity.cpu_milli if field.endswith("milli") else capacity.mem_bytes) or 0)
             terms: Terms = {} if figure is None else {"figure": figure}
             terms["floor"] = floor
             if figure is not None or floor:

@@ -84,6 +84,19 @@ def quota_rate(limits: Limits) -> float:
     return float("inf") if quota_us is None else quota_us / limits.be_cfs_period_us
 
 
+def allowed_milli(limits: Limits, capacity_milli: int | None) -> int | None:
+    """Return the CPU time that best-effort pods may use, by quota and CPU set; None if unlimited or unknown.
+
+    ``capacity_milli``: of the node. A set of all its CPUs limits nothing.
+    """
+    allowed = list[int]()
+    if limits.be_cpuset is not None and (not capacity_milli or len(limits.be_cpuset) * 1_000 < capacity_milli):
+        allowed.append(len(limits.be_cpuset) * 1_000)
+    if limits.be_cfs_quota_us is not None and limits.be_cfs_period_us > 0:
+        allowed.append(limits.be_cfs_quota_us * 1_000 // limits.be_cfs_period_us)
+    return min(allowed, default=None)
+
+
 def normal_us(limits: Limits) -> int | None:
     """Convert the quota to the standard period; None if unlimited."""
     if limits.be_cfs_quota_us is None:

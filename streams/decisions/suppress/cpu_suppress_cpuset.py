@@ -197,6 +197,14 @@ def exclusive_cpus(pods: Sequence[Pod]) -> frozenset[int]:
     return frozenset(cpu for pod in known(pods).exclusive.values() for cpu in pod.kind.exclusive_cpus)
 
 
+def kept_off(facts: NodeFacts, pods: Sequence[Pod]) -> frozenset[int]:
+    """Return the CPUs that best-effort pods never use: exclusive ones, and the whole cores of LSE pods."""
+    alone = known(pods).alone_cpus
+    cores = {(one.socket, one.numa_node, one.core) for one in facts.processors if one.cpu in alone} if alone else ()
+    siblings = (one.cpu for one in facts.processors if (one.socket, one.numa_node, one.core) in cores) if alone else ()
+    return exclusive_cpus(pods).union(siblings)
+
+
 def apart(sample: NodeSample, pods: Sequence[Pod]) -> Apart:
     """Compute what to subtract from the node's capacity and usage.
 
@@ -215,10 +223,10 @@ def apart(sample: NodeSample, pods: Sequence[Pod]) -> Apart:
 
 
 def off_exclusive(limits: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Limits:
-    """Remove exclusive CPUs from the limits; if none is left, use all other CPUs. Unchanged, it is the same object."""
+    """Remove CPUs of other pods from the limits; if none is left, use all others. Unchanged, it is the same object."""
     if limits.be_cpuset is None:
         return limits
-    taken = exclusive_cpus(pods)
+    taken = kept_off(facts, pods)
     if taken.isdisjoint(limits.be_cpuset):
         return limits
     left = [cpu for cpu in limits.be_cpuset if cpu not in taken]
@@ -251,7 +259,7 @@ def node_cpus(facts: NodeFacts, pods: Sequence[Pod]) -> NodeCpus:
         system = SystemQos()
     return NodeCpus(
         processors=facts.processors,
-        reserved=exclusive_cpus(pods).union(cpu_list(facts.reserved_cpus) or ()),
+        reserved=kept_off(facts, pods).union(cpu_list(facts.reserved_cpus) or ()),
         system=cpu_list(system.cpuset) or (),
         system_exclusive=system.exclusive is not False,
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Processor
-from slacktide.streams.decisions.cores.allocate import Free, Ledger, allocate
+from slacktide.streams.decisions.cores.allocate import Free, Ledger, allocate, held_cpus
 from slacktide.streams.decisions.cores.pools import CoresPod, Kept, packed, pools
 from slacktide.streams.decisions.cores.take import (
     CORE_LEVEL,
@@ -29,7 +29,7 @@ from slacktide.streams.decisions.cores.take import (
 BINDS, EXCLUSIVE = ("", FULL, SPREAD), ("", CORE_LEVEL, ZONE_LEVEL)
 
 
-def node(sockets: int = 2, zones: int = 1, cores: int = 4, threads: int = 2) -> Topology:
+def node(sockets: int = 2, zones: int = 1, cores: int = 4, threads: int = 2, *, corrected: bool = False) -> Topology:
     """Threads of a core are as far apart as the kernel numbers them."""
     places = [(socket, zone) for socket in range(sockets) for zone in range(zones)]
     whole = [(socket, zone, core) for socket, zone in places for core in range(cores)]
@@ -43,11 +43,13 @@ def node(sockets: int = 2, zones: int = 1, cores: int = 4, threads: int = 2) -> 
             )
             for thread in range(threads)
             for number, (socket, zone, core) in enumerate(whole)
-        ]
+        ],
+        corrected=corrected,
     )
 
 
-NODES = st.builds(node, st.integers(1, 2), st.integers(1, 2), st.integers(1, 4), st.integers(1, 2))
+SIZES = (st.integers(1, 2), st.integers(1, 2), st.integers(1, 4), st.integers(1, 2))
+NODES = st.builds(node, *SIZES)
 WISHES = st.builds(
     Wish,
     bind=st.sampled_from(BINDS),
@@ -75,6 +77,34 @@ def test_no_cpu_is_given_to_two_pods_and_each_pod_gets_what_it_asks_for(
             assert topology.core_count(cpus) == len(cpus)
         if wish.required and wish.bind == FULL and cpus:
             assert topology.core_count(cpus) * topology.per_core == len(cpus)
+
+
+@given(
+    st.builds(node, *SIZES, corrected=st.just(True)),
+    st.sets(st.integers(0, 31)),
+    st.lists(st.tuples(WISHES, st.booleans(), st.integers(1, 6)), max_size=8),
+    st.integers(0, 2),
+)
+def test_corrected_a_pod_gets_exactly_what_it_asks_for_and_an_lse_pod_shares_no_core(
+    whole: Topology, offline: set[int], asked: list[tuple[Wish, bool, int]], shared_min: int
+) -> None:
+    """Also on a node some of whose threads are offline."""
+    cpus = [Processor(cpu=cpu, core=core, socket=socket, numa_node=whole.zones[cpu])
+            for cpu, (socket, core) in whole.cores.items() if cpu not in offline]  # fmt: skip
+    topology, ledger = Topology(cpus, corrected=True), Ledger(corrected=True)
+    for number, (wish, alone, wanted) in enumerate(asked):
+        lone = replace(wish, alone=alone)
+        try:
+            found = allocate(Free(topology=topology, taken=ledger.taken, shared_min=shared_min), lone, wanted)
+        except TakeError:
+            continue
+        held = held_cpus(topology, found, alone=alone)
+        assert len(found) == wanted
+        assert found <= held <= topology.cpus - NO_CPUS.union(*ledger.held.values())
+        ledger.put(f"{number}", held, wish.exclusive)
+        assert len(topology.cpus) - len(ledger.taken) >= shared_min
+        if wish.required and wish.bind == FULL:
+            assert topology.with_siblings(found) == found
 
 
 @given(NODES, st.integers(1, 8))

@@ -59,7 +59,8 @@ class Scheduling:
         config = yaml.safe_load(self.cluster.get(path)["data"]["config.yaml"])
         config["clientConnection"] = {"kubeconfig": str(self.account.kubeconfig)}
         # On a machine full of other tests an answer may take its time; a pod placed without one tells nothing of it.
-        config["extenders"][0] |= {"urlPrefix": f"http://127.0.0.1:{self.port}", "httpTimeout": "10s"}
+        for extender in config["extenders"]:
+            extender |= {"urlPrefix": f"http://127.0.0.1:{self.port}", "httpTimeout": "10s"}
         edit(config)
         file, secure = program.log.with_suffix(".yaml"), free_port()
         file.write_text(yaml.safe_dump(config))

@@ -1,0 +1,55 @@
+"""Decides on which CPUs each pod of a node runs, where some pods have CPUs of their own, or the SYSTEM class has.
+
+Slacktide's own, based on the corrected rules. Pods of the best-effort tier are left to the tier's CPU set. So is a node
+whose kubelet assigns exclusive CPUs: it also moves the pods that share the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from slacktide.schemas.errors import TextError
+from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
+from slacktide.schemas.knob import pod_group
+from slacktide.schemas.message import Terms
+from slacktide.streams.decisions.because import WantedSetting
+from slacktide.streams.decisions.cores.pools import CoresPod, CpusetPod, CpusetRule, Kept, cpuset_of, pools
+from slacktide.streams.decisions.cores.take import Topology, own_cpus, readable, written
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import SystemQos, system_qos
+
+RULE = "CPUSet"
+OWN, SHARED, SYSTEM = "own", "shared", "system"
+
+
+def cpusets(facts: NodeFacts, pods: Sequence[Pod]) -> Iterator[WantedSetting]:
+    """Yield the CPUs of each pod that may not run on all of them."""
+    live = [pod for pod in pods if pod.phase in LIVE_PHASES]
+    topology = Topology(facts.processors, corrected=True)
+    own = {pod.uid: written(own_cpus(pod) & topology.cpus) for pod in live}
+    try:
+        system = system_qos(facts.annotations)
+    except TextError:
+        system = SystemQos()
+    theirs = readable(system.cpuset) & topology.cpus
+    if not (theirs or any(own.values())) or any(pod.exclusive_cpus for pod in live):
+        return
+    exclusive = system.exclusive is not False
+    shared = pools(
+        topology,
+        [CoresPod(uid=pod.uid, qos_label=pod.qos_label, cpuset=own[pod.uid]) for pod in live],
+        None,
+        {},
+        Kept(reserved_cpus=facts.reserved_cpus, system=written(theirs), system_exclusive=exclusive),
+    )
+    rule = CpusetRule(ls=shared.ls, be=(), system=written(theirs), corrected=True)
+    for pod in live:
+        if pod.kube_qos == "BestEffort":
+            continue
+        whom = CpusetPod(qos_label=pod.qos_label, kube_qos=pod.kube_qos, cpuset=own[pod.uid])
+        text = cpuset_of(whom, rule)
+        cpus = readable(text)
+        if text and cpus != topology.cpus:
+            bound = OWN if whom.cpuset else SYSTEM if theirs and cpus == theirs else SHARED
+            lost = len(own_cpus(pod) - topology.cpus)
+            terms: Terms = {"cpus_count": len(cpus), "node_cpus_count": len(topology.cpus), "lost_cpus_count": lost}
+            yield WantedSetting(pod_group(pod.uid), "cpus", text, RULE, bound, terms)

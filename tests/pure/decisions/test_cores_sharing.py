@@ -1,0 +1,113 @@
+"""On which CPUs each pod of a node runs, where some have CPUs of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from slacktide.schemas.inventory import NodeFacts, Pod, Processor, Resources
+from slacktide.schemas.knob import pod_group
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.sample import Drift, Limits
+from slacktide.streams.decisions.cores.sharing import RULE, cpusets
+from slacktide.streams.decisions.cores.take import readable
+from slacktide.streams.decisions.knobs import RELEASED, drift_settings
+from slacktide.streams.decisions.suppress.cpu_suppress import lifted
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import off_exclusive
+
+SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
+
+
+def node(cpus: int = 8, **said: Any) -> NodeFacts:
+    """A node of cores of two CPUs, half of them in each of two sockets."""
+    half = cpus // 2
+    processors = [
+        Processor(cpu=cpu, core=cpu % half, socket=cpu % half * 2 // half, numa_node=cpu % half * 2 // half)
+        for cpu in range(cpus)
+    ]
+    return NodeFacts(name="n", capacity=Resources(), allocatable=Resources(), processors=processors, **said)
+
+
+def pod(uid: str, qos: str | None = "LS", cpuset: str = "", **said: Any) -> Pod:
+    """It requests as many CPUs as it has for itself."""
+    requests = Resources(cpu_milli=1_000 * len(readable(cpuset)))
+    known = {"kube_qos": "Burstable", "requests": requests} | said
+    return Pod(uid=uid, namespace="a", name=uid, qos_label=qos, cpuset=cpuset, **known)
+
+
+LSE, LSR = pod("lse", "LSE", "0"), pod("lsr", "LSR", "1,5")
+
+
+def given(facts: NodeFacts, *pods: Pod) -> dict[str, tuple[str, str]]:
+    """By uid the CPUs and the bound."""
+    return {one.group.removeprefix("pod/"): (str(one.value), one.bound) for one in cpusets(facts, pods)}
+
+
+@pytest.mark.parametrize(
+    ("pods", "cpus"),
+    [
+        pytest.param([LSE, pod("ls")], {"lse": ("0", "own"), "ls": ("1-3,5-7", "shared")}, id="LSE: its whole core"),
+        pytest.param([LSR, pod("ls")], {"lsr": ("1,5", "own"), "ls": ("0,2-4,6-7", "shared")}, id="LSR"),
+        pytest.param([LSE, pod("none", None)], {"lse": ("0", "own"), "none": ("1-3,5-7", "shared")}, id="no label"),
+        pytest.param([LSE, pod("s", "SYSTEM")], {"lse": ("0", "own"), "s": ("1-3,5-7", "shared")}, id="SYSTEM"),
+        pytest.param([LSE, pod("be", "BE", kube_qos="BestEffort")], {"lse": ("0", "own")}, id="best-effort tier"),
+        pytest.param([LSE, pod("bad", "LSR", "1-")], {"lse": ("0", "own"), "bad": ("1-3,5-7", "shared")}, id="torn"),
+        pytest.param([LSE, pod("came", "LSE")], {"lse": ("0", "own"), "came": ("1-3,5-7", "shared")}, id="without"),
+        pytest.param(
+            [LSE, pod("thief", "LSE", "0-6", requests=Resources(cpu_milli=6_000))],
+            {"lse": ("0", "own"), "thief": ("1-3,5-7", "shared")},
+            id="a list of more CPUs than the pod requests",
+        ),
+        pytest.param([pod("ls")], {}, id="nobody has CPUs of its own: nobody is bound"),
+        pytest.param([pod("lsr", "LSR", "1,5", phase="Failed"), pod("ls")], {}, id="who had them has ended"),
+        pytest.param([pod("lsr", "LSR", "1,900"), LSE], {"lsr": ("1", "own"), "lse": ("0", "own")}, id="lost CPUs"),
+        pytest.param([pod("lsr", "LSR", "900"), pod("ls")], {}, id="all of them lost"),
+        pytest.param([LSE, pod("k", exclusive_cpus="2-3"), pod("ls")], {}, id="the kubelet assigns CPUs itself"),
+        pytest.param([pod("all", "LSR", "0-7"), pod("ls")], {}, id="nothing left: never an empty list"),
+    ],
+)
+def test_each_class_gets_its_cpus(pods: list[Pod], cpus: dict[str, tuple[str, str]]) -> None:
+    assert given(node(), *pods) == cpus
+
+
+def test_the_system_class_has_a_pool_of_its_own_where_the_node_reserves_one() -> None:
+    facts = node(annotations={SYSTEM_QOS: '{"cpuset": "7"}'})
+    assert given(facts, pod("s", "SYSTEM"), pod("ls")) == {"s": ("7", "system"), "ls": ("0-6", "shared")}
+
+    shared = node(annotations={SYSTEM_QOS: '{"cpuset": "7", "cpusetExclusive": false}'})
+    assert given(shared, pod("s", "SYSTEM"), pod("ls")) == {"s": ("7", "system")}
+    torn = node(annotations={SYSTEM_QOS: '{"cpuset": "7-"}'})
+    assert given(torn, pod("s", "SYSTEM"), LSE) == {"s": ("1-3,5-7", "shared"), "lse": ("0", "own")}
+
+
+def test_a_node_of_192_cpus_is_divided_like_any_other() -> None:
+    facts = node(192)
+    assert given(facts, pod("lse", "LSE", "0-10,96-106"), pod("ls")) == {
+        "lse": ("0-10,96-106", "own"),
+        "ls": ("11-95,107-191", "shared"),
+    }
+
+
+def test_others_make_way_before_the_pod_gets_its_cpus_and_spread_only_after_it_is_gone() -> None:
+    pods = [LSE, pod("a"), pod("b")]
+    drift = [Drift(group=pod_group(one.uid), knob="cpus", held=None) for one in pods]
+    settings = drift_settings(drift, node(), pods, Policy(version="p"))
+    assert [(one.group, one.value, one.rule) for one in settings] == [
+        ("pod/a", "1-3,5-7", RULE), ("pod/b", "1-3,5-7", RULE), ("pod/lse", "0", RULE),
+    ]  # fmt: skip
+
+    left = [msgspec.structs.replace(one, held="1-3,5-7") for one in drift[1:]]
+    settings = drift_settings(left, node(), pods[1:], Policy(version="p"))
+    assert [(one.group, one.value, one.rule) for one in settings] == [
+        ("pod/a", None, RELEASED), ("pod/b", None, RELEASED),
+    ]  # fmt: skip
+
+
+def test_best_effort_pods_lose_the_whole_core_of_an_lse_pod_at_once_and_those_of_an_lsr_pod_never() -> None:
+    limits = Limits(be_cfs_quota_us=None, be_cpuset=list(range(8)))
+    assert off_exclusive(limits, node(), [LSE]).be_cpuset == [1, 2, 3, 5, 6, 7]
+    assert off_exclusive(limits, node(), [LSR]) is limits
+    assert off_exclusive(limits, node(), [msgspec.structs.replace(LSE, phase="Succeeded")]) is limits
+    assert lifted(limits, node(), [LSE, LSR]).be_cpuset == [1, 2, 3, 5, 6, 7]
