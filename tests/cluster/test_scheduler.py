@@ -182,7 +182,7 @@ async def test_pods_of_another_scheduler_are_told_by_name(rig: SchedulerRig) -> 
     asks = {"requests": {"kubernetes.io/batch-cpu": "1"}, "limits": {"kubernetes.io/batch-cpu": "1"}}
     spec = {"nodeName": node, "containers": [{"name": "main", "image": "none", "resources": asks}]}
     labels = {"koordinator.sh/qosClass": "BE"}
-    unread = {"scheduling.koordinator.sh/resource-status": "[" * 1_000}
+    unread = {"koordinator.sh/cpuBurst": "[" * 1_000}
     await asyncio.to_thread(rig.cluster.pod, rig.namespace, longest, spec=spec, labels=labels, annotations=unread)
     await rig.pods(3, schedulerName="default-scheduler", nodeName=node)
     names = sorted(pod["metadata"]["name"] for pod in rig.listed())

@@ -11,13 +11,17 @@ import pytest
 
 from kernel.groups import V1, V2_WHOLE, Groups, on
 from kernel.test_real_cpuset import ran_on
+from kernel.test_real_knobs import SteppedClock
+from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.cgroup import CgroupKernel
+from slacktide.agents.node.spool import MemorySpool
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.knob import KnobKey, pod_group
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Drift, Limits
-from slacktide.streams.decisions.cores.sharing import cpusets
+from slacktide.streams.decisions.cores.sharing import OWN, RULE, SHARED, cpusets
+from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.decisions.knobs import drift_settings, wanted
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import off_exclusive
 from testbed.one_machine import eventually
@@ -108,6 +112,33 @@ def test_nobody_else_runs_on_the_cpu_of_an_lse_pod_and_it_is_everybodys_once_the
     node.leaves("lse")
     assert sorted(node.settle()) == ["ls", "system"]
     assert node.may_run() == {"ls": whole, "system": whole, "be": rest, "lse": {first}}, "and be by its own rule"
+
+
+@EACH
+def test_an_agent_alone_binds_pods_reports_it_and_gives_all_back(node: Node) -> None:
+    first, *others = cpus_of(node)
+    node.add("ls", "LS", BURSTABLE)
+    node.add("lse", "LSE", GUARANTEED, str(first))
+    clock, spool = SteppedClock(), MemorySpool()
+    agent = NodeAgent(
+        node="n", boot_id="000000000001-aa", kernel=node.kernel, spool=spool, clock=clock, policy=Policy(version="p"),
+        facts=node.facts, pods=node.pods, settings=AgentSettings(),
+    )  # fmt: skip
+    agent.start()
+
+    def pass_s(seconds: int) -> None:
+        for _ in range(seconds):
+            clock.now_ns += 1_000_000_000
+            agent.take()
+
+    pass_s(4)
+    assert node.may_run() == {"ls": set(others), "lse": {first}}
+    told = [(one.pod.name, one.rule, one.bound, one.knob.after) for _, one in spool.pending(99) if one.knob and one.pod]
+    assert told == [("ls", RULE, SHARED, cpu_ranges(others)), ("lse", RULE, OWN, str(first))]
+
+    agent.inventory(node.facts, node.pods[:1], {})
+    pass_s(4)
+    assert node.may_run()["ls"] == {first, *others}
 
 
 @EACH
