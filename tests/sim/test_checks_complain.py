@@ -104,7 +104,9 @@ PATCHED = {
         {(Actuator, "since_raise_ms"): lambda self, now_ns: None},
         "does not say what the kernel shows", "gives more than its own decision",
     ),
-    "an outcome that says applied where the kernel refused": ({(Actuator, "conclude"): _says_applied}, "never applied"),
+    "an outcome that says applied where the kernel refused": (
+        {(Actuator, "conclude"): _says_applied}, "never applied", "an act on a pod without an intent",
+    ),
     "an agent that believes its own writes": (
         {(Actuator, "_write"): _believes, (Actuator, "_read_back"): lambda self: getattr(self, "_believed", None)},
         "never applied",
