@@ -39,12 +39,13 @@ from slacktide.streams.taken import Taken
 
 WHOLE_BYTES_MAX = 512 << 10
 """Per partition of whole fetches. A broker returns a larger batch only for a fetch's first partition."""
-POLL_MS = 300
+POLL_S = 0.3
 IDLE_S = 0.02
 GROUP_ERRORS_S = 1.0
 TURNS_AHEAD_MAX = 2
 """Includes the turn that is being answered."""
 
+Fetched: TypeAlias = Mapping[TopicPartition, Sequence[Any]]
 Turn: TypeAlias = Mapping[Place, Taken]
 Marked: TypeAlias = Mapping[Place, tuple[int, str]]
 """Offsets to commit, with their notes."""
@@ -143,12 +144,11 @@ class Consumer(FaustConsumer):
         self._ahead.append(turn)
         return self._to_message(TP(*next(iter(turn))), turn)
 
-    async def _fetched(self) -> Mapping[TopicPartition, Sequence[Any]]:
+    async def _fetched(self) -> Fetched:
         if not self.flow_active:
             await self.can_resume_flow.wait()
         if active := self._get_active_partitions():
-            places = [TopicPartition(*place) for place in active]
-            found: dict[TopicPartition, Sequence[Any]] = await self._client.getmany(*places, timeout_ms=POLL_MS)
+            found: Fetched = await self._getmany(active, POLL_S)
             return found
         await self.sleep(IDLE_S)
         return {}
@@ -168,7 +168,7 @@ class Consumer(FaustConsumer):
         if len(self._ahead) >= TURNS_AHEAD_MAX:
             self._room.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._room.wait(), POLL_MS / 1_000)
+                await asyncio.wait_for(self._room.wait(), POLL_S)
         return len(self._ahead) < TURNS_AHEAD_MAX
 
     def ends(self, turn: Turn) -> dict[Place, int | None]:
@@ -225,7 +225,8 @@ class Consumer(FaustConsumer):
 
     async def _getmany(self, active_partitions: Collection[TP] | None, timeout: float) -> Any:
         places = [TopicPartition(*place) for place in active_partitions or ()]
-        return await self._client.getmany(*places, timeout_ms=int(timeout * 1_000))
+        found: Fetched = await self._client.getmany(*places, timeout_ms=int(timeout * 1_000))
+        return found
 
     def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
         taken: Taken = next(iter(record.values()))
