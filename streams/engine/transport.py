@@ -31,6 +31,7 @@ from faust.types import TP, ConsumerMessage
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.streams.columns.batches import Turns
+from slacktide.streams.engine.quarantine import Marked
 from slacktide.streams.kafka import ASSIGNORS, METADATA_MS, committed, leave, notes, partition_of
 from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.fetched import at_once
@@ -47,8 +48,6 @@ TURNS_AHEAD_MAX = 2
 
 Fetched: TypeAlias = Mapping[TopicPartition, Sequence[Any]]
 Turn: TypeAlias = Mapping[Place, Taken]
-Marked: TypeAlias = Mapping[Place, tuple[int, str]]
-"""Offsets to commit, with their notes."""
 
 
 class Owner(Protocol):

@@ -28,6 +28,7 @@ from testbed.cluster.webhook import Webhook
 from testbed.deciders import decider
 from testbed.filled import FILES
 from testbed.parts import Part
+from testbed.queue_kinds import ROW
 from testbed.vectors import lines
 from testbed.waiting import soon
 
@@ -36,16 +37,6 @@ pytestmark = pytest.mark.cluster
 CASES = {one["name"]: one for one in map(json.loads, lines("kinds"))}
 PLURALS = {row.kind: f"/apis/{row.api_version}/namespaces/{{}}/{row.plural}" for row in ROWS}
 RUNTIMES = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
-ROW = {
-    "apiVersion": "example.com/v1",
-    "kind": "Trainer",
-    "plural": "trainers",
-    "podSets": [{"path": "spec.roles[]", "name": "name"}],
-    "suspend": "spec.halted",
-    "settled": {"path": "status.state", "values": ["Halted"]},
-    "succeeded": {"path": "status.state", "values": ["Done"]},
-    "pods": ["example.com/trainer={metadata.name}"],
-}
 TRAINERS = "/apis/example.com/v1/namespaces/{}/trainers"
 RIGHTS = """
 apiVersion: rbac.authorization.k8s.io/v1

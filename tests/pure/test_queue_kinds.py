@@ -26,6 +26,7 @@ from slacktide.streams.decisions.queue.kinds.files import own_rows, read_objects
 from slacktide.streams.decisions.queue.kinds.rows import MPI_JOB, POD, ROWS, TRAIN_JOB, Row
 from slacktide.streams.decisions.queue.kinds.table import Table
 from slacktide.streams.records import Record
+from testbed.queue_kinds import ROW
 from testbed.vectors import lines
 
 Json = dict[str, Any]
@@ -296,18 +297,6 @@ def test_a_jobset_that_comes_to_another_flavor_reports_the_labels_that_its_jobs_
     now = patched(now, back.body)
     assert read(now).stale(admitted({"pool": "b", "rack": "2"})) == ""
     assert "rack" in read(now).stale(admitted({"pool": "b"}))
-
-
-ROW = {
-    "apiVersion": "example.com/v1",
-    "kind": "Trainer",
-    "plural": "trainers",
-    "podSets": [{"path": "spec.roles[]", "name": "name"}],
-    "suspend": "spec.halted",
-    "settled": {"path": "status.state", "values": ["Halted"]},
-    "succeeded": {"path": "status.state", "values": ["Done"]},
-    "pods": ["example.com/trainer={metadata.name}"],
-}
 
 
 def row_error(**changed: Any) -> str:
