@@ -41,6 +41,7 @@ def use_by_name(kernel) -> dict[str, PodUse]:
     return {use.uid.rpartition(":")[2]: use for use in kernel.read(time.monotonic_ns()).pod_use}
 
 
+@pytest.mark.alone
 def test_the_best_effort_slice_is_held_and_what_lies_beside_it_is_not(groups, host) -> None:
     kernel, pods = host
     groups.start(JOB)

@@ -46,6 +46,7 @@ def descriptors():
 
 @on(V1, V2, V2_WHOLE)
 @pytest.mark.story
+@pytest.mark.alone
 def test_a_busy_process_is_cut_and_released(groups, kernel) -> None:
     pod = groups.add_pod("besteffort", UID)
     groups.start(pod)

@@ -15,6 +15,8 @@ from slacktide.deploy.virtual.machine import BEST_EFFORT, Machine
 from slacktide.schemas.sample import Limits, PodUse
 from slacktide.streams.analysis.replay.model import used_milli
 
+pytestmark = pytest.mark.alone
+
 DUTY = """import time
 share = {milli} / 1000
 next_s = time.monotonic()
