@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import socket
 import subprocess
 import tempfile
@@ -14,7 +15,8 @@ from typing import IO
 from slacktide.deploy.runtime import child_process
 from slacktide.deploy.runtime.settings import forget_kafka_environment
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.errors import LogError, SlacktideError
+from slacktide.streams.kafka.probe import cluster_id
 
 NOTICE = (
     "embedded broker: for development only; it keeps all records in memory and loses them when it stops, and a retried "
@@ -30,6 +32,8 @@ STOP_S = 1.0
 HOST = "127.0.0.1"
 STORAGE = "memory://tansu/"
 """Explicit, since the program would read another one from its environment."""
+EMBEDDED = "tansu_cluster"
+"""How the ids of embedded brokers begin."""
 
 
 class BrokerError(SlacktideError):
@@ -75,14 +79,16 @@ class EmbeddedBroker:
             except OSError as exc:  # another broker would respond
                 taken = f"embedded broker: {HOST}:{self._port}: {exc.strerror}; choose another port"
                 raise BrokerError(taken) from exc
-        url = f"tcp://{self.bootstrap}"
-        listen = ["--listener-url", url, "--advertised-listener-url", url]
+        # Of several that start at one moment each sees the port free, and one gets it. The others must not take its
+        # answers for those of their own program.
+        own, url = f"{EMBEDDED}-{secrets.token_hex(4)}", f"tcp://{self.bootstrap}"
+        listen = ["--cluster-id", own, "--listener-url", url, "--advertised-listener-url", url]
         command = [binary, "broker", *listen, "--storage-engine", STORAGE]
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = child_process.popen(command, stdout=self._output, stderr=subprocess.STDOUT)
         try:
             async with asyncio.timeout(READY_S):
-                while not await self._answers():  # noqa: ASYNC110 - another process does not set events
+                while not await self._answers(own):  # noqa: ASYNC110 - another process does not set events
                     await asyncio.sleep(0.01)
         except TimeoutError:
             await self.stop()
@@ -112,13 +118,13 @@ class EmbeddedBroker:
         self._output.seek(0)
         return "\n".join(self._output.read().decode(errors="replace").splitlines()[-5:])
 
-    async def _answers(self) -> bool:
+    async def _answers(self, own: str) -> bool:
         if not self.running:
             raise BrokerError(f"embedded broker did not start:\n{self.last_words()}")
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, LogError):
             _, writer = await asyncio.open_connection(HOST, self._port)
             writer.close()
-            return True
+            return await cluster_id(self.bootstrap) == own
         return False
 
 

@@ -74,6 +74,12 @@ async def probe(bootstrap: Cluster) -> Probed:
         )
 
 
+async def cluster_id(bootstrap: Cluster) -> str:
+    """Return the cluster's id; "": it has none. Raises LogError if it is unreachable, or does not answer."""
+    async with connected(bootstrap) as client:
+        return (await client.send(client.get_random_node(), MetadataRequest([]))).cluster_id or ""
+
+
 @asynccontextmanager
 async def connected(bootstrap: Cluster) -> AsyncIterator[Any]:
     """Connect, and raise ``LogError`` if that or a request fails."""

@@ -67,6 +67,19 @@ async def test_it_comes_back_at_the_same_address_having_forgotten_everything() -
     await broker.stop()
 
 
+async def test_of_several_that_start_at_one_moment_one_gets_the_port_and_the_others_know_that_they_did_not() -> None:
+    for _ in range(5):
+        port = embedded.free_port()
+        brokers = [EmbeddedBroker(port) for _ in range(4)]
+        ended = await asyncio.gather(*(one.start() for one in brokers), return_exceptions=True)
+        try:
+            assert [type(one) for one in ended if one is not None] == [BrokerError] * 3, ended
+            assert [one.running for one in brokers] == [one is None for one in ended]
+        finally:
+            for one in brokers:
+                await one.stop()
+
+
 async def test_a_taken_port_is_refused_not_mistaken_for_the_broker() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

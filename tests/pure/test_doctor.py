@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from slacktide.agents.node.host_pods import Remark
 from slacktide.agents.node.pressure import NO_GROUPS, UNPRIVILEGED
 from slacktide.deploy.cli.doctor import machine_facts
-from slacktide.deploy.cli.doctor.agent_checks import EMBEDDED, agent_findings, kafka_findings, node_findings
+from slacktide.deploy.cli.doctor.agent_checks import agent_findings, kafka_findings, node_findings
 from slacktide.deploy.cli.doctor.cluster_checks import drain_finding, webhook_clients_finding
 from slacktide.deploy.cli.doctor.facts import (
     AgentFacts,
@@ -205,7 +205,9 @@ def test_how_topics_are_compressed_is_shown(snapshot) -> None:
 
 
 def test_the_embedded_broker_and_its_lacks_are_named(snapshot) -> None:
-    lacking = replace(LOG, cluster=EMBEDDED, brokers=1, idempotence_trouble="no producer id", transactions=False)
+    lacking = replace(
+        LOG, cluster="tansu_cluster-1a2b3c4d", brokers=1, idempotence_trouble="no producer id", transactions=False
+    )
     assert checks(kafka_findings(lacking), good=True) == snapshot
 
 

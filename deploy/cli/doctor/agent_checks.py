@@ -20,6 +20,7 @@ from slacktide.deploy.cli.doctor.facts import (
     NoKafka,
 )
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, warned
+from slacktide.deploy.runtime.broker import EMBEDDED
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.connection import options
 from slacktide.schemas.topics import STAMPED, TIMESTAMP_TYPE
@@ -35,8 +36,6 @@ MINOR_FINE_GRAINED = 33
 ROUND_TRIP_MS_MAX = 100.0
 """An answer takes about four of them, and processing; the guard waits 1 s for it."""
 SKEW_MS_MAX = 5_000
-EMBEDDED = "tansu_cluster"
-"""The cluster id of the embedded broker."""
 
 
 def agent_findings(facts: AgentFacts | None) -> Iterator[Finding]:
@@ -191,7 +190,7 @@ def login_findings(facts: Sequence[LoginFacts]) -> Iterator[Finding]:
 def _broker(facts: KafkaFacts) -> Finding:
     check, needed = "log.broker", "a broker that answers"
     found = f"{facts.bootstrap}: cluster {facts.cluster or '(no id)'}, {count(facts.brokers, 'broker')}"
-    if facts.cluster == EMBEDDED:
+    if facts.cluster.startswith(EMBEDDED):
         advice = "use Apache Kafka; the embedded broker is for development, and loses its records when it stops"
         return warned(check, found, needed, advice)
     return good(check, found, needed)
@@ -213,7 +212,7 @@ def _idempotence(facts: KafkaFacts) -> Finding:
     check, needed = "log.idempotent-producer", "acks=all without duplicates"
     if not facts.idempotence_trouble:
         return good(check, "yes", needed)
-    if facts.cluster == EMBEDDED:
+    if facts.cluster.startswith(EMBEDDED):
         advice = "the embedded broker does not support it: a retried write may appear twice, but is applied once"
     else:
         advice = (

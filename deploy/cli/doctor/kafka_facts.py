@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli.doctor.agent_checks import EMBEDDED
 from slacktide.deploy.cli.doctor.facts import KafkaFacts, LoginFacts, Newest, NoKafka
 from slacktide.deploy.cli.explain.log import opened
 from slacktide.deploy.cli.topic_plan import changes
+from slacktide.deploy.runtime.broker import EMBEDDED
 from slacktide.schemas.access import ADMINISTRATOR, IN_THE_LOOP, Part
 from slacktide.schemas.connection import TOKEN_URL, Cluster, Security, parse
 from slacktide.schemas.errors import ConfigError, LogError, RightsError
@@ -40,7 +40,7 @@ async def gather_kafka(bootstrap: Cluster, *, to_create: bool = False) -> KafkaF
             topics = await describe_topics(bootstrap, [topic.name for topic in TOPICS])
         differing = None if topics is None else changes(TOPICS, topics, cluster.brokers)
         missing = [topic for topic in TOPICS if topics is not None and topic.name not in topics]
-        asks = to_create and cluster.id != EMBEDDED  # which would create them
+        asks = to_create and not cluster.id.startswith(EMBEDDED)  # which would create them
         trouble = (await creation_trouble(bootstrap, missing) if missing else "") if asks else None
         newest = await _newest(bootstrap, topics or {})
     except LogError as error:
