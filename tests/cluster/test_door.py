@@ -223,7 +223,8 @@ def test_a_watch_that_is_left_leaves_no_connection_open(api_server: Cluster) -> 
         async with _door(api_server) as api, aclosing(follow(api, CONFIGMAPS, dict, namespace=namespace)) as told:
             assert isinstance(await anext(told), Whole)
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(told), 0.05)
+                async with asyncio.timeout(0.05):
+                    await anext(told)
 
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
