@@ -211,7 +211,7 @@ async def test_a_watch_of_what_never_changes_is_asked_for_anew_and_that_is_no_tr
         await asyncio.wait({listening}, timeout=5)
         assert not listening.done()
         await api.create(CONFIGMAPS, _config("late", {}), dict, namespace=namespace)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert isinstance(await listening, Changed)
 
 

@@ -115,7 +115,7 @@ async def test_every_reader_goes_on_behind_it(kafka_broker: KafkaBroker) -> None
                     assert await append(bootstrap, topic, 0, bad) == 1
 
     heard: dict[str, list[Record]] = {"commands": [], "policies": [], "inventories": []}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while any(len(records) < 3 for records in heard.values()):
             got = await reader.read()
             for name in heard:
@@ -123,7 +123,7 @@ async def test_every_reader_goes_on_behind_it(kafka_broker: KafkaBroker) -> None
     for records in heard.values():
         check(records)
     tail: list[Record] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(tail) < 3:
             tail += await ends.read()
     check(tail)

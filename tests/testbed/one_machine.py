@@ -259,7 +259,7 @@ class Up:
     def stop(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
         began_s = time.monotonic()
         self.process.send_signal(how)
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         return code, time.monotonic() - began_s
 
 
