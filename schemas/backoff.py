@@ -1,4 +1,4 @@
-"""What attempts that fail one after the other share: how long to wait before the next one, and what was said of them.
+"""What attempts that fail one after the other share: the wait before the next one, and which reasons are logged.
 
 Waits grow, and differ: without jitter a fleet that lost its connections at one moment would come back at one moment,
 again and again.
@@ -47,15 +47,15 @@ class Reasons:
     """
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def is_new(self, why: str) -> bool:
         """Whether this is the first time since the last success; no more than ``REASONS_MAX`` are."""
-        new = why not in self._said and len(self._said) < REASONS_MAX
+        new = why not in self._logged and len(self._logged) < REASONS_MAX
         if new:
-            self._said.add(why)
+            self._logged.add(why)
         return new
 
     def reset(self) -> None:
         """An attempt succeeded."""
-        self._said.clear()
+        self._logged.clear()

@@ -29,7 +29,7 @@ from slacktide.streams.tasks import given_up, unwatched
 
 COMMIT_EVERY_S = 1.0
 STOP_S = 30.0
-"""A session's end may be slow on a busy machine. A process that is told to stop is cut short earlier."""
+"""A session may end slowly on a busy machine. The stop of a process has a shorter limit."""
 BUFFER_MAX = 1_000
 """Never full: Faust would pause partitions."""
 
