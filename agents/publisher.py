@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from slacktide.agents.files import Watched
-from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.backoff import Backoff, Reasons
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError
@@ -114,7 +114,7 @@ class Outbox:
 
     async def run(self) -> None:
         """Send until cancelled."""
-        backoff = Backoff(RETRY_S, RETRY_MAX_S)
+        backoff, reasons = Backoff(RETRY_S, RETRY_MAX_S), Reasons()
         while True:
             await self._some.wait()
             try:
@@ -122,9 +122,10 @@ class Outbox:
                 await self._send()
                 self.away, self._full = "", False
                 backoff.reset()
+                reasons.reset()
                 await asyncio.sleep(GATHER_S)
             except LogError as exc:
-                if not self.away:
+                if reasons.is_new(str(exc)):
                     log.warning("Kafka is unreachable", extra={"for": self._source, "why": str(exc)})
                 self.away = str(exc)
                 self._some.set()
@@ -195,6 +196,7 @@ class Publisher:
         """The operator's invalid file as it was published, also by an earlier writer."""
         self._changed: set[tuple[str, str]] = set()
         self._letters = Letters()
+        self._reasons = Reasons()
         self._stirred = asyncio.Event()
 
     def to_dead_letter(self, record: Record, reason: str) -> None:
@@ -224,7 +226,7 @@ class Publisher:
                 try:
                     quiet_s = await self._look(quiet_s)
                 except LogError as exc:
-                    if self.away in ("", NOTHING_YET):
+                    if self._reasons.is_new(str(exc)):
                         log.warning("Kafka is unreachable", extra={"for": self._source, "why": str(exc)})
                     self.away = str(exc)
                 self._stirred.clear()
@@ -249,6 +251,7 @@ class Publisher:
         if self.away and self._latest:
             log.info("policy and inventory are published")
             self.away = ""
+            self._reasons.reset()
         return 0.0 if whole else quiet_s + LOOK_S
 
     async def _connect(self) -> None:

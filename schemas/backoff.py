@@ -1,6 +1,7 @@
-"""How long to wait before the next attempt: longer each time, and not the same for everybody.
+"""What attempts that fail one after the other share: the wait before the next one, and which reasons are logged.
 
-Without jitter a fleet that lost its connections at one moment would come back at one moment, again and again.
+Waits grow, and differ: without jitter a fleet that lost its connections at one moment would come back at one moment,
+again and again.
 """
 
 from __future__ import annotations
@@ -34,3 +35,27 @@ class Backoff:
     def reset(self) -> None:
         """An attempt succeeded: begin with the first ceiling again."""
         self._ceiling_s = self._first_s
+
+
+REASONS_MAX = 10
+
+
+class Reasons:
+    """Why attempts fail, so that a log has each reason once, however often they alternate.
+
+    A busy machine may first be late, and show only then what is wrong.
+    """
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def is_new(self, why: str) -> bool:
+        """Whether this is the first time since the last success; no more than ``REASONS_MAX`` are."""
+        new = why not in self._logged and len(self._logged) < REASONS_MAX
+        if new:
+            self._logged.add(why)
+        return new
+
+    def reset(self) -> None:
+        """An attempt succeeded."""
+        self._logged.clear()

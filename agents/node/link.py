@@ -17,7 +17,7 @@ from slacktide.agents.node.kernel import Spool
 from slacktide.agents.node.metrics import AgentMetrics
 from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender, of_outcome, of_sample
 from slacktide.agents.publisher import Letters
-from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.backoff import Backoff, Reasons
 from slacktide.schemas.codec import M, decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError, RecordRefusedError, SlacktideError, failure
@@ -64,27 +64,28 @@ class Listener(Protocol):
 
 
 class Line:
-    """State of one connection. Its loss and its recovery are logged once each."""
+    """State of one connection. Its recovery is logged, and each reason of its loss once."""
 
     def __init__(self, name: str) -> None:
         self.trouble = "not connected yet"
         """Why it cannot be used; "": it works."""
         self.name = name
-        self._reported = False
+        self._reasons = Reasons()
         self._backoff = Backoff(RETRY_S, RETRY_S_MAX)
 
     def works(self) -> None:
         """Record a success."""
         if self.trouble:
             log.info("connected to Kafka", extra={"for": self.name})
-        self.trouble, self._reported = "", False
+        self.trouble = ""
+        self._reasons.reset()
         self._backoff.reset()
 
     async def broke(self, why: LogError) -> None:
         """Record a failure, and wait until the next try is due."""
-        if not self._reported:
+        if self._reasons.is_new(str(why)):
             log.warning("Kafka is unreachable", extra={"for": self.name, "why": str(why)})
-        self.trouble, self._reported = str(why), True
+        self.trouble = str(why)
         await asyncio.sleep(self._backoff.next_s())
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Coroutine
@@ -174,7 +175,7 @@ def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) ->
         return True
 
     before = set(threading.enumerate())
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         done = runner.run(main())
         ending = _cut_short_later()  # leftover tasks are cancelled now, and may ignore it
     for thread in set(threading.enumerate()) - before:
@@ -183,6 +184,24 @@ def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) ->
     ending.cancel()
     if not done:
         raise SystemExit(1)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop of uvloop, whose log is free of an error that only uvloop holds.
+
+    A TLS connection that is given up between TCP's handshake and its own leaves a future with the error of the latter,
+    which whoever gave it up cannot reach. On a busy machine both come at once.
+    """
+
+    def unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "future" in context and isinstance(context.get("exception"), ssl.SSLError):
+            log.debug("a TLS connection was given up", exc_info=context["exception"])
+        else:
+            loop.default_exception_handler(context)
+
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(unhandled)
+    return loop
 
 
 def _cut_short_later() -> threading.Timer:

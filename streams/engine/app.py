@@ -28,7 +28,8 @@ from slacktide.streams.records import Place
 from slacktide.streams.tasks import given_up, unwatched
 
 COMMIT_EVERY_S = 1.0
-STOP_S = 8.0
+STOP_S = 30.0
+"""A session may end slowly on a busy machine. The stop of a process has a shorter limit."""
 BUFFER_MAX = 1_000
 """Never full: Faust would pause partitions."""
 

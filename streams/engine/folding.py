@@ -127,7 +127,8 @@ class Folding(Lifetime):
         share = self._share
         if not share.folders:
             try:
-                await asyncio.wait_for(share.known.wait(), self._settings.session_timeout_ms / 1_000)
+                async with asyncio.timeout(self._settings.session_timeout_ms / 1_000):
+                    await share.known.wait()
             except TimeoutError as exc:
                 raise LogError("the group did not name this worker's partitions in time") from exc
             found = await self._statuses(share.places)

@@ -55,7 +55,8 @@ async def run_until_stopped(
             log.exception(failed)
             pause_s = failure.next_s()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), pause_s)
+            async with asyncio.timeout(pause_s):
+                await stop.wait()
 
 
 async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:

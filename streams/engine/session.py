@@ -253,7 +253,8 @@ async def keep_connected(
                 logged = str(exc)
                 log.warning("%s%s", exc, "" if stop.is_set() else "; connecting again until it works")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), backoff.next_s())
+                async with asyncio.timeout(backoff.next_s()):
+                    await stop.wait()
         except Exception as exc:
             health.not_live = f"the worker has failed: {exc!r}"
             raise

@@ -167,7 +167,8 @@ class Consumer(FaustConsumer):
         if len(self._ahead) >= TURNS_AHEAD_MAX:
             self._room.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._room.wait(), POLL_S)
+                async with asyncio.timeout(POLL_S):
+                    await self._room.wait()
         return len(self._ahead) < TURNS_AHEAD_MAX
 
     def ends(self, turn: Turn) -> dict[Place, int | None]:

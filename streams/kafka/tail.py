@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.backoff import Backoff, Reasons
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.schemas.errors import LogError
@@ -242,7 +242,7 @@ class Following:
         ``begun`` is called after each connection: earlier records may be outdated. ``receive`` takes records, and their
         time in monotonic seconds.
         """
-        backoff = Backoff(RETRY_S, RETRY_MAX_S)
+        backoff, reasons = Backoff(RETRY_S, RETRY_MAX_S), Reasons()
         try:
             while True:
                 try:
@@ -252,9 +252,10 @@ class Following:
                         log.info("the topics are read")
                     self.trouble = ""
                     backoff.reset()
+                    reasons.reset()
                     await self._read(receive)
                 except LogError as exc:
-                    if self.trouble in ("", NOTHING_YET):
+                    if reasons.is_new(str(exc)):
                         log.warning("Kafka is unreachable: %s", self._away, extra={"why": str(exc)})
                     self.trouble = str(exc)
                     await asyncio.sleep(backoff.next_s())

@@ -45,9 +45,9 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     """A service with a day of twenty seconds, batch work, an eviction, a dead letter, Jobs and a queue."""
     folder = tmp_path_factory.mktemp("console")
     with one_machine(folder) as (node, up):
-        up.wait_logged(r"first (applied decision .* s after the start, )?(decision )?by the stream", within_s=40)
+        up.wait_logged(r"first (applied decision .* s after the start, )?(decision )?by the stream")
         with console(folder, up.bootstrap, store=folder / "history") as url, _Days(node):
-            assert eventually(lambda: b'"alpha"' in _cluster(url), 30)
+            assert eventually(lambda: b'"alpha"' in _cluster(url))
             with concurrent.futures.ThreadPoolExecutor(1) as thread:
                 thread.submit(asyncio.run, _put(up.bootstrap)).result()
             time.sleep(LIVED_S)

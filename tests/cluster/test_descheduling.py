@@ -289,7 +289,7 @@ async def test_an_eviction_that_is_cut_short_is_told_of_all_the_same(rig: Bridge
     with socket.create_server((service["clusterIP"], service["ports"][0]["port"])) as fence:
         fence.setblocking(False)
         replica = rig.replica()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             asked, _ = await asyncio.get_running_loop().sock_accept(fence)
         with asked:
             others = asyncio.create_task(hang_up(fence))  # it is asked about the policy, too, which would wait for it

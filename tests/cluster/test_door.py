@@ -211,7 +211,7 @@ async def test_a_watch_of_what_never_changes_is_asked_for_anew_and_that_is_no_tr
         await asyncio.wait({listening}, timeout=5)
         assert not listening.done()
         await api.create(CONFIGMAPS, _config("late", {}), dict, namespace=namespace)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert isinstance(await listening, Changed)
 
 
@@ -223,7 +223,8 @@ def test_a_watch_that_is_left_leaves_no_connection_open(api_server: Cluster) -> 
         async with _door(api_server) as api, aclosing(follow(api, CONFIGMAPS, dict, namespace=namespace)) as told:
             assert isinstance(await anext(told), Whole)
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(told), 0.05)
+                async with asyncio.timeout(0.05):
+                    await anext(told)
 
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

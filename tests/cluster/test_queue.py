@@ -262,7 +262,7 @@ async def lives(rig: BridgeRig, until: Callable[[], Awaitable[bool]]) -> int:
             part = JobQueue(Cluster(rig.bootstrap), SystemClock(), f"life-{number}", OPERATORS)
             running = asyncio.create_task(part.run(api))
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while not api.dead.is_set():
                         if running.done():
                             running.result()

@@ -83,7 +83,8 @@ class Node:
 
     async def end(self) -> None:
         self.stop.set()
-        await asyncio.wait_for(self.task, 60)
+        async with asyncio.timeout(60):
+            await self.task
 
 
 @pytest.fixture

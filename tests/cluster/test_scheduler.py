@@ -328,7 +328,7 @@ async def test_of_three_pods_at_once_the_third_is_placed_as_soon_as_its_zone_is_
         zones.admitting = True
         placed = await rig.until_placed(3)
         placed_s = time.monotonic()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(zones.shown_s) < 3:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.1)
     finally:

@@ -67,7 +67,8 @@ class Node:
 
     async def end(self) -> None:
         self.stop.set()
-        await asyncio.wait_for(self.task, 60)
+        async with asyncio.timeout(60):
+            await self.task
         await asyncio.to_thread(self.eviction_client.close)
 
     @property

@@ -94,7 +94,7 @@ async def test_objects_are_made_and_follow_the_record_and_another_exporters_are_
     async def publish_until(free_milli: int, texts: list[str], resource: str = "cpu") -> None:
         """Agents publish again and again."""
         nonlocal seq
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while shown(ours, resource) != texts:
                 seq += 1
                 for node in (ours, foreign):

@@ -134,7 +134,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_what_a_crashed_run_left_is_gone_at_the_next_start():
     """Its processes died with it; its groups, and strays in them, are removed."""
-    crashed = subprocess.run([sys.executable, "-c", CRASHES], capture_output=True, text=True, check=False, timeout=30)
+    crashed = subprocess.run([sys.executable, "-c", CRASHES], capture_output=True, text=True, check=False, timeout=60)
     assert crashed.returncode == -signal.SIGKILL, crashed.stderr
     assert eventually(lambda: not alive(int(crashed.stdout)))
     assert left_behind()

@@ -54,7 +54,7 @@ def stands_still(process) -> bool:
 
 def goes_on(process) -> bool:
     before = used_ticks(process)
-    return eventually(lambda: used_ticks(process) > before, 30)
+    return eventually(lambda: used_ticks(process) > before)
 
 
 def test_a_pod_ends_when_it_is_asked_to(groups, pods, pod) -> None:
@@ -62,7 +62,7 @@ def test_a_pod_ends_when_it_is_asked_to(groups, pods, pod) -> None:
     before = pods.processes(UID)
     pods.terminate(UID)
 
-    assert [process.wait(30) for process in processes] == [-signal.SIGTERM] * 3
+    assert [process.wait(60) for process in processes] == [-signal.SIGTERM] * 3
     assert (before, pods.processes(UID)) == (3, 0)
 
 
@@ -73,12 +73,12 @@ def test_one_that_does_not_listen_is_killed(groups, pods, pod) -> None:
     assert process.poll() is None
     pods.kill(UID)
 
-    assert process.wait(30) == -signal.SIGKILL
+    assert process.wait(60) == -signal.SIGKILL
 
 
 def test_one_that_forks_all_the_time_is_killed_with_all_that_it_starts(groups, pods, pod) -> None:
     ready(groups.start(pod, BREEDING))
-    assert eventually(lambda: pods.processes(UID) > 0, 30)
+    assert eventually(lambda: pods.processes(UID) > 0)
     pods.kill(UID)
 
     assert eventually(lambda: pods.processes(UID) == 0, 60)
@@ -101,12 +101,12 @@ def test_a_frozen_pod_can_be_ended(groups, pods, pod) -> None:
     listening = groups.start(pod)
     pods.freeze(UID)
     pods.terminate(UID)
-    assert listening.wait(30) == -signal.SIGTERM
+    assert listening.wait(60) == -signal.SIGTERM
 
     deaf = ready(groups.start(pod, DEAF))
     pods.freeze(UID)
     pods.kill(UID)
-    assert deaf.wait(30) == -signal.SIGKILL
+    assert deaf.wait(60) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("tier", ["burstable", "."], ids=["burstable", "guaranteed"])

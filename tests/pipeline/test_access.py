@@ -178,7 +178,7 @@ def process(folder: Path, door: Cluster, *arguments: str) -> Iterator[None]:
         yield
     finally:
         running_part.terminate()
-        running_part.wait(30)
+        running_part.wait(60)
 
 
 @contextlib.asynccontextmanager

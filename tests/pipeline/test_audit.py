@@ -54,7 +54,7 @@ def acts(bootstrap: str, *arguments: str) -> list[dict]:
     return [one["body"] for one in listed]
 
 
-async def until(true: Callable[[], bool], within_s: float = 30.0) -> None:
+async def until(true: Callable[[], bool], within_s: float = 60.0) -> None:
     assert await asyncio.to_thread(eventually, true, within_s, every_s=0.3), f"not within {within_s:g} s"
 
 

@@ -17,7 +17,7 @@ from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out
 from testbed.brokers import EmbeddedBroker
 
-CLOSED_S = 2.0
+CLOSED_S = 60.0
 
 
 def connections(port: int) -> int:

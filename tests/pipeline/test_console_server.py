@@ -69,7 +69,7 @@ async def served(
     listen = Listen(host="127.0.0.1", port=0, token=(lambda: token) if token else None)
     async with (
         serving(history, listen, health or Health()) as url,
-        ClientSession(url, connector=TCPConnector(limit=0), timeout=ClientTimeout(total=10)) as session,
+        ClientSession(url, connector=TCPConnector(limit=0), timeout=ClientTimeout(total=60)) as session,
     ):
         yield url, session
 

@@ -82,7 +82,7 @@ def prometheus(folder: Path, targets: dict[str, str]) -> Iterator[str]:
         yield f"http://{listen}"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def answer(prometheus: str, query: str) -> list[Any]:

@@ -51,7 +51,7 @@ def process(command: list[str], folder: Path, until: str) -> Iterator[None]:
         yield
     finally:
         part.terminate()
-        part.wait(30)
+        part.wait(60)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ from slacktide.agents.node.state import State
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
-from slacktide.schemas.sample import PressureLook
+from slacktide.schemas.sample import PressureGate, PressureLook
 from testbed.brokers import EmbeddedBroker
 from testbed.one_machine import NODE, VirtualNode
 from testbed.sampled import sampled
+from testbed.waiting import soon
 
 LOOK_MS = 20
 BY_PRESSURE = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_signal="pressure"))
@@ -64,13 +65,16 @@ async def test_a_baseline_outlives_a_crash_of_the_agent(embedded_broker: Embedde
             task.cancel()  # it does nothing in order any more
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        before = {one.boot_id for one in await sampled(embedded_broker.cluster)}
+
+        async def gates() -> list[PressureGate]:
+            samples = await sampled(embedded_broker.cluster)
+            return [one.ls_pressure.gate for one in samples if one.boot_id not in before and one.ls_pressure]
+
         with agent(node, embedded_broker, state) as (task, stop):
-            await asyncio.sleep(0.7)
+            found = await soon(gates, "a sample of its next run that was taken by pressure")
             stop.set()
             await task
-    samples = await sampled(embedded_broker.cluster)
-    second = max(one.boot_id for one in samples)
-    first_gate = next(one.ls_pressure.gate for one in samples if one.boot_id == second and one.ls_pressure is not None)
 
     assert base_permille > 200
-    assert first_gate.base_permille == base_permille
+    assert found[0].base_permille == base_permille

@@ -163,7 +163,7 @@ async def test_when_another_owner_takes_over_the_old_ones_late_heartbeats_do_not
         old = rig.process("old")
         try:
             async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers:
-                await soon(lambda: readers.fresh() == nodes, 30, readers.fresh)
+                await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
                 last = await beat_of(rig, "old")
                 old.send_signal(signal.SIGSTOP)
                 async with rig.worker("new"):
@@ -226,7 +226,7 @@ async def test_a_node_that_fell_silent_long_after_its_last_publication_is_called
                 await asyncio.sleep(25)
                 working.alive.remove("node-3")
             async with rig.worker("second"):
-                await soon(lambda: readers.stale() == {"node-3"}, 30, lambda: (readers.stale(), readers.frozen()))
+                await soon(lambda: readers.stale() == {"node-3"}, 60, lambda: (readers.stale(), readers.frozen()))
                 await soon(lambda: readers.fresh() == nodes - {"node-3"}, 60, readers.fresh)
                 await all_the_while(lambda: readers.stale() == {"node-3"}, UNCOVERED_S + SLACK_S, readers.stale)
 

@@ -49,4 +49,4 @@ def test_a_sample_is_answered_and_both_parts_are_ready(broker: KafkaBroker, tmp_
             for part in running_parts:
                 part.terminate()
             for part in running_parts:
-                part.wait(30)
+                part.wait(60)

@@ -33,7 +33,8 @@ async def test_a_session_ends_where_the_group_assigns_nothing(embedded_broker: E
     async with Session(Worker("w"), settings, stop, Health(), SystemClock().wall_ms) as session:
         await session.until(stop, session.connect())
         with pytest.raises(LogError, match="the group assigned no partitions within 2 s"):
-            await asyncio.wait_for(session.until(stop), 60)
+            async with asyncio.timeout(60):
+                await session.until(stop)
 
 
 async def test_a_session_goes_on_where_the_group_assigns_none_of_them(embedded_broker: EmbeddedBroker) -> None:
@@ -45,7 +46,8 @@ async def test_a_session_goes_on_where_the_group_assigns_none_of_them(embedded_b
         await session.until(stop, session.connect())
         session.assigned(frozenset(), 1)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(session.until(stop), 10 * SESSION_S)
+            async with asyncio.timeout(10 * SESSION_S):
+                await session.until(stop)
 
 
 @pytest.mark.kafka

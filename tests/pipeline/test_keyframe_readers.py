@@ -41,7 +41,7 @@ async def bootstrap(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[str]:
 async def ran(*arguments: str) -> str:
     """What a command prints."""
     command = [SLACKTIDE, *arguments]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=40)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -294,9 +294,11 @@ async def test_a_link_task_that_ends_ends_the_agent(
 ) -> None:
     """It exits with an error, so that whoever supervises it starts it again."""
     embedded_broker.apply_topics(1)
+    over = asyncio.Event()
 
     async def ends(_: Link) -> None:
         await asyncio.sleep(2)  # by then no client is cancelled as it connects
+        over.set()
         if raises is not None:
             raise raises
 
@@ -304,7 +306,8 @@ async def test_a_link_task_that_ends_ends_the_agent(
     ended = pytest.raises(LinkError, match=r"the task for \w+ ended: .*(a bug|it returned)")
     with VirtualNode(tmp_path) as node, ended:
         async with agent_of(node, embedded_broker.bootstrap, tmp_path):
-            await asyncio.sleep(5)
+            await over.wait()
+            await asyncio.sleep(1)  # a few turns of the loop, after which it ends by itself
 
 
 async def test_a_record_that_makes_the_agent_fail_costs_only_itself(

@@ -33,6 +33,7 @@ from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.bridge_rig import until
 from testbed.policies import policy_from
 from testbed.scheduler_pods import parsed
+from testbed.waiting import soon
 
 
 async def test_what_was_answered_last_is_told_before_it_stops(embedded_broker: EmbeddedBroker) -> None:
@@ -50,16 +51,18 @@ async def test_what_was_answered_last_is_told_before_it_stops(embedded_broker: E
             async with session.post(f"http://127.0.0.1:{port}/filter", data=json.dumps(body)) as answer:
                 return answer.status
 
+        async def told() -> set[str]:
+            async with aclosing(read_topic(embedded_broker.cluster, PLACEMENT.name)) as records:
+                return {decode(one.value, PodPlacement).name async for one in records}
+
         await until(lambda: not health.not_ready)
         assert await ask("first") == 200
-        await asyncio.sleep(1)  # by then it is connected
+        await soon(told, "it is connected")
         assert [await ask(f"pod-{number}") for number in range(50)] == [200] * 50
         stop.set()
         await running
 
-    async with aclosing(read_topic(embedded_broker.cluster, PLACEMENT.name)) as records:
-        told = {decode(one.value, PodPlacement).name async for one in records}
-    assert told >= {f"pod-{number}" for number in range(50)}
+    assert await told() >= {f"pod-{number}" for number in range(50)}
 
 
 async def test_the_policy_in_force_sets_the_thresholds(embedded_broker: EmbeddedBroker) -> None:
@@ -99,14 +102,10 @@ async def test_the_policy_in_force_sets_the_thresholds(embedded_broker: Embedded
         )
         looser = policy_from(placement={"usageThresholds": {"cpu": 0}})
         await sender.send([Out(topic=POLICY.name, key=KEY.encode(), value=encode(looser))])
-        for _ in range(100):
-            if not (left := await refusal()):
-                break
-            await asyncio.sleep(0.1)
+        await soon(refusal, "the policy is followed", enough="".__eq__)
         stop.set()
         await running
     await sender.close()
-    assert left == ""
 
 
 async def test_while_the_log_was_away_others_could_not_tell_whom_they_were_asked_about(

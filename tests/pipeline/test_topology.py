@@ -10,13 +10,18 @@ from typing import Any
 import faust
 import pytest
 from faust.tables.manager import TableManager
+from faust.transport.consumer import Fetcher
 
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLE
+from slacktide.streams import topology
 from slacktide.streams.engine import answering, app, transport
 from slacktide.streams.engine.answering import Answering
-from slacktide.streams.engine.session import Session
+from slacktide.streams.engine.session import Session, WorkerSettings
 from slacktide.streams.engine.transport import Consumer, Turn
 from slacktide.streams.records import Place
+from slacktide.streams.worker import Worker
 from testbed.samples import keyframe, sample
 from testbed.stream_rig import Rig, until
 from testbed.waiting import soon
@@ -104,7 +109,8 @@ async def test_a_turn_fetched_ahead_is_dropped_with_its_partition(
     monkeypatch.setattr(Session, "decide", held)
     backlog = [keyframe(seq, node) for seq in range(2, 10) for node in NODES]
     await rig.send(backlog)
-    await asyncio.wait_for(entered.wait(), 60)
+    async with asyncio.timeout(60):
+        await entered.wait()
     monkeypatch.setattr(answering, "_OWNER", "another process")
     second = rig.start("two")
     joining = {"joining the group", "the consumer group is rebalancing"}
@@ -157,3 +163,23 @@ async def test_a_partition_without_a_commit_is_read_from_its_begin(rig: Rig) -> 
 
     assert len(answers) == len(NODES)
     assert sum(ends.values()) == len(await rig.read(SAMPLE.name))
+
+
+async def test_a_fetcher_that_is_ended_as_room_comes_ends() -> None:
+    """Otherwise it would wait until the flow goes on, which it does not in an app that stops."""
+    settings = WorkerSettings(bootstrap=Cluster("127.0.0.1:9"))
+    session = Session(Worker("w"), settings, asyncio.Event(), Health(), lambda: 0)
+    worker = topology.samples_app(session, settings)
+    member, turns = worker.member, [{}, {}]
+    member._ahead = [*turns]
+    draining = asyncio.create_task(member._drain_messages(Fetcher(worker)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    member.stop_flow()
+    member.answered(turns[0], {})
+    await asyncio.sleep(0)
+    draining.cancel()
+
+    async with asyncio.timeout(10):
+        await asyncio.wait({draining})
+    session.forget_failure()

@@ -27,9 +27,6 @@ from testbed.one_machine import (
     policy,
 )
 
-READY_S = 20.0
-"""With room for a machine that is busy with other tests; `make bench` holds it to the promised 6 s."""
-
 
 def records(up: Up, topic: str) -> list[dict]:
     """All records of a topic."""
@@ -55,7 +52,7 @@ def newest_ms(up: Up) -> int:
 def test_it_becomes_ready_decides_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """The loop closes: batch work that would eat everything is held. A stop takes less than 10 s and all processes."""
     with one_machine(tmp_path) as (node, up):
-        up.wait_logged(r"ready in \d+\.\d s", within_s=READY_S)
+        up.wait_logged(r"ready in \d+\.\d s")
         assert up.logged("`slacktide topics tail TOPIC`; kcat 1.7 from Debian cannot read the embedded broker")
         up.wait_logged(r"first applied decision \d+\.\d s after the start, by the \w+: no limit -> \d+ millicores")
         assert node.quota_us is not None
@@ -71,7 +68,7 @@ def test_it_becomes_ready_decides_and_leaves_nothing_behind(tmp_path: Path) -> N
 def test_ctrl_c_is_a_stop_and_lifts_the_limit_where_asked(tmp_path: Path) -> None:
     """Here with the shipped policy, which holds best-effort pods by quota."""
     with one_machine(tmp_path, "--restore-on-exit", policy=False) as (node, up):
-        up.wait_logged("first applied decision", within_s=READY_S)
+        up.wait_logged("first applied decision")
         assert node.quota_us is not None
 
         assert up.stop(signal.SIGINT)[0] == 0
@@ -81,21 +78,21 @@ def test_ctrl_c_is_a_stop_and_lifts_the_limit_where_asked(tmp_path: Path) -> Non
 def test_each_part_may_be_killed_and_the_loop_closes_again(tmp_path: Path) -> None:
     """The others run on. When the stack itself is killed it has no moment to stop anything: the kernel does."""
     with one_machine(tmp_path) as (node, up):
-        up.wait_logged("ready in", within_s=READY_S)
+        up.wait_logged("ready in")
         for name in ("agent", "stream"):
             others = {part.pid for part in up.children()} - {up.part(name).pid}
             up.part(name).kill()
             up.wait_logged(rf"{name} ended \(killed by SIGKILL\); restarting it")
-            up.wait_logged(rf"{name} is ready again after \d+\.\d s", within_s=READY_S)
+            up.wait_logged(rf"{name} is ready again after \d+\.\d s")
             assert others < {part.pid for part in up.children()}
             back_ms = newest_ms(up)
-            assert eventually(lambda since_ms=back_ms: decided_by_the_stream(up, since_ms), READY_S), up.text()
+            assert eventually(lambda since_ms=back_ms: decided_by_the_stream(up, since_ms)), up.text()
 
         parts = {up.part("agent").pid, up.part("stream").pid}
         up.part("broker").kill()
         up.wait_logged(r"the embedded broker ended \(killed by SIGKILL\); restarting it, without its former records")
         up.wait_logged("topics created", times=2)
-        assert eventually(lambda: decided_by_the_stream(up), 2 * READY_S), up.text()
+        assert eventually(lambda: decided_by_the_stream(up)), up.text()
         assert parts < {part.pid for part in up.children()}
         assert eventually(lambda: records(up, "policy")), "the operator's files are published anew"
         assert any(one["origin"] == "guard" for one in outcomes(up)), "meanwhile the node decided itself"
@@ -110,14 +107,14 @@ def test_each_part_may_be_killed_and_the_loop_closes_again(tmp_path: Path) -> No
 def test_a_console_shows_the_machine_and_its_end_is_no_end_of_the_loop(tmp_path: Path) -> None:
     """It starts once the loop is ready, again when it ends, and stops with the others."""
     with one_machine(tmp_path, console=True) as (_, up):
-        url = up.wait_logged(r"^console: (http\S+)", within_s=2 * READY_S)[1]
+        url = up.wait_logged(r"^console: (http\S+)")[1]
         assert up.logged("ready in")
-        assert eventually(lambda: NODE in nodes_shown(url), READY_S), up.text()
+        assert eventually(lambda: NODE in nodes_shown(url)), up.text()
         assert (tmp_path / "state/console/history.sqlite").exists()
         up.part("console").kill()
         up.wait_logged(r"console ended \(killed by SIGKILL\); restarting it")
-        up.wait_logged(r"console is ready again", within_s=READY_S)
-        assert eventually(lambda: NODE in nodes_shown(url), READY_S), up.text()
+        up.wait_logged(r"console is ready again")
+        assert eventually(lambda: NODE in nodes_shown(url)), up.text()
         code, took_s = up.stop()
         assert (code, took_s < 10) == (0, True), up.text()
         assert up.children() == []
@@ -135,7 +132,7 @@ def test_without_the_extra_there_is_no_console_and_one_line_about_it(tmp_path: P
     )
     through = (sys.executable, "-P", "-c", f"{without}; main(sys.argv[2:])")
     with one_machine(tmp_path, console=True, through=through) as (_, up):
-        up.wait_logged("first applied decision", within_s=2 * READY_S)
+        up.wait_logged("first applied decision")
         assert up.messages.count("the console is not installed: pip install 'slacktide[console]'") == 1
         assert up.stop()[0] == 0
 
@@ -143,7 +140,7 @@ def test_without_the_extra_there_is_no_console_and_one_line_about_it(tmp_path: P
 def test_a_bad_file_is_refused_and_the_last_good_one_stays_in_force(tmp_path: Path) -> None:
     """The refusal names file, field, value and what is accepted. What has no effect is said, once."""
     with one_machine(tmp_path) as (node, up):
-        up.wait_logged("first applied decision", within_s=READY_S)
+        up.wait_logged("first applied decision")
         node.policy.write_text(json.dumps(policy(cpuSuppressThresholdPercent=165)))
         refused = up.wait_logged("cpuSuppressThresholdPercent: 165: accepted: a whole number from 0 to 100").string
         assert refused.startswith(f"{node.policy}: ")
@@ -167,7 +164,7 @@ def test_a_bad_file_is_refused_and_the_last_good_one_stays_in_force(tmp_path: Pa
         up.wait_logged("inventory in force", process="agent", times=2)
 
         node.policy.write_text(json.dumps(policy(enable=False)))
-        assert eventually(lambda: node.quota_us is None, READY_S), up.text()
+        assert eventually(lambda: node.quota_us is None), up.text()
         assert sum("not yet in effect" in message for message in up.messages) == 1
 
 
@@ -175,20 +172,20 @@ def test_a_bad_policy_at_the_first_start_ends_it_with_the_reason(tmp_path: Path)
     node = VirtualNode(tmp_path)
     node.policy.write_text("kind: Secret")
     with Up(tmp_path, *node.arguments, "--policy", str(node.policy)) as up:
-        assert up.process.wait(READY_S) == 1
+        assert up.process.wait(60) == 1
         assert up.messages == [f"{node.policy}: kind: 'Secret': accepted: \"ConfigMap\""]
 
 
 def test_a_bad_policy_at_a_later_start_leaves_the_one_that_was_in_force(tmp_path: Path) -> None:
     """In force in the whole loop: the stream decides by it, too."""
     with one_machine(tmp_path) as (node, up):
-        up.wait_logged("policy in force", process="agent", within_s=READY_S)
+        up.wait_logged("policy in force", process="agent")
         assert up.stop()[0] == 0
         node.policy.write_text("kind: Secret")
         with Up(tmp_path, *node.arguments, "--policy", str(node.policy)) as again:
             again.wait_logged("kind: 'Secret': accepted: \"ConfigMap\"\nthe last valid .* stays in force")
-            again.wait_logged("ready in", within_s=READY_S)
-            assert eventually(lambda: decided_by_the_stream(again), READY_S), again.text()
+            again.wait_logged("ready in")
+            assert eventually(lambda: decided_by_the_stream(again)), again.text()
             assert node.quota_us is not None
 
 
@@ -204,7 +201,7 @@ def test_a_bad_policy_at_a_later_start_leaves_the_one_that_was_in_force(tmp_path
 )
 def test_what_cannot_work_ends_it_before_anything_starts(tmp_path: Path, arguments: list[str], said: str) -> None:
     with one_machine(tmp_path, *arguments) as (_, up):
-        assert up.process.wait(READY_S) == 1
+        assert up.process.wait(60) == 1
         assert len(up.messages) == 1
         assert said in up.messages[0]
 
@@ -213,7 +210,7 @@ def test_a_machine_without_pods_is_offered_the_sample(tmp_path: Path) -> None:
     (tmp_path / "cgroup").mkdir()
     (tmp_path / "cgroup/cgroup.controllers").write_text("cpu memory")
     with Up(tmp_path, "--cgroup-mount", str(tmp_path / "cgroup")) as up:
-        assert up.process.wait(READY_S) == 1
+        assert up.process.wait(60) == 1
         assert up.logged("no cgroup contains pods: .*; to try Slacktide without pods: slacktide up --sample$")
 
 
@@ -251,7 +248,7 @@ def test_without_an_inventory_it_describes_the_machine_and_says_so(tmp_path: Pat
 
 def test_dry_run_writes_nothing_and_says_what_it_would_do(tmp_path: Path) -> None:
     with one_machine(tmp_path, "--dry-run") as (node, up):
-        up.wait_logged("first dry-run decision .*: no limit would change", within_s=READY_S)
+        up.wait_logged("first dry-run decision .*: no limit would change")
 
         assert node.quota_us is None
 
@@ -260,8 +257,8 @@ def test_dry_run_writes_nothing_and_says_what_it_would_do(tmp_path: Path) -> Non
 def test_an_existing_kafka_is_used_and_left_running(tmp_path: Path, kafka_broker) -> None:
     """No broker of its own; topics are created on a cluster that has none."""
     with one_machine(tmp_path, "--bootstrap", kafka_broker.bootstrap) as (node, up):
-        up.wait_logged("ready in", within_s=2 * READY_S)
-        up.wait_logged("first applied decision", within_s=READY_S)
+        up.wait_logged("ready in")
+        up.wait_logged("first applied decision")
         assert len(up.children()) == 2
         assert up.stop()[0] == 0
 

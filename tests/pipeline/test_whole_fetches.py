@@ -37,7 +37,7 @@ async def fetched(bootstrap: str, count: int, *, whole: bool = True) -> list[Rec
         max_partition_fetch_bytes=transport.WHOLE_BYTES_MAX,
         value_deserializer=at_once if whole else None,
     )
-    async with consumer, asyncio.timeout(30):
+    async with consumer, asyncio.timeout(60):
         while sum(map(len, found.values())) < count:
             by_place = await consumer.getmany(timeout_ms=300)
             for place, more in zip(by_place, taken(list(by_place.values())), strict=True):

@@ -46,7 +46,8 @@ async def test_a_turn_of_the_gate_asks_for_a_sample_at_once_and_its_looks_are_in
         kept=PressureGate(base_permille=100),
     )
     ahead.start()
-    assert await asyncio.wait_for(taken.get(), 60) == "stall"
+    async with asyncio.timeout(60):
+        assert await taken.get() == "stall"
     pressure = ahead.pressure()
     assert pressure is not None
     assert (pressure.gate, pressure.looks[0]) == (PressureGate(base_permille=100), stalled)

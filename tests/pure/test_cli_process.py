@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import logging
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.endpoints import Endpoints, EndpointsError
 from slacktide.schemas.health import Health
+from testbed.kubelet import Certificates
 
 PROCESS = """
 import asyncio, logging, sys, time
@@ -174,7 +182,8 @@ def test_told_to_stop_it_finishes_in_order(name: str) -> None:
 def test_told_twice_it_leaves_at_once() -> None:
     process = started("await asyncio.sleep(60)")
     process.terminate()
-    time.sleep(0.2)
+    while "stopping" not in process.stderr.readline():
+        assert process.poll() is None
     process.send_signal(signal.SIGINT)
 
     assert ended(process)[0] == 128 + signal.SIGINT
@@ -235,3 +244,45 @@ def test_logs_are_json_where_nobody_looks(capfd: pytest.CaptureFixture[str]) -> 
     subprocess.run([sys.executable, "-c", code], check=True)
 
     assert [json.loads(line)["message"] for line in capfd.readouterr().err.splitlines()] == ["said"]
+
+
+BUSY_S = 0.02
+"""How long a busy machine keeps a loop from its turn: the server has answered meanwhile."""
+
+
+def test_a_tls_connection_that_is_given_up_as_it_fails_leaves_no_error_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a busy machine its timeout, or the process's end, comes with the answer."""
+    certificates = Certificates(tmp_path / "certificates")
+    trust = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trust.load_cert_chain(certificates.server, certificates.server_key)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=_refused, args=(listening, trust), daemon=True).start()
+        with asyncio.Runner(loop_factory=process.new_loop) as runner:
+            for turns in range(1, 6):
+                runner.run(_given_up(listening.getsockname()[1], turns))
+        listening.shutdown(socket.SHUT_RDWR)
+    gc.collect()
+
+    assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == []
+
+
+def _refused(listening: socket.socket, trust: ssl.SSLContext) -> None:
+    """Nobody knows its certificate's authority."""
+    with suppress(OSError):
+        while True:
+            one, _ = listening.accept()
+            with suppress(OSError), one:
+                trust.wrap_socket(one, server_side=True)
+
+
+async def _given_up(port: int, turns: int) -> None:
+    loop = asyncio.get_running_loop()
+    connection = loop.create_connection(asyncio.Protocol, "127.0.0.1", port, ssl=ssl.create_default_context())
+    connecting = asyncio.create_task(connection)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+        time.sleep(BUSY_S)  # noqa: ASYNC251 - the loop has no turn
+    connecting.cancel()
+    await asyncio.gather(connecting, return_exceptions=True)

@@ -64,7 +64,8 @@ async def test_a_connection_reads_a_fetch_without_stopping() -> None:
         await connection.connect()
         assert connection._reader._limit == patches.READER_BYTES
         connection.close()
-        await asyncio.wait_for(broker.closed.wait(), 60.0)
+        async with asyncio.timeout(60):
+            await broker.closed.wait()
 
 
 class SlowBroker:
@@ -101,8 +102,10 @@ async def test_a_connection_attempt_that_is_given_up_leaves_no_connection_open()
         broker.may_answer.set()
         sender = Sender(Cluster(f"127.0.0.1:{broker.address[1]}"), client_id="test", timeout_s=9.0)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(sender.connect(()), 0.2)
-        await asyncio.wait_for(broker.closed.wait(), 60.0)
+            async with asyncio.timeout(0.2):
+                await sender.connect(())
+        async with asyncio.timeout(60):
+            await broker.closed.wait()
 
 
 async def test_a_client_that_is_closed_while_it_connects_leaves_no_connection_open() -> None:
@@ -115,4 +118,5 @@ async def test_a_client_that_is_closed_while_it_connects_leaves_no_connection_op
         broker.may_answer.set()
 
         assert await connecting is None
-        await asyncio.wait_for(broker.closed.wait(), 60.0)
+        async with asyncio.timeout(60):
+            await broker.closed.wait()

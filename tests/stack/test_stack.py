@@ -76,14 +76,14 @@ def quotas() -> list[str]:
 def post(stack: Stack, verb: str, body: dict[str, Any]) -> Any:
     url = f"http://127.0.0.1:{stack.ports['SCHEDULER_PORT']}/{verb}"
     request = urllib.request.Request(url, data=json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
 def asked(stack: Stack, query: str) -> list[Any]:
     """What the stack's Prometheus has for a query."""
     url = f"http://127.0.0.1:{stack.ports['PROMETHEUS_PORT']}/api/v1/{query}"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         found: list[Any] = json.load(answer)["data"]
         return found
 
@@ -155,12 +155,12 @@ def test_whoever_asks_as_a_kube_scheduler_does_is_answered(stack: Stack) -> None
 def test_the_console_shows_the_node_to_whoever_has_its_token(stack: Stack) -> None:
     url = f"http://127.0.0.1:{stack.ports['CONSOLE_PORT']}"
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(url, timeout=10)
+        urllib.request.urlopen(url, timeout=60)
     headers = {"Authorization": f"Bearer {stack.typed(TOKEN).strip()}"}
 
     def nodes() -> list[str]:
         asking = urllib.request.Request(f"{url}/api/cluster", headers=headers)
-        with urllib.request.urlopen(asking, timeout=10) as answer:
+        with urllib.request.urlopen(asking, timeout=60) as answer:
             found: list[str] = json.load(answer)["columns"]["node"]
             return found
 

@@ -65,6 +65,8 @@ class VirtualNode(Background):
         self._processes: deque[tuple[str, int]] = deque()
         """Groups, and the process that is to be seen in each."""
         self._describing = threading.Lock()
+        self.still = threading.Lock()
+        """Held while its files change: who reads meanwhile sees the node after a step, and its pods before it."""
 
     @property
     def arguments(self) -> list[str]:
@@ -130,11 +132,12 @@ class VirtualNode(Background):
             dt_ms = round(min(time.monotonic() - last_s, 4 * TICK_S) * 1000)
             last_s = time.monotonic()
             begun_ms = _wall_ms()
-            self._files.read_back()
-            self._look(begun_ms)
-            self._change()
-            self.machine.step(dt_ms)
-            self._files.write_files()
+            with self.still:
+                self._files.read_back()
+                self._look(begun_ms)
+                self._change()
+                self.machine.step(dt_ms)
+                self._files.write_files()
             while self._processes:
                 group, pid = self._processes.popleft()
                 (self._files.cgroup_mount / group / "cgroup.procs").write_text(f"{pid}\n")
@@ -259,7 +262,7 @@ class Up:
     def stop(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
         began_s = time.monotonic()
         self.process.send_signal(how)
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         return code, time.monotonic() - began_s
 
 

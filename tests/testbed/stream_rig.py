@@ -67,7 +67,7 @@ class Running:
 
     async def stopped(self) -> None:
         self.stop.set()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             await self.task
 
 

@@ -36,10 +36,16 @@ async def soon(
     """
     until_s = time.monotonic() + within_s
     while not enough(answer := await ask()):
-        seen = f"{what}: last seen: {str(answer)[:SHOWN_CHARS]}"
+        seen = f"{what}: last seen: {_ends(str(answer))}"
         if part is not None:
             assert part.running, f"{seen}\n{part.name} ended:\n{part.last_words()}"
             seen += f"\n{part.name} runs:\n{part.last_words()}"
         assert time.monotonic() < until_s, f"not within {within_s:g} s: {seen}"
         await asyncio.sleep(0.1)
     return answer
+
+
+def _ends(text: str) -> str:
+    """Begin and end of a long text: what came last tells most."""
+    half = SHOWN_CHARS // 2
+    return text if len(text) <= SHOWN_CHARS else f"{text[:half]} ... {text[-half:]}"

@@ -145,7 +145,7 @@ class ApiServer:
         tls = self._tls if token is None else self._tls_bare
 
         def ask() -> tuple[int, bytes]:
-            connection = HTTPSConnection(self._host.address, self.port, timeout=30, context=tls)
+            connection = HTTPSConnection(self._host.address, self.port, timeout=60, context=tls)
             with contextlib.closing(connection):
                 connection.request(method, path, body, headers)
                 answer = connection.getresponse()

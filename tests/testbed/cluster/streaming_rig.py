@@ -38,7 +38,8 @@ class Replica:
     async def stop(self) -> None:
         """As SIGTERM does."""
         self._stop.set()
-        await asyncio.wait_for(self._running, 60)
+        async with asyncio.timeout(60):
+            await self._running
 
     async def kill(self) -> None:
         """At once; the lease is given back all the same, where it can be."""

@@ -88,7 +88,7 @@ class Webhook:
 
     def _asked(self, path: str) -> str:
         url = re.findall(r'"url": ?"(http://[^"]+)"', self.process.log.read_text())[-1]
-        with urllib.request.urlopen(url + path, timeout=20) as answer:
+        with urllib.request.urlopen(url + path, timeout=60) as answer:
             return answer.read().decode()
 
 
