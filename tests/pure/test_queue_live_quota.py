@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from slacktide.deploy.cli.queue.topics import standing as cluster_queues
-from slacktide.schemas.queue_objects import (
-    Metadata,
-    NodeSize,
-    ResourceFlavorObject,
-    ResourceFlavorSpec,
-    SoldSpec,
-)
+from slacktide.schemas.queue_objects import Metadata, NodeSize, ResourceFlavorObject, ResourceFlavorSpec, SoldSpec
 from slacktide.schemas.topics import ALLOCATABLE
 from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.queue.selling import Selling

@@ -22,16 +22,7 @@ from slacktide.streams.rendering import record_of as rendered
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.answering import Shadow
 from testbed.policies import policy_from
-from testbed.samples import (
-    PODS,
-    START_MS,
-    SUPPRESS,
-    inventory_record,
-    keyframe,
-    policy_record,
-    record_of,
-    sample,
-)
+from testbed.samples import PODS, START_MS, SUPPRESS, inventory_record, keyframe, policy_record, record_of, sample
 
 WORD = re.compile(r"[\w.-]+")
 NOW_MS = START_MS + 1_000_000

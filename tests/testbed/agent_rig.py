@@ -9,7 +9,6 @@ from pathlib import Path
 
 from slacktide.agents.http import Access
 from slacktide.agents.node.agent import AgentSettings
-from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.forecast import TRAIN_EVERY_MS
 from slacktide.agents.node.inventory import Lister
 from slacktide.agents.node.loop import run
@@ -37,8 +36,7 @@ async def agent_of(
 ) -> AsyncIterator[Health]:
     state = folder / "state"
     state.mkdir(exist_ok=True)
-    given = dict(zip(node.arguments[::2], node.arguments[1::2], strict=True))
-    kernel = CgroupKernel(Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
+    kernel = node.kernel(state)
     settings = LoopSettings(
         node=NODE,
         bootstrap=Cluster(bootstrap),

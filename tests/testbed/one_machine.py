@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 
 import psutil
 
+from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.deploy.virtual import machine as model
 from slacktide.deploy.virtual.files import Projection
 from slacktide.schemas.connection import Cluster
@@ -73,6 +74,10 @@ class VirtualNode(Background):
             *("--proc-mount", str(self._files.proc_mount), "--kubepods", model.KUBEPODS),
             *("--inventory", str(self.inventory)),
         ]
+
+    def kernel(self, state: Path) -> CgroupKernel:
+        """Its groups, as an agent that keeps its state there has them."""
+        return CgroupKernel(self._files.cgroup_mount, self._files.proc_mount, model.KUBEPODS, state)
 
     @property
     def quota_us(self) -> int | None:
