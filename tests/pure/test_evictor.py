@@ -11,7 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from slacktide.agents.node.evict.eviction_api import EvictionRequest, Reply
-from slacktide.agents.node.kernel import Spool
+from slacktide.agents.node.interfaces import Spool
 from slacktide.agents.node.spool import DiskSpool, MemorySpool
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.credit import EvictionCredit

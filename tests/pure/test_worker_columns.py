@@ -28,7 +28,7 @@ from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.rendering import RenderedAnswers, record_of
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker import worker as module
-from slacktide.streams.worker.answering import Answerer
+from slacktide.streams.worker.one_by_one import Answerer
 from testbed.chains import logged
 from testbed.rungs import NIGHTLY
 from testbed.samples import FACTS, GIB, PODS, START_MS, keyframe, policy_record, sample

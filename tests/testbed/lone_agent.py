@@ -6,7 +6,7 @@ from typing import Any
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.agents.node.kernel import Kernel, Spool
+from slacktide.agents.node.interfaces import Kernel, Spool
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.schemas.command import NodeCommand, command_id
 from slacktide.schemas.inventory import NodeFacts

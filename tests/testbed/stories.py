@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 import yaml
 
-from slacktide.agents.node.kernel import Spool
+from slacktide.agents.node.interfaces import Spool
 from slacktide.schemas.outcome import NodeOutcome
 from testbed.lone_agent import WALL_MS
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.interfaces import Reading
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow, Limits, NodeUse, PodUse
