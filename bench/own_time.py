@@ -33,7 +33,7 @@ STAGES = {
     "slacktide.streams.columns": "into the windows",
     "slacktide.streams.columns.figures": "what to publish",
     "slacktide.streams.columns.publish": "NodeMetric, allocatable and score",
-    "slacktide.streams.columns.market": "NodeMetric, allocatable and score",
+    "slacktide.streams.columns.offered": "NodeMetric, allocatable and score",
     "slacktide.streams.worker.fast": "heads, and what joins the steps",
     "slacktide.streams.worker.publishing": "what to publish",
     "slacktide.streams.worker.reading": "samples alone",

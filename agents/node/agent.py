@@ -17,7 +17,7 @@ from slacktide.agents.node.evict.eviction_client import EvictionApi
 from slacktide.agents.node.evict.evictor import BY_POLICY, Evictor
 from slacktide.agents.node.evict.victims import Standing
 from slacktide.agents.node.forecast import TRAIN_EVERY_MS
-from slacktide.agents.node.kernel import Kernel, Reading, Spool
+from slacktide.agents.node.interfaces import Kernel, Reading, Spool
 from slacktide.agents.node.knobs import Bursts, Tuned
 from slacktide.agents.node.protocol import Inventory, Protocol, Remembered, Sampler, Taken, accepted, inventory_of
 from slacktide.agents.node.reporter import Actuator, Doors, Refusals, Reporter

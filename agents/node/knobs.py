@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from slacktide.agents.files import write_whole
-from slacktide.agents.node.kernel import UNLIMITED_US, ContainerCpu, Held, Kernel
+from slacktide.agents.node.interfaces import UNLIMITED_US, ContainerCpu, Held, Kernel
 from slacktide.schemas.bounds import KnobValue
 from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.inventory import NodeFacts, Pod

@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import Protocol
 
-from slacktide.agents.node.kernel import Spool
+from slacktide.agents.node.interfaces import Spool
 from slacktide.agents.node.metrics import AgentMetrics
 from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender, of_outcome, of_sample
 from slacktide.agents.publisher import Letters

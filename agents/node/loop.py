@@ -12,8 +12,8 @@ from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.node.agent import NodeAgent
 from slacktide.agents.node.ahead import Ahead
 from slacktide.agents.node.forecast import ForecastPublisher, Trainer
+from slacktide.agents.node.interfaces import Kernel
 from slacktide.agents.node.inventory import Description, PodFindings, Policies, PublishedNode, node_description
-from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.knobs import Tuned
 from slacktide.agents.node.link import Link
 from slacktide.agents.node.metrics import AgentMetrics, Cause, memory_of

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace as replace_struct
 
 from slacktide.agents.clock import Clock, EventTime
-from slacktide.agents.node.kernel import Kernel, Reading
+from slacktide.agents.node.interfaces import Kernel, Reading
 from slacktide.schemas.command import Hold, NodeCommand
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of, unended
 from slacktide.schemas.knob_table import QUOTA_US_MIN

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from slacktide.agents.clock import Clock, EventTime
-from slacktide.agents.node.kernel import BestEffortPods, Kernel, Spool
+from slacktide.agents.node.interfaces import BestEffortPods, Kernel, Spool
 from slacktide.agents.node.protocol import Taken
 from slacktide.schemas.command import NodeCommand, command_id
 from slacktide.schemas.errors import CgroupError

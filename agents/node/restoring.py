@@ -12,7 +12,7 @@ import msgspec
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import Watched
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.agents.node.kernel import Kernel
+from slacktide.agents.node.interfaces import Kernel
 from slacktide.agents.node.knobs import Tuned
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.agents.node.state import Identity, State, forget

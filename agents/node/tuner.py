@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from slacktide.agents.node.evict.evictor import BY_POLICY
-from slacktide.agents.node.kernel import Held, Kernel
+from slacktide.agents.node.interfaces import Held, Kernel
 from slacktide.agents.node.knobs import Standoff, Tuned, WatchedKnobs, dry_run_families, family_of
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.reporter import Doors

@@ -45,7 +45,7 @@ class ShadowFile:
     """
 
     def __init__(self, path: Path, worker: str) -> None:
-        from slacktide.streams.worker.answering import Shadow  # noqa: PLC0415 - loads numpy: not for --help
+        from slacktide.streams.worker.one_by_one import Shadow  # noqa: PLC0415 - loads numpy: not for --help
 
         self._file: Watched[Parsed] = Watched(path, policies.parse)
         self.shadow = Shadow(worker, self._file.value.policy)

@@ -26,8 +26,8 @@ from slacktide.schemas.topics import CREDIT, JOB_STATUS, QUEUE_SPEC, QUEUE_STATE
 from slacktide.streams.analysis.explain.evidence import WORST_FIRST, Logged, Place, logged, place_of
 from slacktide.streams.analysis.explain.job import JobExplanation, explain_job, statuses
 from slacktide.streams.analysis.explain.node_log import NodeLog, node_log
+from slacktide.streams.analysis.explain.offered import amount
 from slacktide.streams.analysis.explain.pod import PodExplanation, PodLog, explain_pod, last_placement
-from slacktide.streams.analysis.explain.selling import amount
 from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Record
 

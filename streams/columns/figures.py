@@ -12,7 +12,6 @@ from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.policy import Policy
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.head import CAPACITY, FIT, SERIAL, Head
-from slacktide.streams.columns.market import Market, market_of
 from slacktide.streams.columns.node_figures import (
     PUBLISH_MS_MIN,
     SOONER_MS,
@@ -25,6 +24,7 @@ from slacktide.streams.columns.node_figures import (
     metrics_of,
     revisions,
 )
+from slacktide.streams.columns.offered import Market, market_of
 from slacktide.streams.columns.publish import Due, Figures, pod_line, publish
 from slacktide.streams.columns.rings import FIGURES, LENGTHS_S, Bools, Ints, Spreads, chained
 from slacktide.streams.columns.screen import NONE, OTHER_LIMITS

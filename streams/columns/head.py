@@ -14,7 +14,7 @@ from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample_columns import NODE_NUMBERS, Of
 from slacktide.streams.columns.lines import Boot, Line
-from slacktide.streams.columns.market import Market
+from slacktide.streams.columns.offered import Market
 from slacktide.streams.columns.rings import Bools, Ints
 from slacktide.streams.columns.series import NodeWindow
 from slacktide.streams.decisions.known_pods import KnownPods

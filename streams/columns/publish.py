@@ -16,8 +16,8 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.score import NOTHING, NodeScore, Statistic
 from slacktide.streams.columns.lines import FIRST, escaped, mark, template, text
-from slacktide.streams.columns.market import BATCH_TERMS, FREE_TERMS, MID_TERMS, Market, sold
 from slacktide.streams.columns.node_figures import AMOUNT_MAX, Sampled
+from slacktide.streams.columns.offered import BATCH_TERMS, FREE_TERMS, MID_TERMS, Market, sold
 from slacktide.streams.columns.rings import LENGTHS_S, Bools, Ints
 from slacktide.streams.decisions.because import in_unit
 from slacktide.streams.decisions.known_pods import PodName

@@ -13,7 +13,7 @@ from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import SAMPLE, WINDOW
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.quarantine import Quarantine, survives
-from slacktide.streams.engine.takeover import Rebuilding
+from slacktide.streams.engine.rebuilding import Rebuilding
 from slacktide.streams.engine.ticking import Liveness, Ticking
 from slacktide.streams.engine.writing import Figures, Writing
 from slacktide.streams.kafka import History

@@ -37,7 +37,7 @@ from slacktide.streams.engine.leader_election import LeaderElection, campaign, m
 from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail, places_of, present
 from slacktide.streams.queue.decider import Decider, Exceeding
 from slacktide.streams.queue.ledger import Fence, decision_of, inputs_of, last_of_each, ledger_of
-from slacktide.streams.queue.selling import Selling
+from slacktide.streams.queue.offered import Selling
 from slacktide.streams.records import Out, Record, of_queue, text_of
 
 log = logging.getLogger(__name__)

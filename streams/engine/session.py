@@ -36,7 +36,7 @@ from slacktide.streams.engine import metrics
 from slacktide.streams.engine.answering import Answering
 from slacktide.streams.engine.inputs import Forecasting, OperatorRecords
 from slacktide.streams.engine.lifetime import Lifetime
-from slacktide.streams.engine.takeover import Rebuilding
+from slacktide.streams.engine.rebuilding import Rebuilding
 from slacktide.streams.engine.ticking import Liveness, Ticking
 from slacktide.streams.engine.transport import Consumer, Turn
 from slacktide.streams.engine.writing import Figures, ShadowDoor, Writing

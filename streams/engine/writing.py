@@ -22,8 +22,8 @@ from slacktide.streams.records import Out
 from slacktide.streams.rendering import RenderedAnswers, RenderedOut, record_of
 from slacktide.streams.tasks import ended, given_up
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.answering import Shadow
 from slacktide.streams.worker.node_state import NamedSample
+from slacktide.streams.worker.one_by_one import Shadow
 
 log = logging.getLogger(__name__)
 

@@ -34,8 +34,8 @@ from slacktide.streams.columns.turn import Turn, alone
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import RenderedAnswers, RenderedOut, varint
 from slacktide.streams.taken import Records
-from slacktide.streams.worker.answering import Answerer, Single
 from slacktide.streams.worker.node_state import NamedSample, Node
+from slacktide.streams.worker.one_by_one import Answerer, Single
 from slacktide.streams.worker.reading import Naming
 
 _FIGURES: Final = ((METRIC.name, "metric"), (ALLOCATABLE.name, "allocatable"), (SCORE.name, "score"))

@@ -20,10 +20,10 @@ from slacktide.streams.columns.node_figures import Candidate, Sampled, allocatab
 from slacktide.streams.columns.segments import Completed, completed, segments
 from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST
 from slacktide.streams.records import Out, Record, Writer, isolated, text_of
-from slacktide.streams.worker.answering import Shadow, State
 from slacktide.streams.worker.fast import Fast
 from slacktide.streams.worker.node_state import WAVE, NamedSample, Node, waves
 from slacktide.streams.worker.nodes import Described
+from slacktide.streams.worker.one_by_one import Shadow, State
 from slacktide.streams.worker.published import LastFigures, NodeFigures, node_score
 from slacktide.streams.worker.reading import SoundSample
 

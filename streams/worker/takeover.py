@@ -30,8 +30,8 @@ from slacktide.streams.columns.segments import (
 from slacktide.streams.columns.series import NodeWindow
 from slacktide.streams.proofs import Unproven
 from slacktide.streams.records import Out, Record, Writer, isolated, text_of
-from slacktide.streams.worker.answering import Single, State
 from slacktide.streams.worker.node_state import Carried, Held, NamedSample, Node, waves
+from slacktide.streams.worker.one_by_one import Single, State
 from slacktide.streams.worker.publishing import Publishing
 from slacktide.streams.worker.reading import Identity, check_key, identity_of, naming_of
 

@@ -26,10 +26,10 @@ from slacktide.streams.columns.node_figures import REPUBLISH_MS
 from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
 from slacktide.streams.proofs import Judge, Unproven, by_keys
 from slacktide.streams.records import FIGURES, Out, Record, Writer, isolated, place_of, text_of
-from slacktide.streams.worker.answering import Answerer, Shadow, Single
 from slacktide.streams.worker.fast import Fast
 from slacktide.streams.worker.node_state import WAVE, Held, NamedSample, Node
 from slacktide.streams.worker.nodes import OPEN_NODES_MAX, Nodes
+from slacktide.streams.worker.one_by_one import Answerer, Shadow, Single
 from slacktide.streams.worker.published import Covering, LastFigures, NodeFigures
 from slacktide.streams.worker.publishing import Publishing
 from slacktide.streams.worker.reading import check_key

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.message import versioned
 from slacktide.schemas.policy.strategies import CpuBurst
+from testbed.lone_agent import SteppedClock, lone_agent
 from testbed.virtual.kernel import VirtualKernel
 
 LIMIT = Resources(cpu_milli=1_000)
 LIMIT_US = 100_000
 NODE = Resources(cpu_milli=4_000, mem_bytes=8 << 30)
+FACTS = NodeFacts(name="node-1", capacity=NODE, allocatable=NODE)
 POD = Pod(
     uid="web",
     namespace="shop",
@@ -25,18 +26,6 @@ POD = Pod(
     limits=LIMIT,
     containers=[Container(name="main", limits=LIMIT)],
 )
-
-
-class Seconds:
-    """Time that passes as the test has it."""
-
-    now_ns = 10_000_000_000
-
-    def mono_ns(self) -> int:
-        return self.now_ns
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.now_ns // 1_000_000
 
 
 def policy(share_pool_pct: int) -> Policy:
@@ -50,25 +39,14 @@ def test_lent_quota_comes_back_beside_a_burst_buffer_and_no_write_is_refused(ver
     machine = Machine(cpus=4, mem_bytes=8 << 30, version=version)
     group = machine.add_pod("web", "Burstable", limit_milli=1_000)
     group.demand_milli = 1_700
-    clock, spool = Seconds(), MemorySpool()
-    agent = NodeAgent(
-        node="node-1",
-        boot_id="000000000007-0badcafe",
-        kernel=VirtualKernel(machine),
-        spool=spool,
-        clock=clock,
-        policy=policy(50),
-        facts=NodeFacts(name="node-1", capacity=NODE, allocatable=NODE),
-        pods=[POD],
-        settings=AgentSettings(),
-    )
-    agent.start()
+    clock, spool = SteppedClock(), MemorySpool()
+    agent = lone_agent(VirtualKernel(machine), clock, FACTS, spool=spool, policy=policy(50), pods=[POD])
 
     def pass_s(seconds: int) -> list[int]:
         quotas = []
         for _ in range(seconds):
             machine.step(1_000)
-            clock.now_ns += 1_000_000_000
+            clock.pass_ms(1_000)
             agent.take()
             assert group.quota_us is not None
             quotas.append(group.quota_us)

@@ -12,9 +12,7 @@ from pathlib import Path
 from attack.listing import attack
 from attack.target import Target
 from attack.wire import Raw
-from slacktide.schemas.topics import (
-    SAMPLE,
-)
+from slacktide.schemas.topics import SAMPLE
 from testbed.parts import Part
 from testbed.samples import body_of, keyframe
 

@@ -18,17 +18,7 @@ from attack.listing import attack, now_ms, restart_a_worker
 from attack.target import GROWS_MB_MAX, Target
 from attack.wire import Raw, of
 from slacktide.schemas.command import NodeCommand
-from slacktide.schemas.topics import (
-    BACKFILL,
-    COMMAND,
-    CREDIT,
-    INVENTORY,
-    METRIC,
-    OUTCOME,
-    POLICY,
-    SAMPLE,
-    Topic,
-)
+from slacktide.schemas.topics import BACKFILL, COMMAND, CREDIT, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, Topic
 from testbed.samples import body_of, keyframe
 
 YEAR_MS = 365 * 24 * 3_600_000

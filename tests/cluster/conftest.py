@@ -10,6 +10,7 @@ from testbed.brokers import EmbeddedBroker, running
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.bridge_rig import BridgeRig
 from testbed.cluster.manifests import applied as applied_to
+from testbed.cluster.scheduler_rig import Scheduling, scheduling
 from testbed.cluster.webhook import COLOCATED, CONFIGURATIONS, PROFILES, Webhook, install, until_asked
 
 
@@ -69,3 +70,10 @@ async def rig(cluster: ApiServer, embedded_broker: EmbeddedBroker) -> AsyncItera
     embedded_broker.apply_topics(3)
     async with BridgeRig(cluster, embedded_broker.bootstrap).streaming() as rig:
         yield rig
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]:
+    """A kube-scheduler that asks the extender, on an API server with the manifests."""
+    with scheduling(tmp_path_factory.mktemp("applied")) as found:
+        yield found

@@ -9,7 +9,7 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from slacktide.streams.decisions.load.load_aware_estimator import ANNOTATION
 from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.api_server import Json
 from testbed.cluster.programs import Program
-from testbed.cluster.scheduler_rig import SchedulerRig, Scheduling, scheduling
+from testbed.cluster.scheduler_rig import SchedulerRig, Scheduling
 from testbed.cluster.streaming_rig import SAID_S
 from testbed.cluster.virtual_zones import VirtualZones
 
@@ -29,12 +29,6 @@ pytestmark = pytest.mark.cluster
 WOKEN_S = 10
 """From news of a node to a binding, on a slow machine. A kube-scheduler by itself tries a pod again after 20 s or more
 (--pod-max-in-unschedulable-pods-duration)."""
-
-
-@pytest.fixture(scope="module")
-def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]:
-    with scheduling(Path(tmp_path_factory.mktemp("applied"))) as found:
-        yield found
 
 
 @pytest.fixture

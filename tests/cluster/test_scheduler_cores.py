@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -18,17 +17,11 @@ from slacktide.streams.decisions.cores.take import readable
 from slacktide.streams.records import Out
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import Json, RefusedError
-from testbed.cluster.scheduler_rig import SchedulerRig, Scheduling, scheduling
+from testbed.cluster.scheduler_rig import SchedulerRig, Scheduling
 
 pytestmark = pytest.mark.cluster
 STATUS = "scheduling.koordinator.sh/resource-status"
 CORES = [[cpu, cpu + 4] for cpu in range(4)]
-
-
-@pytest.fixture(scope="module")
-def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]:
-    with scheduling(Path(tmp_path_factory.mktemp("applied"))) as found:
-        yield found
 
 
 @pytest.fixture

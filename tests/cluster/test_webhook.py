@@ -21,15 +21,7 @@ from testbed.cluster.bridge_rig import until
 from testbed.cluster.identity import access_of
 from testbed.cluster.manifests import evict_by_load
 from testbed.cluster.service_door import ServiceDoor
-from testbed.cluster.webhook import (
-    COLOCATED,
-    CONFIGURATIONS,
-    NAMESPACE,
-    SECRET,
-    Webhook,
-    agent_on,
-    evict,
-)
+from testbed.cluster.webhook import COLOCATED, CONFIGURATIONS, NAMESPACE, SECRET, Webhook, agent_on, evict
 from testbed.one_machine import eventually
 
 pytestmark = pytest.mark.cluster

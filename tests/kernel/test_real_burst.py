@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from kernel.groups import CONTAINER, Groups
-from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.spool import MemorySpool
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.message import versioned
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import ContainerBurst
+from testbed.lone_agent import SteppedClock, lone_agent
 
 UID = "6a0e-11aa"
 GROUP = f"burstable/pod{UID}"
@@ -51,40 +50,17 @@ IDLE, FULL = node_of(64_000), node_of(500)
 """However busy this machine is: a node without one whole CPU has none to lend."""
 
 
-class SteppedClock:
-    """A second passes for the agent with each look, whatever passes for the kernel."""
-
-    now_ns = 10_000_000_000
-
-    def mono_ns(self) -> int:
-        return self.now_ns
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.now_ns // 1_000_000
-
-
 class Node:
     """An agent whose guard is in charge, for nobody answers."""
 
     def __init__(self, groups: Groups, kernel: CgroupKernel) -> None:
         self.groups = groups
         self.clock = SteppedClock()
-        self.agent = NodeAgent(
-            node="node-1",
-            boot_id="000000000007-0badcafe",
-            kernel=kernel,
-            spool=MemorySpool(),
-            clock=self.clock,
-            policy=ON,
-            facts=IDLE,
-            pods=[POD],
-            settings=AgentSettings(restore_on_exit=True),
-        )
-        self.agent.start()
+        self.agent = lone_agent(kernel, self.clock, IDLE, policy=ON, pods=[POD], settings={"restore_on_exit": True})
         self.looks(3)
 
     def look(self) -> list[ContainerBurst]:
-        self.clock.now_ns += 1_000_000_000
+        self.clock.pass_ms(1_000)
         sample = self.agent.take()
         assert not [one for one in sample.missing if UID in one.what]
         return sample.burst

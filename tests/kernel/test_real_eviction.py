@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel.groups import V1, Groups, on
-from slacktide.agents.node.agent import AgentSettings, NodeAgent
+from slacktide.agents.node.agent import NodeAgent
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.cgroup.read import Notes
 from slacktide.agents.node.evict.victims import Standing
@@ -17,6 +17,7 @@ from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
+from testbed.lone_agent import lone_agent
 from testbed.one_machine import eventually
 from testbed.policies import policy_from
 
@@ -69,18 +70,10 @@ class SmallNode:
         return process
 
     def agent(self, *, credit: int) -> NodeAgent:
-        made = NodeAgent(
-            node="node-1",
-            boot_id=BOOT,
-            kernel=self.kernel,
-            spool=self.spool,
-            clock=self.clock,
-            policy=BY_MEMORY,
-            facts=FACTS,
-            pods=self.pods,
-            settings=AgentSettings(grace_ms_max=1_000),
-        )
-        made.start()
+        made = lone_agent(
+            self.kernel, self.clock, FACTS, spool=self.spool, boot_id=BOOT, policy=BY_MEMORY, pods=self.pods,
+            settings={"grace_ms_max": 1_000},
+        )  # fmt: skip
         lease = EvictionCredit(node="node-1", boot_id=BOOT, epoch=1, number=1, granted=credit, ttl_ms=10**6)
         made.credit(lease, self.clock.mono_ns())
         return made

@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 
 from kernel.groups import CONTAINER, V1, Groups, on
-from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
@@ -21,6 +20,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.resource_qos import CpuQos, MemoryQos, QosClass, QosPolicies, ResourceQos
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst
 from slacktide.schemas.sample import Limits
+from testbed.lone_agent import SteppedClock, lone_agent
 from testbed.one_machine import eventually
 
 MIB = 1 << 20
@@ -44,18 +44,6 @@ def pod_of(uid: str, kube_qos: str, amounts: Resources, requests: Resources | No
     )
 
 
-class SteppedClock:
-    """A second passes for the agent with each look, whatever passes for the kernel."""
-
-    now_ns = 10_000_000_000
-
-    def mono_ns(self) -> int:
-        return self.now_ns
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.now_ns // 1_000_000
-
-
 class Node:
     """An agent whose guard is in charge, for nobody answers, over pods that are there."""
 
@@ -70,23 +58,12 @@ class Node:
             for group in (self.groups[pod.uid], f"{self.groups[pod.uid]}/{CONTAINER}"):
                 if quota_us:
                     groups.quota(group, str(quota_us) if groups.version == 1 else f"{quota_us} 100000")
-        self.agent = NodeAgent(
-            node="node-1",
-            boot_id="000000000001-aa",
-            kernel=kernel,
-            spool=self.spool,
-            clock=self.clock,
-            policy=ON,
-            facts=FACTS,
-            pods=pods,
-            settings=AgentSettings(),
-        )
-        self.agent.start()
+        self.agent = lone_agent(kernel, self.clock, FACTS, spool=self.spool, policy=ON, pods=pods)
         self.pass_s(3)
 
     def pass_s(self, seconds: int) -> None:
         for _ in range(seconds):
-            self.clock.now_ns += 1_000_000_000
+            self.clock.pass_ms(1_000)
             self.agent.take()
 
     def outcomes(self) -> list[NodeOutcome]:

@@ -10,10 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kernel.groups import CONTAINER, Groups
-from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.knobs import Tuned
-from slacktide.agents.node.spool import MemorySpool
 from slacktide.agents.node.state import Identity, State
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
@@ -21,6 +19,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.resource_qos import CpuQos, QosClass, QosPolicies, ResourceQos
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst
 from slacktide.schemas.sample import Limits
+from testbed.lone_agent import SteppedClock, lone_agent
 
 MIB = 1 << 20
 AMOUNTS = Resources(cpu_milli=64_000, mem_bytes=64 << 30)
@@ -46,17 +45,6 @@ def pod(uid: str, kube_qos: str, amounts: Resources) -> Pod:
 PODS = [pod("batch", "BestEffort", BOUGHT), pod("web", "Burstable", SERVED)]
 
 
-class SecondsClock:
-    now_ns = 10_000_000_000
-
-    def mono_ns(self) -> int:
-        self.now_ns += 1_000_000_000
-        return self.now_ns
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.now_ns // 1_000_000
-
-
 class LeftNode:
     """Held by an agent that is gone."""
 
@@ -70,20 +58,10 @@ class LeftNode:
         state, tuned = State(folder), Tuned(folder)
         state.keep_policy(ON)
         state.keep_inventory(FACTS, PODS)
-        agent = NodeAgent(
-            node="node-1",
-            boot_id="000000000001-aa",
-            kernel=kernel,
-            spool=MemorySpool(),
-            clock=SecondsClock(),
-            policy=ON,
-            facts=FACTS,
-            pods=PODS,
-            settings=AgentSettings(),
-            tuned=tuned,
-        )
-        agent.start()
+        clock = SteppedClock()
+        agent = lone_agent(kernel, clock, FACTS, policy=ON, pods=PODS, tuned=tuned)
         for _ in range(4):
+            clock.pass_ms(1_000)
             agent.take()
         kernel.hold(Limits(be_cfs_quota_us=30_000))
         assert self.quotas() != self.before

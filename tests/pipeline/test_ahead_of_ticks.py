@@ -10,7 +10,6 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 from slacktide.agents.node.ahead import AheadSettings, Looked
-from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import run
 from slacktide.agents.node.pressure import PressureFile, Stall, Waited
 from slacktide.agents.node.settings import LoopSettings
@@ -55,8 +54,7 @@ async def test_a_rise_is_sampled_between_two_ticks_which_keep_their_grid(
     use, stop, state = Use(), asyncio.Event(), tmp_path / "state"
     state.mkdir()
     with VirtualNode(tmp_path) as node:
-        given = dict(zip(node.arguments[::2], node.arguments[1::2], strict=True))
-        kernel = CgroupKernel(Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
+        kernel = node.kernel(state)
         settings = LoopSettings(
             node=NODE,
             bootstrap=embedded_broker.cluster,

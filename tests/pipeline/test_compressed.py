@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 from contextlib import aclosing
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from slacktide.streams.records import Record
 from testbed.batches import Stored, append, bomb
 from testbed.brokers import KafkaBroker
 from testbed.feed import Workers
-from testbed.samples import SUPPRESS, body_of, keyframe, sample
-from testbed.stream_rig import PARTITIONS, Rig, partition_of
+from testbed.samples import body_of, keyframe, sample
+from testbed.stream_rig import Rig, partition_of
 from testbed.waiting import soon
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -35,11 +35,8 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-async def rig(kafka_broker: KafkaBroker) -> AsyncIterator[Rig]:
-    kafka_broker.apply_topics(PARTITIONS)
-    async with Rig(kafka_broker.bootstrap) as rig:
-        await rig.publish(SUPPRESS)
-        yield rig
+def broker(kafka_broker: KafkaBroker) -> KafkaBroker:
+    return kafka_broker
 
 
 async def send(rig: Rig, codec: str | None, first: int, count: int = 20) -> list:

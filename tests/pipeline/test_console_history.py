@@ -27,7 +27,7 @@ from slacktide.deploy.console.history.view import UNLIMITED, Decision, NodeRow
 from slacktide.schemas.topics import NODE_PARTITIONS, OUTCOME
 from slacktide.streams.analysis.explain.node import NodeExplanation, explain_node
 from slacktide.streams.analysis.explain.node_log import node_log
-from slacktide.streams.analysis.explain.selling import amount
+from slacktide.streams.analysis.explain.offered import amount
 from slacktide.streams.kafka import WHOLE, Tail, partition_counts, partition_of
 from slacktide.streams.records import Place, Record
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, running

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.node.agent import AgentSettings, NodeAgent
+from slacktide.agents.node.agent import NodeAgent
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import decode, encode
@@ -26,6 +26,7 @@ from slacktide.schemas.topics import CREDIT, OUTCOME, SAMPLE
 from slacktide.streams.engine.governing import GovernorSettings, govern
 from slacktide.streams.governor.governor import Governor
 from testbed.brokers import EmbeddedBroker
+from testbed.lone_agent import lone_agent
 from testbed.policies import policy_from
 from testbed.stream_rig import PARTITIONS, SESSION_MS, Rig, partition_of
 from testbed.virtual.kernel import VirtualKernel
@@ -68,18 +69,8 @@ class DrillNode:
             group = self.machine.add_pod(pod.uid, pod.kube_qos)
             group.mem_bytes, group.demand_milli = (GIB, 500) if pod in jobs else (2 * GIB, 500)
         self.spool = MemorySpool()
-        self.agent = NodeAgent(
-            node=self.name,
-            boot_id="000000000001-0badcafe",
-            kernel=VirtualKernel(self.machine),
-            spool=self.spool,
-            clock=CLOCK,
-            policy=POLICY,
-            facts=NodeFacts(name=self.name, capacity=CAPACITY, allocatable=CAPACITY),
-            pods=pods,
-            settings=AgentSettings(),
-        )
-        self.agent.start()
+        facts = NodeFacts(name=self.name, capacity=CAPACITY, allocatable=CAPACITY)
+        self.agent = lone_agent(VirtualKernel(self.machine), CLOCK, facts, spool=self.spool, policy=POLICY, pods=pods)
 
     async def live(self, rig: Rig) -> None:
         """A sample a second, and what came of it."""

@@ -19,16 +19,7 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import (
-    ALLOCATABLE,
-    COMMAND,
-    METRIC,
-    NODE_PARTITIONS,
-    OUTCOME,
-    POLICY,
-    SAMPLE,
-    Topic,
-)
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, NODE_PARTITIONS, OUTCOME, POLICY, SAMPLE, Topic
 from slacktide.streams.kafka import WHOLE, Sender, Tail, describe_topics, partition_of
 from slacktide.streams.records import Out, Record
 from slacktide.streams.samples import SampleReader

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -32,12 +31,8 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-async def rig(kafka_broker: KafkaBroker) -> AsyncIterator[Rig]:
-    """Topics with a policy in force."""
-    kafka_broker.apply_topics(PARTITIONS)
-    async with Rig(kafka_broker.bootstrap) as rig:
-        await rig.publish(SUPPRESS)
-        yield rig
+def broker(kafka_broker: KafkaBroker) -> KafkaBroker:
+    return kafka_broker
 
 
 async def outcomes(bootstrap: str) -> list[NodeOutcome]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slacktide.agents.node.ahead import AheadSettings, Looked
-from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import run
 from slacktide.agents.node.settings import LoopSettings
 from slacktide.agents.node.state import State
@@ -30,8 +29,7 @@ ALONE = PressureLook(span_us=20_000, ls_cpu_us=20_000, be_cpu_us=0, idle_us=0, c
 @contextlib.contextmanager
 def agent(node: VirtualNode, broker: EmbeddedBroker, state: Path) -> Iterator[tuple[asyncio.Task[None], asyncio.Event]]:
     """Its task, and what stops it in order."""
-    given = dict(zip(node.arguments[::2], node.arguments[1::2], strict=True))
-    kernel = CgroupKernel(Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
+    kernel = node.kernel(state)
     settings = LoopSettings(
         node=NODE,
         bootstrap=broker.cluster,

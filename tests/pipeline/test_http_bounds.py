@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from slacktide.agents.cluster import bounds
+from slacktide.agents.cluster import request_bounds
 from slacktide.agents.cluster.scheduler.scheduler import serving
 
 LACKING = "nothing is known yet"
@@ -43,11 +43,11 @@ async def closed(connections: list[tuple[asyncio.StreamReader, asyncio.StreamWri
 
 async def test_half_open_connections_are_closed_and_others_answered() -> None:
     async with serving(NOBODY, lambda: LACKING, "127.0.0.1", 0) as port:
-        flood = await half_open(port, bounds.CONNECTIONS_MAX + 50)
+        flood = await half_open(port, request_bounds.CONNECTIONS_MAX + 50)
         async with aiohttp.ClientSession() as client:
             async with client.post(f"http://127.0.0.1:{port}/filter", data=b"{}") as answer:
                 assert (answer.status, await answer.text()) == (503, LACKING)
-            done = await closed(flood, bounds.FIRST_S + 10)
+            done = await closed(flood, request_bounds.FIRST_S + 10)
             async with client.post(f"http://127.0.0.1:{port}/filter", data=b"{}") as answer:
                 assert answer.status == 503
     for _, writer in flood:
@@ -60,7 +60,7 @@ async def test_there_are_never_many_more_connections_than_the_bound() -> None:
     """Also of those that have asked once and then keep their connection."""
     async with serving(NOBODY, lambda: LACKING, "127.0.0.1", 0) as port:
         kept, refused = [], 0
-        for _ in range(bounds.CONNECTIONS_MAX + 20):
+        for _ in range(request_bounds.CONNECTIONS_MAX + 20):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"POST /filter HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
             try:
@@ -81,7 +81,7 @@ async def test_a_body_that_never_ends_is_given_up() -> None:
     async with serving(NOBODY, lambda: LACKING, "127.0.0.1", 0) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /filter HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{")
-        async with asyncio.timeout(bounds.REQUEST_S + 10):
+        async with asyncio.timeout(request_bounds.REQUEST_S + 10):
             answer = await reader.readline()
         writer.close()
 

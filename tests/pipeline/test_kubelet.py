@@ -14,7 +14,6 @@ import pytest
 from slacktide.agents import http
 from slacktide.agents.files import Watched
 from slacktide.agents.http import Access
-from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.inventory import Joined, Kubelet, KubeletError
 from slacktide.agents.node.loop import WATCH_S, run
 from slacktide.agents.node.settings import LoopSettings
@@ -76,27 +75,11 @@ def refusal(kubelet: Kubelet) -> str:
 def test_what_a_kubelet_lists_is_understood(access, ask) -> None:
     found = ask(access).look()
 
-    assert found.pods == [
-        Pod(
-            uid="uid-web",
-            namespace="shop",
-            name="web",
-            phase="Running",
-            qos_label="LS",
-            priority=9500,
-            kube_qos="Burstable",
-            requests=Resources(cpu_milli=1000, mem_bytes=GIB),
-            limits=Resources(mem_bytes=GIB),
-            containers=[
-                Container(
-                    name="main",
-                    id="0a" * 32,
-                    requests=Resources(cpu_milli=1000, mem_bytes=GIB),
-                    limits=Resources(mem_bytes=GIB),
-                )
-            ],
-        )
-    ]
+    asks, limits = Resources(cpu_milli=1000, mem_bytes=GIB), Resources(mem_bytes=GIB)
+    main = Container(name="main", id="0a" * 32, requests=asks, limits=limits)
+    of_class = {"qos_label": "LS", "priority": 9500, "kube_qos": "Burstable"}
+    amounts = {"requests": asks, "limits": limits, "containers": [main]}
+    assert found.pods == [Pod(uid="uid-web", namespace="shop", name="web", phase="Running", **of_class, **amounts)]
     assert found.notes == ()
 
 
@@ -390,12 +373,11 @@ async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_w
     embedded_broker.apply_topics(1)
     stop, health = asyncio.Event(), Health()
     with VirtualNode(tmp_path) as node:
-        given = dict(zip(node.arguments[::2], node.arguments[1::2], strict=True))
         state = tmp_path / "state"
         state.mkdir()
-        kernel = CgroupKernel(Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
+        kernel = node.kernel(state)
         settings = LoopSettings(
-            node=given["--node-name"],
+            node=node.name,
             bootstrap=embedded_broker.cluster,
             inventory=node.inventory,
             state_folder=state,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 import psutil
@@ -13,7 +13,7 @@ from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import KafkaBroker
 from testbed.feed import Workers
 from testbed.malformed import malformed
-from testbed.samples import SUPPRESS, body_of, keyframe
+from testbed.samples import body_of, keyframe
 from testbed.stream_rig import PARTITIONS, Rig
 
 BAD = 100_000
@@ -36,11 +36,8 @@ def flood() -> Iterator[tuple[bytes | None, bytes | None, int]]:
 
 
 @pytest.fixture
-async def rig(kafka_broker: KafkaBroker) -> AsyncIterator[Rig]:
-    kafka_broker.apply_topics(PARTITIONS)
-    async with Rig(kafka_broker.bootstrap) as rig:
-        await rig.publish(SUPPRESS)
-        yield rig
+def broker(kafka_broker: KafkaBroker) -> KafkaBroker:
+    return kafka_broker
 
 
 @pytest.mark.kafka

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from slacktide.streams.worker.answering import Shadow
+from slacktide.streams.worker.one_by_one import Shadow
 from testbed.policies import policy_from
 from testbed.samples import SUPPRESS, keyframe
 from testbed.stream_rig import Rig

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -17,8 +17,8 @@ from slacktide.schemas.inventory import Resources, revision_of
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import DEAD_LETTER, METRIC, SAMPLE
 from testbed.brokers import KafkaBroker
-from testbed.samples import BATCH, SERVICE, SUPPRESS, keyframe
-from testbed.stream_rig import PARTITIONS, Rig
+from testbed.samples import BATCH, SERVICE, keyframe
+from testbed.stream_rig import Rig
 from testbed.worker_process import POISON, RAISES
 
 PARTITION = 1
@@ -26,11 +26,8 @@ CRASH_S = 90
 
 
 @pytest.fixture
-async def rig(kafka_broker: KafkaBroker) -> AsyncIterator[Rig]:
-    kafka_broker.apply_topics(PARTITIONS)
-    async with Rig(kafka_broker.bootstrap) as rig:
-        await rig.publish(SUPPRESS)
-        yield rig
+def broker(kafka_broker: KafkaBroker) -> KafkaBroker:
+    return kafka_broker
 
 
 @contextlib.contextmanager

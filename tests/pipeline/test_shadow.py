@@ -15,7 +15,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.writing import LAG_MS, ShadowDoor
-from slacktide.streams.worker.answering import Shadow
+from slacktide.streams.worker.one_by_one import Shadow
 from testbed.brokers import KafkaBroker, free_port
 from testbed.policies import policy_from
 from testbed.samples import SUPPRESS, inventory_record, keyframe, sample

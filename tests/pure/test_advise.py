@@ -20,7 +20,8 @@ from slacktide.streams.analysis.advise.trials import BLOCK_MS, NodeTrial, Tally,
 from slacktide.streams.analysis.replay.lines import REPLAYED, Header, end_line, head_line, line_of
 from testbed.colocated import calibrate, policy, run
 from testbed.samples import START_MS, policy_record
-from testbed.snapshots import command_text, situations, stable
+from testbed.snapshots import command_text, stable
+from testbed.vectors import each_row
 
 HOUR_MS = 3_600_000
 
@@ -86,15 +87,7 @@ def test_the_knee_is_where_gain_runs_ahead_of_risk_most() -> None:
     assert found.choices[1].be_core_h.estimate == pytest.approx(18)
 
 
-@pytest.mark.parametrize(
-    "policies",
-    [
-        pytest.param([(10, 0.0, 0), (10.1, 0.1, 0)], id="nothing is gained"),
-        pytest.param([(10, 0.1, 0), (15, 0.1, 0)], id="nothing is risked"),
-        pytest.param([(10, 0.0, 0), (15, 0.25, 0), (20, 0.5, 0)], id="a straight line"),
-        pytest.param([(10, 0.0, 0)], id="one policy"),
-    ],
-)
+@each_row("policies")
 def test_without_a_bend_there_is_no_knee(policies: list[tuple[float, float, int]]) -> None:
     assert not any(one.knee for one in advice(*policies).choices)
 
@@ -181,18 +174,7 @@ def test_a_grid_may_stand_in_a_file(day: Path, tmp_path: Path) -> None:
     assert {one["mem_evict_threshold_pct"] for one in found["choices"]} == {75}
 
 
-@situations(
-    "arguments",
-    {
-        "no number": "--suppress 55,x",
-        "out of range": "--suppress 0",
-        "a comma too many": "--suppress 55,",
-        "a span of nothing": "--since 2030-01-01T00:00:00Z",
-        "an unknown node": "--node node-9",
-        "too early": "--until 2027-01-15T08:00:00Z --since 2027-01-15T07:00:00Z",
-        "many": "--suppress 1,2,3,4,5,6,7,8,9 --mem-evict 1,2,3,4,5,6,7,8",
-    },
-)
+@each_row("arguments")
 def test_bad_input_names_what_is_accepted(day: Path, arguments: str, snapshot) -> None:
     done = CliRunner().invoke(cli, ["advise", "--jobs", "1", str(day), *arguments.split()])
     assert command_text(done, day.parent) == snapshot

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.interfaces import Reading
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.command import Hold, NodeCommand, command_id
@@ -21,7 +21,8 @@ from slacktide.schemas.policy import DEFAULT, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, decide, looser
-from testbed.stories import SteppedClock, agent_of, each_story, story
+from testbed.lone_agent import SteppedClock, command_on, lone_agent
+from testbed.stories import each_story, story
 from testbed.virtual.best_effort import VirtualBestEffort
 
 ON = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota"))
@@ -89,7 +90,8 @@ class Bench:
         self.clock = SteppedClock()
         self.kernel = kernel or MemoryKernel(held=Limits(be_cfs_quota_us=held_us))
         self.spool = spool or MemorySpool()
-        self.agent = agent_of(self.kernel, self.clock, FACTS, spool=self.spool, policy=ON, pods=PODS, settings=settings)
+        given = {"spool": self.spool, "settings": settings}
+        self.agent = lone_agent(self.kernel, self.clock, FACTS, policy=ON, pods=PODS, **given)
         self.samples: list[NodeSample] = []
 
     def pass_ms(self, ms: int) -> None:
@@ -181,19 +183,7 @@ def answer_to(sample: NodeSample, quota_us: int | None = None, *, policy: Policy
     limits = decision.limits if quota_us is None else Limits(be_cfs_quota_us=quota_us)
     answer = decision.answer if quota_us is None else "set"
     hold = hold_of(sample, limits or UNLIMITED, policy, decision.bound)
-    command = NodeCommand(
-        id=command_id("node-1", sample.boot_id, sample.seq, "answer", "node-1", policy.version),
-        node="node-1",
-        boot_id=sample.boot_id,
-        seq=sample.seq,
-        observed_ms=sample.observed_ms,
-        policy_version=policy.version,
-        facts_revision=sample.facts_revision,
-        pods_revision=sample.pods_revision,
-        answer=answer,
-        reason=decision.reason,
-        hold=[hold] if answer == "set" else [],
-    )
+    command = command_on(sample, policy, answer=answer, reason=decision.reason, hold=[hold] if answer == "set" else [])
     return msgspec.structs.replace(command, **more)
 
 

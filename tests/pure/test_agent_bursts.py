@@ -6,7 +6,7 @@ from syrupy.assertion import SnapshotAssertion
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import encode
-from slacktide.schemas.command import NodeCommand, command_id
+from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
@@ -14,7 +14,8 @@ from slacktide.schemas.policy.message import versioned
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.node_decision import answer_of, decide_node, holds, setting_of
-from testbed.stories import SteppedClock, agent_of, each_story, story
+from testbed.lone_agent import SteppedClock, command_on, lone_agent
+from testbed.stories import each_story, story
 from testbed.virtual.kernel import VirtualKernel
 
 GIB = 1 << 30
@@ -43,7 +44,8 @@ class Bench:
         self.group.demand_milli = 1_700
         self.clock, self.spool = SteppedClock(), MemorySpool()
         kernel = VirtualKernel(self.machine)
-        self.agent = agent_of(kernel, self.clock, FACTS, spool=self.spool, policy=policy, pods=[WEB], settings=settings)
+        given = {"spool": self.spool, "settings": settings}
+        self.agent = lone_agent(kernel, self.clock, FACTS, policy=policy, pods=[WEB], **given)
         self.samples: list[NodeSample] = []
 
     def tick(self, ms: int = 1_000) -> NodeSample:
@@ -93,18 +95,13 @@ class Bench:
 def answer_to(sample: NodeSample, policy: Policy = ON, **more) -> NodeCommand:
     """What an honest worker answers."""
     decision = decide_node(sample, FACTS, [WEB], policy)
-    command = NodeCommand(
-        id=command_id("node-1", sample.boot_id, sample.seq, "answer", "node-1", policy.version),
-        node="node-1",
-        boot_id=sample.boot_id,
-        seq=sample.seq,
-        observed_ms=sample.observed_ms,
-        policy_version=policy.version,
-        facts_revision=sample.facts_revision,
-        pods_revision=sample.pods_revision,
+    settings = [setting_of(one, sample, policy.version) for one in decision.settings]
+    command = command_on(
+        sample,
+        policy,
         answer=answer_of(decision),
         hold=holds(decision.limits, sample, policy.version),
-        settings=[setting_of(one, sample, policy.version) for one in decision.settings],
+        settings=settings,
     )
     return msgspec.structs.replace(command, **more)
 

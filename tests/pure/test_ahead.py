@@ -7,19 +7,11 @@ import pytest
 from slacktide.agents.node.ahead import APART_NS, Ahead, AheadSettings, Looked
 from slacktide.agents.node.metrics import AgentMetrics, Cause
 from slacktide.schemas.sample import PressureGate, PressureLook
-from testbed.stories import SteppedClock
+from testbed.lone_agent import SteppedClock
+from testbed.vectors import each_row
 
 
-@pytest.mark.parametrize(
-    ("cause", "since_ns", "stands"),
-    [
-        pytest.param("use", APART_NS - 1, True, id="a rise, just before"),
-        pytest.param("memory", 0, True, id="pressure, just now"),
-        pytest.param("use", APART_NS, False, id="long enough ago for a rate of the tick's own"),
-        pytest.param("tick", 1, False, id="another tick, however close they are set"),
-        pytest.param("keyframe", 1, False, id="a keyframe, which repeats rates"),
-    ],
-)
+@each_row("cause", "since_ns", "stands")
 def test_what_stands_for_a_tick(cause: Cause, since_ns: int, stands: object) -> None:
     clock = SteppedClock(0)
     metrics = AgentMetrics("node-1")

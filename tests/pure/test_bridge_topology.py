@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slacktide.agents.cluster.bridge.mirror import (
-    ShownNode,
-    Topologies,
-    body_of,
-    created,
-)
+from slacktide.agents.cluster.bridge.mirror import ShownNode, Topologies, body_of, created
 from slacktide.agents.cluster.bridge.node_status import AT_LEAST, shown
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.schemas.inventory import NodeFacts, Resources

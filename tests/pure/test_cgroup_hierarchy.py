@@ -6,6 +6,7 @@ import pytest
 
 from slacktide.agents.node.cgroup.hierarchy import find
 from slacktide.schemas.errors import CgroupError
+from testbed.vectors import each_row
 
 
 def make(mount: Path, *folders: str, unified: bool = False) -> Path:
@@ -43,19 +44,7 @@ def test_on_a_hybrid_machine_the_v1_controllers_count(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("unified", [False, True], ids=["v1", "v2"])
-@pytest.mark.parametrize(
-    ("pods", "best_effort"),
-    [
-        pytest.param("kubepods", "kubepods/besteffort", id="cgroupfs"),
-        pytest.param("kubepods.slice", "kubepods.slice/kubepods-besteffort.slice", id="systemd"),
-        pytest.param("kubelet/kubepods", "kubelet/kubepods/besteffort", id="kind"),
-        pytest.param(
-            "kubelet.slice/kubelet-kubepods.slice",
-            "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice",
-            id="kind by systemd",
-        ),
-    ],
-)
+@each_row("pods", "best_effort")
 def test_the_pods_group_is_found(tmp_path, unified, pods, best_effort) -> None:
     root = tmp_path if unified else tmp_path / "cpu"
     make(root, pods)
@@ -76,20 +65,7 @@ def test_a_given_group_is_taken(tmp_path, given) -> None:
     assert found.pods == PurePosixPath("deep/down/kubepods")
 
 
-@pytest.mark.parametrize(
-    ("folders", "given", "says"),
-    [
-        pytest.param([], None, "no cgroup hierarchy.*--cgroup-mount", id="nothing mounted"),
-        pytest.param(
-            ["cpu/system"], None, "cpu: no cgroup contains pods.*one level below.*--kubepods", id="no kubelet"
-        ),
-        pytest.param(["cpu/kubepods", "cpu/kubepods.slice"], None, "kubepods, kubepods.slice; choose one", id="two"),
-        pytest.param(["cpu/a/kubepods", "cpu/b/kubepods"], None, "a/kubepods, b/kubepods; choose one", id="two nested"),
-        pytest.param(["cpu/kubepods"], "pods", "cpu/pods: no such cgroup.*relative to each hierarchy", id="not there"),
-        pytest.param(["cpu/kubepods"], "../kubepods", "not a cgroup", id="out of the hierarchy"),
-        pytest.param(["cpu/kubepods"], "", "not a cgroup", id="no path"),
-    ],
-)
+@each_row("folders", "given", "says")
 def test_what_is_not_found_is_said_with_what_to_do(tmp_path, folders, given, says) -> None:
     make(tmp_path, *folders)
 

@@ -14,6 +14,7 @@ from slacktide.schemas.inventory import Processor
 from slacktide.schemas.sample import Limits
 from slacktide.streams.decisions.cpu_list import cpu_list
 from testbed.stories import each_story, story
+from testbed.vectors import each_row
 
 CLIPPED = {PurePosixPath("pod1/c1"): Clipped(Bandwidth(50_000, 100_000), (Bandwidth(20_000, 100_000),))}
 GROUPS = ("", "burstable", "burstable/pod1", "besteffort", "besteffort/pod2", "besteffort/pod2/c1", "pod3")
@@ -129,16 +130,7 @@ def test_what_is_held(node, given, steps, snapshot) -> None:
     assert story(node, steps) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("group", "file"),
-    [
-        pytest.param("../burstable", None, id="another tier"),
-        pytest.param("..", None, id="all pods"),
-        pytest.param("link", None, id="a link that leads out"),
-        pytest.param("/etc", None, id="anywhere"),
-        pytest.param("pod2", "cgroup.procs", id="no limit"),
-    ],
-)
+@each_row("group", "file")
 def test_nothing_outside_the_best_effort_group_is_ever_opened_for_writing(node, group, file) -> None:
     for root in {node.cpu, node.cpuset}:
         (root / "kubepods/besteffort/link").symlink_to(root / "kubepods/burstable")

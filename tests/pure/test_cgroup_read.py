@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.cgroup.read import PodsReader
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.interfaces import Reading
 from slacktide.deploy.virtual.files import Projection
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.sample import Limits, Missing, PodUse

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from slacktide.deploy.cli import main
 from slacktide.deploy.cli.plugin import runs_in_cluster
 from slacktide.schemas.errors import LogError
+from testbed.vectors import each_row
 
 SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
 
@@ -122,20 +123,7 @@ def test_an_unknown_command_names_those_that_are_near(given: list[str], meant: s
     assert f"no such command '{given[-1]}'; did you mean {meant}?" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "in_cluster"),
-    [
-        ("top --no-watch", True),
-        ("explain pod batch/p --output json", True),
-        ("policy compare", True),
-        ("policy lint policy.yaml", False),
-        ("explain pod batch/p --bootstrap kafka:9092", False),
-        ("nodes --bootstrap=kafka:9092", False),
-        ("topics --help", False),
-        ("queue simulate cluster.yaml", False),
-        ("", False),
-    ],
-)
+@each_row("arguments", "in_cluster")
 def test_kubectl_runs_in_the_cluster_what_reads_kafka_and_names_none(
     *, arguments: str, in_cluster: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

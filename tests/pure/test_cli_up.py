@@ -26,6 +26,7 @@ from slacktide.schemas.policy.idle import unused
 from slacktide.schemas.sample import Limits
 from testbed import chains
 from testbed.snapshots import command_text, situations
+from testbed.vectors import each_row
 
 UNLIMITED, HALF = Limits(be_cfs_quota_us=None), Limits(be_cfs_quota_us=50_000)
 STARTED_MS = 1763712000000
@@ -125,15 +126,6 @@ def test_what_is_run_and_asked(settings: dict[str, object], security: Security, 
 
 
 @pytest.mark.parametrize("command", ["agent", "up"])
-@pytest.mark.parametrize(
-    "given",
-    [
-        "--kubelet-token t",
-        "--kubelet-insecure",
-        "--kubelet https://n --kubelet-key k",
-        "--kubelet https://n --host-workloads h.yaml",
-        "--kubepods kubepods --host-workloads h.yaml",
-    ],
-)
+@each_row("given")
 def test_options_that_contradict_each_other_are_refused(command: str, given: str, snapshot) -> None:
     assert command_text(CliRunner().invoke(cli, [command, *given.split()])) == snapshot

@@ -18,7 +18,7 @@ from slacktide.schemas.topics import COMMAND, SHADOW_COMMAND
 from slacktide.streams.analysis.comparison import Comparison, Taken, Tally, compare, report
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.answering import Shadow
+from slacktide.streams.worker.one_by_one import Shadow
 from testbed.policies import policy_from
 from testbed.samples import GIB, START_MS, SUPPRESS, keyframe, policy_record, record_of
 

@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.runtime.settings import forget_kafka_environment, read_kafka_config
-from slacktide.schemas.connection import (
-    KEYS,
-    MECHANISMS,
-    PASSWORDS,
-    Cluster,
-    Security,
-    options,
-    parse,
-    variable,
-)
+from slacktide.schemas.connection import KEYS, MECHANISMS, PASSWORDS, Cluster, Security, options, parse, variable
 from slacktide.schemas.errors import ConfigError
 from slacktide.streams.kafka.connecting import client
 from testbed.scenarios import scenarios

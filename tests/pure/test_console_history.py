@@ -35,6 +35,7 @@ from slacktide.streams.records import Place, Record
 from testbed.chains import Chain, evicted, outcome
 from testbed.console import stored
 from testbed.samples import BOOT, START_MS
+from testbed.vectors import each_row
 
 MINUTES = 6
 BEGIN_S = START_MS // 60_000 * 60
@@ -257,30 +258,7 @@ def test_four_hundred_changed_bytes_end_no_console_and_fail_no_page(tmp_path_fac
     _goes_on(store, history, seeds=(seed, seed))
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        "UPDATE node SET name = CAST(name AS BLOB)",
-        "UPDATE node SET id = 4611686018427387904",
-        "UPDATE node SET id = -1",
-        "UPDATE node SET name = NULL",
-        "UPDATE text SET text = CAST(text AS BLOB)",
-        "UPDATE cursor SET rewind = 'x'",
-        "UPDATE cursor SET next = x'00'",
-        "UPDATE cursor SET topic = CAST(topic AS BLOB)",
-        "UPDATE rate SET topic = CAST(topic AS BLOB)",
-        "UPDATE rate SET records = 'x'",
-        "UPDATE meta SET value = 'x'",
-        "UPDATE meta SET value = 4611686018427387904",
-        "UPDATE OR REPLACE p1 SET key = -4611686018427387904",
-        "UPDATE OR REPLACE p1 SET key = 4611686018427387904",
-        "UPDATE OR REPLACE p1 SET key = -9223372036854775808",
-        "UPDATE pod SET name = CAST(name AS BLOB)",
-        "UPDATE version SET until_ms = 'x'",
-        "UPDATE object SET key = 'x'",
-        "INSERT INTO gap VALUES ('x', NULL, x'00', 1.5)",
-    ],
-)
+@each_row("changed")
 def test_a_value_of_another_type_costs_its_row_only(tmp_path: Path, whole: Path, changed: str) -> None:
     """One changed bit of a row's head makes a text a blob, or a number another one."""
     path = tmp_path / "history.db"

@@ -30,6 +30,7 @@ from slacktide.streams.records import Record
 from testbed.console import jobs_and_queue
 from testbed.samples import START_MS
 from testbed.snapshots import json_text, situations, stable
+from testbed.vectors import each_row
 
 FOLLOWED = {topic.name for topic in OBJECTS}
 
@@ -50,17 +51,7 @@ def page(question: str = "jobs", **given_: str) -> Any:
     return msgspec.json.decode(msgspec.json.encode(answer(held(), question, Question(at_ms=START_MS, given=given_))))
 
 
-@situations(
-    "given_",
-    {
-        "Jobs in trouble come first and those that are done last": {},
-        "a filter finds Jobs by a part of their name": {"filter": "/et"},
-        "a filter finds workloads by a part of their name": {"filter": "w2"},
-        "a filter that nothing meets": {"filter": "nothing"},
-        "a Job that evicted pods count in": {"job": "jobs/etl"},
-        "a Job that failed by a rule": {"job": "jobs/bad"},
-    },
-)
+@each_row("given_")
 def test_the_page_is_what_the_topics_hold(given_: dict[str, str], snapshot) -> None:
     assert stable(json_text(page(**given_))) == snapshot
 

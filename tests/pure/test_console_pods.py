@@ -24,6 +24,7 @@ from testbed.chains import Chain, evicted, logged, outcome
 from testbed.console import stored
 from testbed.samples import GIB, SERVICE, START_MS
 from testbed.snapshots import json_text, stable
+from testbed.vectors import each_row
 
 POD, NAMES = "jobs/etl-0-x2lqp", ("etl-0-x2lqp", "etl-1-bcdfg", "other-x2lqp")
 USE = [PodUse(uid=f"uid-{name}", cpu_milli=300 + at, mem_bytes=GIB, periods=10, throttled_periods=at + 1,
@@ -81,19 +82,7 @@ def test_each_figure_of_a_pod_opens_the_text_of_explain(history: History, snapsh
     assert "\n".join(opened) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("pod", "controller"),
-    [
-        ("web-5d9c7b8f6d-x2lqp", "web"),
-        ("etl-x2lqp", "etl"),
-        ("etl-7-x2lqp", "etl"),
-        ("cron-29391230-x2lqp", "cron"),
-        ("db-0", "db"),
-        ("alone", "alone"),
-        ("etl-other", "etl-other"),
-        ("", ""),
-    ],
-)
+@each_row("pod", "controller")
 def test_the_controller_is_known_by_the_name_that_kubernetes_generates(pod: str, controller: str) -> None:
     assert controller_of(pod) == controller
 

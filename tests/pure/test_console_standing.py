@@ -9,7 +9,6 @@ import pytest
 from slacktide.deploy.console.answers import Question, answer
 from slacktide.deploy.console.history.node_figures import limit_milli
 from slacktide.deploy.console.history.queries import History
-from slacktide.deploy.console.history.view import UNLIMITED
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.message import Message
@@ -22,6 +21,7 @@ from testbed.chains import Chain, evicted, logged, outcome
 from testbed.console import stored
 from testbed.samples import BOOT, FACTS, START_MS
 from testbed.snapshots import json_text, stable
+from testbed.vectors import each_row
 
 POD = "jobs/etl-x2lqp"
 
@@ -101,16 +101,6 @@ def test_a_grant_of_another_boot_is_named_as_such(tmp_path: Path) -> None:
     assert event["credit"].endswith(f"the grant is from another boot, {CREDIT.name} 0:0")
 
 
-@pytest.mark.parametrize(
-    ("limits", "told"),
-    [
-        (Limits(be_cfs_quota_us=None, be_cpuset=[0, 1]), 2_000),
-        (Limits(be_cfs_quota_us=150_000, be_cpuset=[0, 1]), 1_500),
-        (Limits(be_cfs_quota_us=None, be_cpuset=[0, 1, 2, 3]), UNLIMITED),
-        (Limits(be_cfs_quota_us=None), UNLIMITED),
-        (None, None),
-    ],
-    ids=["CPUs", "quota below them", "all CPUs", "none", "unknown"],
-)
+@each_row("limits", "told")
 def test_the_limit_in_the_figures_is_what_explain_tells(limits: Limits | None, told: int | None) -> None:
     assert limit_milli(limits, FACTS) == told

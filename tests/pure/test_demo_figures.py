@@ -12,15 +12,7 @@ from hypothesis import strategies as st
 from slacktide.deploy.demo.backend import Served, Used
 from slacktide.deploy.demo.conditions import Condition, conditions
 from slacktide.deploy.demo.figures import Ledger, Step, percentile, reactions_ms, slowdown
-from slacktide.deploy.demo.report import (
-    Reaction,
-    Report,
-    as_json,
-    not_closed,
-    rows,
-    sentences,
-    verdict,
-)
+from slacktide.deploy.demo.report import Reaction, Report, as_json, not_closed, rows, sentences, verdict
 from testbed.snapshots import cases, situations
 
 CASES = cases(__file__)

@@ -12,6 +12,7 @@ from slacktide.deploy.demo.pods import Form, batch_pods, batch_uids, inventory_y
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import parse
 from slacktide.schemas.qos import is_best_effort
+from testbed.snapshots import json_text
 
 
 def test_the_policy_is_valid_and_limits_only_when_told_to():
@@ -63,20 +64,11 @@ def test_the_agent_reads_the_inventory_without_a_remark():
     assert [pod.requests.batch_cpu_milli for pod in found.pods] == [None, 500, 500]
 
 
-def test_groups_lie_and_weigh_as_the_kubelet_has_it():
+def test_groups_lie_and_weigh_as_the_kubelet_has_it(snapshot):
     """Parents first; a tier weighs what its pods request."""
     pods = [PodGroup(uid="a", tier="burstable", request_milli=1000), PodGroup(uid="b", tier="besteffort")]
 
-    assert plan(pods, 2000) == {
-        "slacktide-demo": 2048,
-        "slacktide-demo/kubepods": 2048,
-        "slacktide-demo/kubepods/burstable": 1024,
-        "slacktide-demo/kubepods/besteffort": 2,
-        "slacktide-demo/kubepods/burstable/poda": 1024,
-        "slacktide-demo/kubepods/burstable/poda/main": 1024,
-        "slacktide-demo/kubepods/besteffort/podb": 2,
-        "slacktide-demo/kubepods/besteffort/podb/main": 2,
-    }
+    assert json_text(plan(pods, 2000)) == snapshot
 
 
 def test_version_2_weights_are_the_kubelets_conversion():

@@ -6,12 +6,11 @@ import base64
 import json
 from dataclasses import replace
 
-import pytest
-
 from slacktide.deploy.cli.doctor.agent_checks import api_findings
 from slacktide.deploy.cli.doctor.facts import API_RIGHTS, KUBELET_PODS, KUBELET_PROXY, ApiFacts, TokenFacts
 from slacktide.deploy.cli.doctor.machine_facts import token_facts
 from testbed.snapshots import checks, situations
+from testbed.vectors import each_row
 
 GOOD = ApiFacts(
     url="https://10.96.0.1:443",
@@ -51,20 +50,6 @@ def token(claims: object) -> str:
     return f"e30.{body}.sig"
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (
-            token({"kubernetes.io": {"namespace": "a", "pod": {"name": "p"}, "node": {"name": "n"}}}),
-            TokenFacts(pod="a/p", node="n"),
-        ),
-        (token({"kubernetes.io": {"namespace": "a", "serviceaccount": {"name": "s"}}}), TokenFacts(pod="", node="")),
-        (token({"sub": "somebody"}), TokenFacts(pod="", node="")),
-        (token([]), TokenFacts(pod="", node="")),
-        ("not-a-jwt", TokenFacts(pod="", node="")),
-        ("a.%%%.c", TokenFacts(pod="", node="")),
-        ("", TokenFacts(pod="", node="")),
-    ],
-)
+@each_row("given", "expected")
 def test_what_a_token_says_is_read_and_nothing_else_is_trusted(given: str, expected: TokenFacts) -> None:
     assert token_facts(given) == expected

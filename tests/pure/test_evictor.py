@@ -11,7 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from slacktide.agents.node.evict.eviction_api import EvictionRequest, Reply
-from slacktide.agents.node.kernel import Spool
+from slacktide.agents.node.interfaces import Spool
 from slacktide.agents.node.spool import DiskSpool, MemorySpool
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.credit import EvictionCredit
@@ -20,8 +20,9 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.evict.node_evict import Eviction
+from testbed.lone_agent import SteppedClock, lone_agent
 from testbed.policies import policy_from
-from testbed.stories import SteppedClock, agent_of, each_story, story
+from testbed.stories import each_story, story
 from testbed.virtual.best_effort import VirtualBestEffort
 from testbed.virtual.kernel import VirtualKernel
 
@@ -127,7 +128,7 @@ class Bench:
         self.boot_id = f"{self.boots:012d}-0badcafe"
         self.kernel = VirtualKernel(self.machine)
         self.cluster = Cluster(self.machine) if self.clustered else None
-        self.agent = agent_of(
+        self.agent = lone_agent(
             self.kernel,
             self.clock,
             FACTS,

@@ -28,9 +28,9 @@ from testbed.chains import Chain
 from testbed.node_loads import WHOLE, load, pod, use, used
 from testbed.policies import policy_from
 from testbed.samples import START_MS, sample
+from testbed.vectors import each_row
 
 CPUS, ALONE = 8, "2-5"
-OTHERS = [0, 1, 6, 7]
 
 
 def node_of(cpus: int) -> NodeFacts:
@@ -210,16 +210,7 @@ def looked(mount: Path, *pods: Pod, folder: Path | None = None) -> dict[str, str
     return dict(ExclusiveCpus(find(mount, None), folder).look(pods))
 
 
-@pytest.mark.parametrize(
-    ("cpus", "found"),
-    [
-        pytest.param("2-3", {UID: "2-3"}, id="as many as it requests"),
-        pytest.param("0-1,6-7", {}, id="the shared pool"),
-        pytest.param("0-7", {}, id="all of the node"),
-        pytest.param("", {}, id="none of its own"),
-        pytest.param("x", {}, id="torn"),
-    ],
-)
+@each_row("cpus", "found")
 def test_without_the_kubelets_file_cpusets_of_guaranteed_containers_show_them(mount, cpus: str, found: dict) -> None:
     bind(mount, MAIN, cpus)
     bind(mount, SIDE, "0-1,6-7")

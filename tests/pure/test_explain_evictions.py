@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
@@ -12,12 +11,14 @@ from slacktide.schemas.topics import OUTCOME
 from slacktide.streams.analysis.explain.evictions import Eviction, eviction_findings, evictions_of
 from slacktide.streams.analysis.explain.evidence import logged
 from testbed.chains import outcome_record
+from testbed.lone_agent import SteppedClock, lone_agent
 from testbed.policies import policy_from
 from testbed.snapshots import findings, json_text
 from testbed.virtual.kernel import VirtualKernel
 
 GIB = 1 << 30
 CAPACITY = Resources(cpu_milli=4_000, mem_bytes=8 * GIB)
+FACTS = NodeFacts(name="node-1", capacity=CAPACITY, allocatable=CAPACITY)
 BOOT = "000000000001-0badcafe"
 POLICY = policy_from(
     colocation={"enable": True},
@@ -31,41 +32,20 @@ JOBS = [
 ]
 
 
-class Clock:
-    now_ms = 10_000
-
-    def mono_ns(self) -> int:
-        return self.now_ms * 1_000_000
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.now_ms
-
-
 def evict_for(seconds: int, *, credit: int) -> list[NodeOutcome]:
     """A node whose memory is three quarters full, half of that by best-effort pods; its guard decides."""
-    clock, machine, spool = Clock(), Machine(cpus=4, mem_bytes=8 * GIB), MemorySpool()
+    clock, machine, spool = SteppedClock(), Machine(cpus=4, mem_bytes=8 * GIB), MemorySpool()
     for pod in JOBS:
         machine.add_pod(pod.uid, pod.kube_qos).mem_bytes = 2 * GIB
-    agent = NodeAgent(
-        node="node-1",
-        boot_id=BOOT,
-        kernel=VirtualKernel(machine),
-        spool=spool,
-        clock=clock,
-        policy=POLICY,
-        facts=NodeFacts(name="node-1", capacity=CAPACITY, allocatable=CAPACITY),
-        pods=JOBS,
-        settings=AgentSettings(),
-    )
-    agent.start()
+    agent = lone_agent(VirtualKernel(machine), clock, FACTS, spool=spool, boot_id=BOOT, policy=POLICY, pods=JOBS)
     if credit:
         lease = EvictionCredit(node="node-1", boot_id=BOOT, epoch=3, number=1, granted=credit, ttl_ms=10**9)
         agent.credit(lease, clock.mono_ns())
     for _ in range(seconds):
-        clock.now_ms += 1_000
+        clock.pass_ms(1_000)
         machine.step(1_000)
         agent.take()
-        clock.now_ms += 1_000
+        clock.pass_ms(1_000)
         agent.overdue()
     return [outcome for _, outcome in spool.pending(10_000)]
 

@@ -34,6 +34,7 @@ from testbed.chains import logged as record_of
 from testbed.policies import policy_from
 from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS
 from testbed.snapshots import cases, findings, json_text, refusal, situations, stable
+from testbed.vectors import each_row
 
 HOUR_MS = 3_600_000
 NOW_MS = START_MS + 12_100
@@ -358,36 +359,12 @@ def test_each_eviction_is_told(outcomes: list[NodeOutcome], snapshot) -> None:
     assert f"{pod_text(told)}\n\n{json_text(told.evictions)}" == snapshot
 
 
-@pytest.mark.parametrize(
-    ("name", "controller"),
-    [
-        ("checkout-7d9f8b6c5-x2lqp", "checkout-7d9f8b6c5"),
-        ("etl-x2lqp", "etl"),
-        ("db-0", "db"),
-        ("lonely", ""),
-        ("my-pod", ""),
-    ],
-)
+@each_row("name", "controller")
 def test_a_pods_name_tells_its_controller_where_it_has_one(name: str, controller: str) -> None:
     assert controller_of(name) == controller
 
 
-@pytest.mark.parametrize(
-    ("terms", "text"),
-    [
-        ({"threshold_pct": 70, "used_pct": 83}, "83% used, threshold 70%"),
-        ({"average_satisfied_ratio": 0.25, "lower_pct": 40}, "25% of the requested CPU was available, threshold 40%"),
-        (
-            {"threshold_pct": 80, "allocatable_milli": 2_000, "requested_milli": 3_000},
-            "150% of the batch allocatable was requested, threshold 80%",
-        ),
-        (
-            {"threshold_pct": 80, "allocatable_bytes": 0, "requested_bytes": 3_000},
-            "more than 100% of the batch allocatable was requested, threshold 80%",
-        ),
-        ({"other": 1}, ""),
-    ],
-)
+@each_row("terms", "text")
 def test_threshold_against_observed_value_by_rule(terms: dict[str, float], text: str) -> None:
     assert observed(terms) == text
 
@@ -574,16 +551,7 @@ def test_a_pod_of_another_namespace_is_another() -> None:
     assert last_of(msgspec.structs.replace(placed(asked=1, passed=1), namespace="else")) is None
 
 
-@pytest.mark.parametrize(
-    ("refused", "asked", "found"),
-    [
-        ("job-", "job-x7k2p", True),
-        ("job-", "job", True),
-        ("job", "job", True),
-        ("job", "jobs", False),
-        ("job-", "a", False),
-    ],
-)
+@each_row("refused", "asked", "found")
 def test_a_pod_that_its_namespaces_quota_refused_is_found_by_its_controllers_name(
     refused: str, asked: str, *, found: bool, snapshot
 ) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from slacktide.deploy.cli.explain.node_text import limits_text
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.sample import Limits
 from slacktide.streams.analysis.explain.held import tier_findings
 from slacktide.streams.analysis.explain.manifest import lint
 from testbed.snapshots import findings
+from testbed.vectors import each_row
 
 PROXY = Pod(uid="p", namespace="kube-system", name="kube-proxy-x", priority=2_000_001_000)
 JOB = Pod(uid="j", namespace="batch", name="job", qos_label="BE", priority=5_000)
@@ -28,17 +27,7 @@ def test_a_pods_own_explanation_has_the_same() -> None:
     assert "tier.critical" not in {one.name for one in lint(JOB, None, None)}
 
 
-@pytest.mark.parametrize(
-    ("limits", "told"),
-    [
-        (Limits(be_cfs_quota_us=300_000, be_cpuset=[0, 1]), "3,000m, CPUs 0-1"),
-        (Limits(be_cfs_quota_us=200_000, be_cpuset=[0, 1]), "2,000m"),
-        (Limits(be_cfs_quota_us=50_000, be_cpuset=[0, 1]), "500m"),
-        (Limits(be_cfs_quota_us=None, be_cpuset=[0, 1]), "no quota, CPUs 0-1"),
-        (Limits(be_cfs_quota_us=None), "no limit"),
-    ],
-    ids=["CPUs", "as much", "quota", "no quota", "none"],
-)
+@each_row("limits", "told")
 def test_a_limit_is_told_by_the_knob_that_holds(limits: Limits, told: str) -> None:
     """While one knob is released step by step, the other one limits."""
     assert limits_text(limits) == told

@@ -28,9 +28,9 @@ from slacktide.schemas.topics import COMMAND, SAMPLE
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, quota_rate
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
+from testbed.lone_agent import BOOT, SteppedClock, lone_agent
 from testbed.policies import policy_from
 from testbed.samples import policy_record
-from testbed.stories import BOOT, SteppedClock, agent_of
 from testbed.virtual.kernel import VirtualKernel
 
 pytestmark = pytest.mark.exhaustive
@@ -97,7 +97,7 @@ class Life:
         self.started = len(self.batch)
         self.worker = Worker("honest")
         self.worker.policy(policy_record(POLICY))
-        self.agent = agent_of(
+        self.agent = lone_agent(
             VirtualKernel(self.machine),
             self.clock,
             FACTS,

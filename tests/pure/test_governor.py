@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from slacktide.agents.credit_account import CreditAccount
-from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.policy.strategies import EvictionBudget
 from slacktide.schemas.topics import CREDIT, DEAD_LETTER, METRIC, OUTCOME
 from slacktide.streams.governor.governor import Figures, Governor
 from slacktide.streams.records import Out, Record
+from testbed.chains import logged
 from testbed.governed import metric_record, outcome_record, policy_record
 from testbed.scenarios import run, scenarios
 
@@ -35,14 +36,7 @@ def leases(outs: Iterable[Out]) -> list[EvictionCredit]:
 def lease(*, age_ms: int = 0, **of: Any) -> Record:
     known = {"node": "a", "boot_id": BOOT, "epoch": 6, "number": 1, "granted": 1, "ttl_ms": 30_000}
     made = EvictionCredit(**known | of)
-    return Record(
-        topic=CREDIT.name,
-        partition=0,
-        offset=0,
-        timestamp_ms=WALL_MS - age_ms,
-        key=made.node.encode(),
-        value=encode(made),
-    )
+    return logged(made, CREDIT, key=made.node, at_ms=WALL_MS - age_ms)
 
 
 class Term:

@@ -12,6 +12,7 @@ from slacktide.schemas.host_workloads import HostWorkloads, Workload, parse, pod
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.qos import is_best_effort
 from testbed.stories import each_story, story
+from testbed.vectors import each_row
 
 WRITTEN = """
 bestEffort: batch.slice
@@ -30,15 +31,11 @@ def read(text: str) -> HostWorkloads:
 def test_what_is_written_is_understood() -> None:
     found = read(WRITTEN)
 
+    asks = Resources(cpu_milli=2000, mem_bytes=4 * 1024**3)
     assert found.best_effort == PurePosixPath("batch.slice")
     assert found.docker_socket == "/var/run/docker.sock"
     assert found.workloads == (
-        Workload(
-            group=PurePosixPath("web.slice"),
-            qos="LS",
-            priority=9500,
-            requests=Resources(cpu_milli=2000, mem_bytes=4 * 1024**3),
-        ),
+        Workload(group=PurePosixPath("web.slice"), qos="LS", priority=9500, requests=asks),
         Workload(group=PurePosixPath("system.slice/postgresql.service"), qos="LSR", limits=Resources(cpu_milli=500)),
         Workload(group=PurePosixPath("batch.slice/etl.service"), qos="BE", priority=5500),
         Workload(label="com.example.tier=web", qos="LS"),
@@ -46,19 +43,7 @@ def test_what_is_written_is_understood() -> None:
     assert read("bestEffort: /batch/\n") == HostWorkloads(best_effort=PurePosixPath("batch"))
 
 
-@pytest.mark.parametrize(
-    ("label", "labels", "fits"),
-    [
-        ("tier=web", {"tier": "web", "more": "x"}, True),
-        ("tier=web", {"tier": "webs"}, False),
-        ("tier=web", {}, False),
-        ("tier", {"tier": "anything"}, True),
-        ("tier=", {"tier": ""}, True),
-        ("tier=", {"tier": "web"}, False),
-        ("query=a=b", {"query": "a=b"}, True),
-        ("", {"": ""}, False),
-    ],
-)
+@each_row("label", "labels", "fits")
 def test_a_label_is_meant_with_its_value_or_with_any(label, labels, fits) -> None:
     assert Workload(label=label, qos="LS").fits(labels) is fits
 
@@ -83,17 +68,7 @@ def test_what_is_not_as_it_should_be_is_refused_by_its_path(given: dict, steps: 
     assert story(Host(**given), steps) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("qos", "held", "counts_as", "best_effort"),
-    [
-        ("LS", False, "LS", False),
-        ("LSR", False, "LSR", False),
-        ("SYSTEM", False, "SYSTEM", False),
-        ("BE", True, "BE", True),
-        ("LS", True, "BE", True),
-        ("BE", False, "LS", False),
-    ],
-)
+@each_row("qos", "held", "counts_as", "best_effort")
 def test_where_a_group_lies_makes_it_best_effort_and_not_what_is_written(qos, held, counts_as, best_effort) -> None:
     """What is not held back may not count as if it were: its use would be given away twice."""
     pod = pod_of(Workload(qos=qos, priority=5500), uid="u", name="web.slice", held=held)

@@ -13,6 +13,7 @@ from slacktide.agents.kubernetes.access import Access, access, of_kubeconfig, of
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import CONFIGMAPS, NODE_METRICS, PODS, refused
 from slacktide.schemas.errors import ConfigError
+from testbed.vectors import each_row
 
 
 def kubeconfig(folder: Path, user: dict, cluster: dict | None = None, **top: object) -> Path:
@@ -51,17 +52,7 @@ async def test_a_program_may_say_who_asks(tmp_path: Path) -> None:
     assert await authorization(found) == "Bearer made"
 
 
-@pytest.mark.parametrize(
-    ("user", "top", "said"),
-    [
-        ({}, {"current-context": "elsewhere"}, "contexts"),
-        ({}, {"users": []}, "kubectl"),
-        ({}, {"clusters": 7}, "kubectl"),
-        ({"client-certificate-data": "%%%%A"}, {}, "base64"),
-        ({"client-certificate": "missing.crt"}, {}, "missing.crt"),
-        ({"tokenFile": "missing"}, {}, "missing"),
-    ],
-)
+@each_row("user", "top", "said")
 async def test_what_cannot_be_used_is_said_with_its_place(tmp_path: Path, user: dict, top: dict, said: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         await of_kubeconfig(kubeconfig(tmp_path, user, **top))

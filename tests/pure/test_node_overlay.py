@@ -14,6 +14,7 @@ from slacktide.schemas.policy.effective import (
     ratio_pct,
 )
 from slacktide.schemas.policy.strategies import Colocation
+from testbed.vectors import each_row
 
 CPU_RATIO = "node.koordinator.sh/cpu-reclaim-ratio"
 
@@ -30,21 +31,7 @@ def test_a_ratio_label_is_a_percent_truncated_as_a_double(text: str, pct: int | 
     assert ratio_pct(text) == pct
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        pytest.param('{"cpuReclaimThresholdPercent": 70}', {"cpu_reclaim_threshold_pct": 70}, id="one field"),
-        pytest.param('{"cpuReclaimThresholdPercent": null, "x": 1}', {}, id="null and unknown keys say nothing"),
-        pytest.param('{"resourceDiffThreshold": 1}', {"resource_diff_threshold": 1.0}, id="a whole one is a fraction"),
-        pytest.param('{"cpuReclaimThresholdPercent": "70"}', {}, id="a text is no percent"),
-        pytest.param('{"cpuReclaimThresholdPercent": 70.5}', {}, id="nor is a fraction"),
-        pytest.param('{"cpuCalculatePolicy": 1, "midUnallocatedPercent": 9}', {}, id="one wrong type voids it all"),
-        pytest.param('{"cpuCalculatePolicy": "odd"}', {"cpu_calculate_policy": "odd"}, id="any policy text stands"),
-        pytest.param("[]", {}, id="not an object"),
-        pytest.param("{", {}, id="not JSON"),
-        pytest.param('{"degradeTimeMinutes": 99999999999999999999}', {}, id="beyond 64 bits"),
-    ],
-)
+@each_row("text", "said")
 def test_an_annotation_of_other_types_is_ignored_whole(text: str, said: dict) -> None:
     assert annotation_fields(text) == said
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from slacktide.deploy.cli.nodes import text_of
@@ -16,7 +15,7 @@ from slacktide.streams.analysis.explain.node import NodeRow, Sort, in_order, nod
 from slacktide.streams.analysis.explain.node_log import node_log
 from slacktide.streams.records import Record
 from testbed.chains import Chain, logged, outcome, outcome_record
-from testbed.snapshots import situations
+from testbed.vectors import each_row
 
 HELD = Limits(be_cfs_quota_us=150_000)
 
@@ -48,15 +47,7 @@ def test_a_row_has_what_the_log_has_of_the_node() -> None:
     assert found.used_mem_bytes
 
 
-@situations(
-    "fields",
-    {
-        "suspended": {"rule": "suspend", "reason": "suspended by x"},
-        "failed": {"result": "failed", "reason": "read-only"},
-        "guard": {"origin": "guard", "reason": "no answer"},
-        "dry run": {"result": "dry-run"},
-    },
-)
+@each_row("fields")
 def test_what_is_wrong_is_said_in_its_row(fields: dict[str, Any], snapshot) -> None:
     found, _ = ran(**fields)
     assert f"{found.severity}: {found.why}" == snapshot
@@ -81,17 +72,7 @@ def test_a_silent_node_one_without_a_worker_and_one_without_an_agent_are_problem
     assert "\n".join(f"{one.severity}: {one.why}" for one in (silent, unread, row_of(Chain(), now_ms))) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("by", "order"),
-    [
-        ("problem", "dbca"),
-        ("name", "abcd"),
-        ("used", "cabd"),
-        ("offered", "bacd"),
-        ("free", "abcd"),
-        ("age", "dcab"),
-    ],
-)
+@each_row("by", "order")
 def test_rows_come_in_the_order_that_is_asked_for(by: Sort, order: str) -> None:
     rows = [
         row("a", used_cpu_milli=500, capacity_cpu_milli=1_000, batch_cpu_milli=100, batch_free_cpu_milli=90),

@@ -11,6 +11,7 @@ from slacktide.schemas.policy.selector import Requirement, Selector
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst
 from testbed.policies import config_map, policy_from
 from testbed.snapshots import cases, json_text, refusal, situations
+from testbed.vectors import each_row
 
 CASES = cases(__file__)
 
@@ -45,19 +46,7 @@ def test_more_strategies_than_a_sample_can_be_held_against_are_refused(snapshot)
     assert refusal(ConfigError, lambda: parse(config, FILE)) == snapshot
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        None,
-        [],
-        {"kind": "Node"},
-        {"kind": "ConfigMap", "data": []},
-        {"kind": "ConfigMap", "data": {"colocation-config": "{"}},
-        {"kind": "ConfigMap", "data": {"colocation-config": "[1]"}},
-        {"kind": "ConfigMap", "data": {"resource-threshold-config": '{"clusterStrategy": 3}'}},
-        {"kind": "ConfigMap", "data": {"colocation-config": 7}},
-    ],
-)
+@each_row("document")
 def test_what_is_no_config_map_is_refused(document: object, snapshot) -> None:
     assert refusal(ConfigError, lambda: parse(document, FILE)) == snapshot
 
@@ -163,15 +152,7 @@ def test_fields_that_do_not_go_together_are_refused_once(given: tuple[dict, dict
     assert refusal(ConfigError, lambda: parse(config_map(threshold=threshold), FILE)) == snapshot
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"cpuEvictBESatisfactionLowerPercent": 50, "cpuEvictBESatisfactionUpperPercent": 50},
-        {"memoryAllocatableEvictThresholdPercent": 110, "memoryAllocatableEvictLowerPercent": 100},
-        {"cpuEvictThresholdPercent": 60, "cpuEvictLowerPercent": 59},
-        {"allocatableEvictPriorityThreshold": 7999},
-    ],
-)
+@each_row("said")
 def test_what_just_goes_together_is_accepted(said: dict) -> None:
     assert policy_from(threshold={"clusterStrategy": said}).said
 

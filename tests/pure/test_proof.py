@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.schemas.proof import (
-    HEADER,
-    NODES_MAX,
-    ClusterKey,
-    ProofKeyError,
-    Verifier,
-    node_key,
-)
+from slacktide.schemas.proof import HEADER, NODES_MAX, ClusterKey, ProofKeyError, Verifier, node_key
 from slacktide.schemas.topics import BACKFILL, OUTCOME, SAMPLE
 from testbed.proofs import LATER_S, cluster_key, key_of
 

@@ -27,7 +27,7 @@ from slacktide.streams.decisions.queue.kinds.rows import MPI_JOB, POD, ROWS, TRA
 from slacktide.streams.decisions.queue.kinds.table import Table
 from slacktide.streams.records import Record
 from testbed.queue_kinds import ROW
-from testbed.vectors import lines
+from testbed.vectors import each_row, lines
 
 Json = dict[str, Any]
 CASES = {one["name"]: one for one in map(json.loads, lines("kinds"))}
@@ -306,33 +306,7 @@ def row_error(**changed: Any) -> str:
     return str(refused.value).removeprefix("ConfigMap ops/slacktide-queue-kinds: data.Trainer")
 
 
-ONE_NAME = "names separated by dots, such as spec.suspend"
-SELECTOR = "example.com/job={metadata.name}"
-STATE = '{"condition": TYPE}, or {"path": PATH, "values": [TEXT]}'
-
-
-@pytest.mark.parametrize(
-    ("changed", "error"),
-    [
-        ({"suspend": "spec..halted"}, f".suspend: 'spec..halted': accepted: {ONE_NAME}"),
-        ({"suspend": 1}, f".suspend: 1: accepted: {ONE_NAME}"),
-        ({"podSets": []}, ".podSets: []: accepted: 1 to 8 pod sets, each with path and name"),
-        (
-            {"podSets": [{"path": "spec.*x", "name": "a"}]},
-            ".podSets[0].path: 'spec.*x': accepted: names separated by dots; NAME[] is each item of a list",
-        ),
-        (
-            {"settled": {"path": "status.state"}},
-            f".settled: either condition, or path and values: accepted: {STATE}",
-        ),
-        ({"kind": "JobSet"}, ".kind: JobSet: accepted: a kind that has no row yet"),
-        ({"kind": "Job"}, ".kind: Job: accepted: a kind that has no row yet"),
-        (
-            {"pods": ["all"]},
-            ".pods[0]: 'all': accepted: 1 or 2 selectors of labels, such as example.com/job={metadata.name}",
-        ),
-    ],
-)
+@each_row("changed", "error")
 def test_a_row_that_is_wrong_names_its_field_and_what_is_accepted(changed: Json, error: str) -> None:
     assert row_error(**changed) == error
 

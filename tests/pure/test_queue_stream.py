@@ -52,6 +52,14 @@ from testbed.queue_log import (
 COUNT = 25
 
 
+async def decided(log: Log, name: str = "first", done: int | None = None) -> Term:
+    """A decider that has begun and decided once."""
+    one = term(log, name)
+    await one.begin(done)
+    await one.act()
+    return one
+
+
 def begun(cpu: str = "4") -> Log:
     log = Log()
     queues = {"a": cpu, "b": cpu, "c": "0"}
@@ -175,9 +183,7 @@ async def test_nothing_is_admitted_on_what_a_victim_still_holds() -> None:
     log = Log()
     log.put(FLAVOR, queue("a", "10"), queue("d", "0"), queue("e", "0"), *map(local, "ade"))
     log.put(workload(0, "a", "8"))
-    one = term(log, "first")
-    await one.begin(None)
-    await one.act()
+    one = await decided(log)
     log.put(workload(1, "a", "3", priority=1), workload(2, "d", "2"), workload(3, "e", "2"))
     await one.listen()
     await one.act()
@@ -215,9 +221,7 @@ async def test_a_preemption_on_the_first_of_two_flavors_is_decided_once() -> Non
         flavor_fungibility=FlavorFungibility(when_can_preempt="MayStopSearch"),
     )
     log.put(FLAVOR, other, msgspec.structs.replace(made, spec=spec), local("a"), workload(1, "a", "4"))
-    one = term(log, "first")
-    await one.begin(None)
-    await one.act()
+    one = await decided(log)
     log.put(workload(2, "a", "4", priority=1))
     await one.listen()
     await one.act()
@@ -265,9 +269,7 @@ async def test_a_late_writer_of_states_is_put_right() -> None:
     """It had the right to write, and was away between its decision and its states."""
     log = begun()
     log.put(workload(1, "a"))
-    first = term(log, "first")
-    await first.begin(None)
-    await first.act()
+    first = await decided(log)
     [late] = log.topics[QUEUE_STATE.name]
     second, cluster = term(log, "second"), Cluster(log)
     await second.begin(first.done)
@@ -288,18 +290,10 @@ async def test_bad_records_are_laid_aside_and_stop_nothing() -> None:
     log.append(QUEUE_OUTCOME.name, "uid-1", b"{}")
     log.append(QUEUE_DECISION.name, "x", b"{}")
     log.put(workload(1, "a"))
-    one = term(log, "first")
-    await one.begin(None)
-    await one.act()
+    await decided(log)
     assert standing(log)["uid-00001"][0] == "reserved"
     dead_letters = [msgspec.json.decode(each.value or b"") for each in log.topics[DEAD_LETTER.name]]
-    assert [each["topic"].split(".")[2] for each in dead_letters] == [
-        "spec",
-        "spec",
-        "workload",
-        "workload",
-        "outcome",
-    ]
+    assert [each["topic"].split(".")[2] for each in dead_letters] == ["spec", "spec", "workload", "workload", "outcome"]
     assert all(each["reason"] for each in dead_letters)
 
 
@@ -315,9 +309,7 @@ async def test_a_queue_with_an_invalid_selector_stops_no_other(expression: Expre
     log, invalid = begun(), choosy("c", expression)
     if at_once:
         log.put(invalid)
-    one = term(log, "first")
-    await one.begin(None)
-    await one.act()
+    one = await decided(log)
     log.put(invalid, workload(1, "c"), workload(2, "a"))
     await one.listen()
     await one.act()
@@ -375,15 +367,11 @@ def test_whatever_objects_hold_each_turn_comes_to_a_decision_that_can_be_read(ob
 async def test_a_holder_whose_record_went_bad_keeps_its_quota_at_the_next_start() -> None:
     log = begun("1")
     log.put(workload(1, "a"))
-    first = term(log, "first")
-    await first.begin(None)
-    await first.act()
+    first = await decided(log)
     log.topics[QUEUE_WORKLOAD.name] = []
     log.append(QUEUE_WORKLOAD.name, "uid-00001", b"{}")
     log.put(workload(2, "a", "2"))
-    second = term(log, "second")
-    await second.begin(first.done)
-    await second.act()
+    await decided(log, "second", first.done)
     assert standing(log)["uid-00001"][0] == "reserved"
     assert standing(log)["uid-00002"][0] == "pending"
 
@@ -400,9 +388,7 @@ async def test_what_another_queue_admitted_counts_from_the_beginning() -> None:
     }  # fmt: skip
     plain = msgspec.to_builtins(workload(1, "a", "2"))
     log.put(msgspec.convert(plain | {"status": status}, type(workload(1, "a"))), workload(2, "b"))
-    one = term(log, "first")
-    await one.begin(None)
-    await one.act()
+    await decided(log)
     assert standing(log)["uid-00001"][:2] != ("pending", None)
     assert standing(log)["uid-00002"][0] == "pending", "nothing is left for it but by preemption"
 
@@ -411,9 +397,7 @@ async def test_a_workload_that_was_not_started_is_tried_again_after_a_while() ->
     log = begun()
     cluster = Cluster(log)
     log.put(workload(1, "a"))
-    one = term(log, "first")
-    await one.begin(None)
-    await one.act()
+    one = await decided(log)
     [admitted] = log.decisions()[-1].changes
     cluster._answer("uid-00001", admitted.booking, "refused")
     await turns(one, cluster, 2)

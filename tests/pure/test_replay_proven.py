@@ -40,16 +40,8 @@ def trace(policy: Policy = REQUIRED, *, forgeries: bool = True) -> list[Record]:
         for out in worker.samples([record], record.timestamp_ms + ANSWER_MS):
             if out.topic in places:
                 places[out.topic] += 1
-                records.append(
-                    Record(
-                        topic=out.topic,
-                        partition=0,
-                        offset=places[out.topic],
-                        timestamp_ms=record.timestamp_ms + ANSWER_MS,
-                        key=out.key,
-                        value=out.value,
-                    )
-                )
+                at = {"offset": places[out.topic], "timestamp_ms": record.timestamp_ms + ANSWER_MS, "headers": ()}
+                records.append(msgspec.structs.replace(record, topic=out.topic, key=out.key, value=out.value, **at))
         records.append(msgspec.structs.replace(record, headers=()))
     return sorted(records, key=lambda one: (one.timestamp_ms, REPLAYED.index(one.topic), one.offset))
 

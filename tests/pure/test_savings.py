@@ -31,6 +31,7 @@ from slacktide.streams.samples import SampleReader
 from testbed import chains
 from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS, body_of, sample
 from testbed.snapshots import command_text
+from testbed.vectors import each_row
 
 GOLDEN = Path(__file__).parents[1] / "replay" / "golden.jsonl.gz"
 END_MS = START_MS + 10**7
@@ -108,22 +109,10 @@ def test_no_choice_of_pods_that_fit_uses_more_than_the_most(pods: list[Batch], r
         assert max(sum(pod.used[of] for pod in chosen) for chosen in fit) <= most[of]
 
 
-@pytest.mark.parametrize(
-    ("pods", "room", "least", "likely", "most"),
-    [
-        ([((5, 0), (10, 10))], (5, 0), (10, 10), (10, 10), (10, 10)),
-        ([((5, 0), (10, 10))], (4, 0), (8, 8), (8, 8), (8, 8)),
-        ([((4, 0), (1, 10)), ((4, 0), (3, 20))], (4, 0), (1, 10), (2, 15), (3, 20)),
-        ([((4, 0), (8, 8)), ((4, 0), (4, 4))], (6, 0), (8, 8), (9, 9), (10, 10)),
-        ([((4, 8), (40, 80))], (3, 2), (10, 20), (10, 20), (10, 20)),
-        ([((0, 0), (5, 5)), ((4, 4), (8, 8))], (0, 0), (5, 5), (5, 5), (5, 5)),
-        ([((0, 1), (6, 6)), ((2, 0), (4, 4))], (1, 1), (2, 2), (5, 5), (8, 8)),
-    ],
-    ids=["exact fit", "one short", "either fits", "one and a half", "memory scarcer", "no request", "memory alone"],
-)
-def test_admitted_use_by_hand(pods: Any, room: Any, least: Any, likely: Any, most: Any) -> None:
+@each_row("pods", "room", "least", "likely", "most")
+def test_admitted_use_by_hand(pods: Any, room: Amounts, least: Amounts, likely: Amounts, most: Amounts) -> None:
     """Pods as request and use, each CPU and memory."""
-    split = admitted([Batch(Amounts(*request), Amounts(*used)) for request, used in pods], Amounts(*room))
+    split = admitted([Batch(Amounts(*request), Amounts(*used)) for request, used in pods], room)
     assert split == (least, likely, most)
 
 

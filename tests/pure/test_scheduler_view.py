@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from slacktide.agents.cluster.events import IgnoredFields
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.scheduler import pod_source
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
-from slacktide.agents.cluster.scheduler.view import BINDING_S, View
+from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.watching import _decoded
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
@@ -36,7 +35,9 @@ from slacktide.streams.decisions.load.load_aware_estimator import (
 from slacktide.streams.decisions.load.pod_placement import Choice, PlacementArgs
 from slacktide.streams.records import Record
 from testbed.kube_scheduler import GIB, WALL_S, Still, figures, manifest
+from testbed.scenarios import run, scenarios
 from testbed.scheduler_pods import parsed
+from testbed.vectors import each_row
 
 NOW_S = Still.now_s
 KINDS = NodeScore, NodeMetric, NodeAllocatable
@@ -68,27 +69,93 @@ def used(view: View, node: str = "a") -> int:
     return int(ranked.terms["existing_milli"])
 
 
-def test_pods_bound_since_the_report_count_at_their_estimate_and_take_what_is_sold() -> None:
-    view = View(PlacementArgs())
-    receive(view, figures())
-    view.changed(pod("x", "a"), at_s=WALL_S)
-    assert (used(view), left(view)) == (1_850, 3_000)
-    view.gone(("batch", "x"))
-    assert (used(view), left(view)) == (1_000, 4_000)
+class Seen:
+    """What is known of nodes, and a clock."""
+
+    def __init__(self, *, counting: bool = True) -> None:
+        self.view = View(PlacementArgs(), counting=counting)
+        self.now_s = NOW_S
+
+    def passes(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def says(self, node: str, *, pods: dict[str, int] | None = None, **said: Any) -> None:
+        """``pods``: what these use, in millicores."""
+        score, metric, allocatable = figures(node, **said)
+        measured = [
+            PodMetric(uid=f"uid-{name}", namespace="batch", name=name, use=Use(cpu_milli=milli, mem_bytes=GIB))
+            for name, milli in (pods or {}).items()
+        ]
+        receive(self.view, [score, msgspec.structs.replace(metric, pods=measured), allocatable], received_s=self.now_s)
+
+    def takes_back(self, node: str, *topics: str) -> None:
+        for topic in topics:
+            self.view.forget(node, {"score": NodeScore, "metric": NodeMetric, "allocatable": NodeAllocatable}[topic])
+
+    def pod(self, name: str, node: str = "", *, uid: str = "", phase: str = "", **said: Any) -> SchedulerPod:
+        annotations = said.pop("annotations", {})
+        made = manifest(name, node=node, **said)
+        made["metadata"] |= {"annotations": annotations, "uid": uid or f"uid-{name}"}
+        made["status"] |= {"phase": phase} if phase else {}
+        return parsed(made)
+
+    def shows(self, name: str, node: str = "", *, age_s: int = 0, **said: Any) -> None:
+        """A watch shows the pod; bound so long ago, where there is a node."""
+        self.view.changed(self.pod(name, node, **said), at_s=WALL_S - age_s)
+
+    def lists(self, *pods: list[Any], age_s: int = 0) -> None:
+        """A watch that begins anew; each pod has its name, its node and more."""
+        self.view.whole([self.pod(*one[:2], **dict(*one[2:])) for one in pods], at_s=WALL_S - age_s)
+
+    def sends(self, name: str, node: str, **said: Any) -> None:
+        self.view.assume(self.pod(name, **said).asked, node, now_s=self.now_s, at_s=WALL_S)
+
+    def leaves(self, name: str) -> None:
+        self.view.gone(("batch", name))
+
+    def blind(self, blind: bool) -> None:  # noqa: FBT001
+        self.view.blind(blind, now_s=self.now_s)
+
+    def node_has(self, node: str, cpu_milli: int | None) -> None:
+        has = None if cpu_milli is None else Resources(cpu_milli=cpu_milli, mem_bytes=16 * GIB)
+        self.view.has(node, has)
+
+    def limits(self, node: str, **thresholds: Any) -> None:
+        self.view.limit(node, annotated(**thresholds))
+
+    def left(self, *nodes: str) -> list[int]:
+        """What is left of the batch CPU of each for others than who asks."""
+        small = pod("asking", cpu="1", memory="1")
+        found = [choose(self.view, node, one=small, now_s=self.now_s).ranked[0] for node in nodes]
+        return [ranked.willing.left.cpu_milli + 1 for ranked in found]
+
+    def used(self, node: str) -> int:
+        return int(choose(self.view, node, now_s=self.now_s).ranked[0].terms["existing_milli"])
+
+    def refused(self, *nodes: str, name: str = "asking") -> dict[str, str]:
+        refused = choose(self.view, *nodes, one=pod(name), now_s=self.now_s).refused
+        return {node: why.reason for node, why in refused.items()}
+
+    def names(self, *nodes: str) -> list[str]:
+        return choose(self.view, *nodes, now_s=self.now_s).names
+
+    def counts(self) -> list[int]:
+        """Nodes that are known, those with figures, and pods that were sent and not seen yet."""
+        return list(self.view.counts(self.now_s))
+
+    def without_benefit(self) -> list[str]:
+        return [one.key[1] for one in self.view.without_benefit.values()]
+
+    def bound(self) -> list[str]:
+        """The pods that were seen bound since the last time, of which somebody has to judge whether they asked."""
+        uids = [one.uid for one in self.view.bound]
+        self.view.bound.clear()
+        return uids
 
 
-def test_a_pod_that_was_measured_counts_what_it_uses_once_it_has_filled_the_window() -> None:
-    view = View(PlacementArgs())
-    score, metric, allocatable = figures()
-    measured = PodMetric(uid="uid-x", namespace="batch", name="x", use=Use(cpu_milli=300, mem_bytes=GIB))
-    receive(view, [score, msgspec.structs.replace(metric, pods=[measured]), allocatable])
-    view.changed(pod("x", "a"), at_s=WALL_S - 200)
-    assert used(view) == 1_000 + 850 - 300
-    view.whole([pod("y", "a")], at_s=WALL_S - 400)
-    assert used(view) == 1_850, "it was never measured"
-    view.whole([], at_s=WALL_S)
-    view.changed(pod("x", "a"), at_s=WALL_S - 400)
-    assert used(view) == 1_000
+@scenarios("scheduler_view")
+def test_what_is_known_of_nodes_and_pods(case: dict[str, Any]) -> None:
+    run(case, Seen)
 
 
 @pytest.mark.parametrize("ahead_s", [-3_600, 0, 3_600])
@@ -111,80 +178,6 @@ async def test_a_young_pod_counts_at_its_estimate_wherever_the_logs_clock_is(ahe
     assert used(view) == 1_000 + 850 - 30
 
 
-def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_could_not_be_bound_any_more() -> None:
-    view = View(PlacementArgs())
-    receive(view, figures("a"), figures("b"))
-    for name in ("x", "y"):
-        view.assume(pod(name).asked, "a", now_s=NOW_S, at_s=WALL_S)
-    assert (left(view, "a"), view.counts(NOW_S)) == (2_000, (2, 0, 2))
-    view.changed(pod("x", "b"), at_s=WALL_S)
-    assert (left(view, "a"), left(view, "b")) == (3_000, 3_000), "another rule sent it there"
-    for after_s in (5, 60, BINDING_S - 1):  # of a burst, what was decided in seconds is bound for minutes
-        receive(view, figures("a"), figures("b"), received_s=NOW_S + after_s)
-        assert left(view, "a", NOW_S + after_s) == 3_000
-    assert left(view, "a", NOW_S + BINDING_S) == 4_000
-    view.changed(pod("y", "a"), at_s=WALL_S)
-    view.assume(pod("y").asked, "b", now_s=NOW_S, at_s=WALL_S)
-    assert (left(view, "a"), left(view, "b")) == (3_000, 3_000), "it is bound already"
-
-
-def test_while_bindings_are_not_seen_pods_count_where_they_were_sent_until_they_could_be() -> None:
-    """The API server was away: a kube-scheduler may be back seconds before the watch of the pods is."""
-    view = View(PlacementArgs())
-    receive(view, figures("a"), figures("b"), received_s=NOW_S + 20)
-    view.blind(True, now_s=NOW_S)
-    view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
-    assert left(view, "a", NOW_S + 20) == 3_000
-    view.blind(True, now_s=NOW_S + 20)
-    view.blind(False, now_s=NOW_S + 21)
-    assert left(view, "a", NOW_S + 22) == 3_000, "what happened meanwhile is said from now on"
-    view.blind(False, now_s=NOW_S + 23)
-    receive(view, figures("a"), received_s=NOW_S + 20 + BINDING_S)
-    assert left(view, "a", NOW_S + 21 + BINDING_S) == 4_000, "it was bound nowhere"
-
-
-def test_copies_of_a_static_pods_manifest_are_pods_of_their_own() -> None:
-    """They carry its annotations, a hash among them that nodes know the static pod by."""
-    copied = {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "0123"}
-    view = View(PlacementArgs())
-    receive(view, figures())
-    for name in ("p1", "p2"):
-        asks = {"requests": {"kubernetes.io/batch-cpu": "1000"}}
-        view.changed(parsed({
-            "metadata": {"name": name, "namespace": "batch", "uid": f"uid-{name}", "annotations": copied},
-            "spec": {"nodeName": "a", "priority": 5500, "containers": [{"name": "main", "resources": asks}]},
-            "status": {"phase": "Running"},
-        }), at_s=WALL_S)  # fmt: skip
-    assert left(view) == 2_000
-
-
-def test_a_pod_that_asks_again_does_not_stand_in_its_own_way() -> None:
-    view = View(PlacementArgs())
-    receive(view, figures(batch=1_000))
-    view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
-    assert choose(view, "a").refused["a"].reason == "batch_short:cpu"
-    assert not choose(view, "a", one=pod("x")).refused
-
-
-def test_a_pod_that_is_deleted_before_it_is_bound_counts_no_more() -> None:
-    view = View(PlacementArgs())
-    receive(view, figures())
-    view.changed(pod("x"), at_s=WALL_S)
-    view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
-    view.gone(("batch", "x"))
-    assert (left(view), view.counts(NOW_S)[2]) == (4_000, 0)
-
-
-def test_a_pod_that_has_ended_holds_nothing() -> None:
-    view = View(PlacementArgs())
-    receive(view, figures())
-    view.changed(pod("x", "a"), at_s=WALL_S)
-    there = pod("x", "a")
-    ended = replace(there.asked, pod=msgspec.structs.replace(there.asked.pod, phase="Succeeded"))
-    view.changed(replace(there, asked=ended), at_s=WALL_S)
-    assert left(view) == 4_000
-
-
 def test_a_burst_goes_round_and_piles_up_where_nothing_is_counted() -> None:
     """A hundred pods before anything of them is seen: ten on each of ten nodes, or all on one."""
 
@@ -203,15 +196,6 @@ def test_a_burst_goes_round_and_piles_up_where_nothing_is_counted() -> None:
     assert max(placed(View(PlacementArgs(), counting=False)).values()) == 100
 
 
-def test_a_node_of_which_nothing_was_said_for_15_seconds_is_frozen_until_something_is() -> None:
-    view = View(PlacementArgs())
-    receive(view, figures())
-    assert not choose(view, "a", now_s=NOW_S + 15).refused
-    assert choose(view, "a", now_s=NOW_S + 15.1).refused["a"].reason == "frozen"
-    receive(view, figures(), received_s=NOW_S + 16)
-    assert not choose(view, "a", now_s=NOW_S + 17).refused
-
-
 @pytest.mark.parametrize("lost", KINDS)
 def test_a_node_freezes_when_one_topic_says_nothing_more_of_it(lost: type[Any]) -> None:
     """A broker may be away that leads the partitions of one topic: scores of now do not make an old load true."""
@@ -228,113 +212,6 @@ def test_a_node_freezes_when_one_topic_says_nothing_more_of_it(lost: type[Any]) 
     assert (refused["a"].reason if refused else None) == expired
 
 
-def test_a_node_said_to_be_stale_is_stale_however_often_it_is_said() -> None:
-    view = View(PlacementArgs())
-    receive(view, figures(), figures(stale_ms=9_000))
-    assert choose(view, "a").refused["a"].reason == "stale"
-    receive(view, figures(seq=2))
-    assert not choose(view, "a").refused
-
-
-def test_an_older_report_changes_nothing() -> None:
-    view = View(PlacementArgs())
-    receive(view, figures(seq=5, use=2_000, batch=1_500), figures(seq=4, use=9, batch=9))
-    assert (used(view), left(view)) == (2_000, 1_500)
-
-
-def test_reports_of_an_older_boot_keep_no_node_from_freezing() -> None:
-    view = View(PlacementArgs())
-    receive(view, figures(boot_id="2-b", use=2_000))
-    receive(view, figures(boot_id="1-a", seq=99, use=9), received_s=NOW_S + 14)
-    assert used(view) == 2_000
-    assert choose(view, "a", now_s=NOW_S + 16).refused["a"].reason == "frozen"
-
-
-def test_after_a_freeze_the_older_boot_counts() -> None:
-    """Workers that believe it have said nothing of the newer one for 15 s."""
-    view = View(PlacementArgs())
-    receive(view, figures(boot_id="2-b", use=2_000))
-    receive(view, figures(boot_id="1-a", seq=99, use=9), received_s=NOW_S + 15)
-    assert used(view) == 9
-    assert not choose(view, "a", now_s=NOW_S + 16).refused
-
-
-@pytest.mark.parametrize("counting", [True, False])
-def test_no_more_is_sold_than_the_node_has(counting: bool) -> None:  # noqa: FBT001
-    view = View(PlacementArgs(), counting=counting)
-    view.has("a", Resources(cpu_milli=2_500, mem_bytes=16 * GIB))
-    receive(view, figures(batch=2**50))
-    assert left(view) == 2_500
-    view.has("a", Resources(cpu_milli=1_500, mem_bytes=16 * GIB))
-    assert left(view) == 1_500
-    view.has("a", None)
-    assert left(view) == 2**50
-
-
-def test_a_node_that_the_log_takes_back_is_unknown_topic_by_topic() -> None:
-    view = View(PlacementArgs())
-    receive(view, figures())
-    view.changed(pod("x", "a"), at_s=WALL_S)
-    view.forget("a", NodeAllocatable)
-    assert choose(view, "a").refused["a"].reason == "batch_short:cpu"
-    view.forget("a", NodeScore)
-    view.forget("a", NodeMetric)
-    assert view.counts(NOW_S)[:2] == (1, 0)
-    view.gone(("batch", "x"))
-    view.forget("a", NodeMetric)
-    assert view.counts(NOW_S)[0] == 0
-    receive(view, figures(seq=1))
-    assert not choose(view, "a").refused, "a node made anew begins anew"
-
-
-def test_a_node_that_vanishes_is_forgotten_with_its_last_pod() -> None:
-    """Its figures go first: pods of a node that is gone are removed minutes later."""
-    view = View(PlacementArgs())
-    receive(view, figures())
-    view.changed(pod("x", "a"), at_s=WALL_S)
-    for kind in KINDS:
-        view.forget("a", kind)
-    assert view.counts(NOW_S)[0] == 1
-    view.gone(("batch", "x"))
-    assert view.counts(NOW_S)[0] == 0
-
-
-def test_a_node_that_nobody_speaks_of_is_forgotten_when_a_pod_was_not_bound_there() -> None:
-    view = View(PlacementArgs())
-    view.assume(pod("x").asked, "nobody", now_s=NOW_S, at_s=WALL_S)
-    assert view.counts(NOW_S) == (1, 0, 1)
-    assert view.counts(NOW_S + BINDING_S) == (0, 0, 0)
-
-
-def test_a_pod_of_the_same_name_is_another_though_nobody_said_that_the_first_is_gone() -> None:
-    """A watch that was away lists what there is now."""
-    view = View(PlacementArgs())
-    view.whole([pod("x", "a", schedulerName="default-scheduler"), pod("y", "a")], at_s=WALL_S)
-    view.bound.clear()
-    anew = [replace(one, asked=replace(one.asked, pod=msgspec.structs.replace(one.asked.pod, uid=f"new-{one.key[1]}")))
-            for one in (pod("x"), pod("y", "b"))]  # fmt: skip
-    view.assume(anew[1].asked, "b", now_s=NOW_S, at_s=WALL_S)
-    assert view.counts(NOW_S)[2] == 1, "where the first was bound says nothing of the second"
-    view.whole(anew, at_s=WALL_S)
-    assert view.without_benefit == {}
-    assert [one.uid for one in view.bound] == ["new-y"], "somebody has to judge whether it was asked about"
-
-
-def test_a_node_named_twice_is_asked_once_and_nobody_else_is() -> None:
-    view = View(PlacementArgs())
-    receive(view, figures("a"), figures("b"))
-    assert choose(view, "a", "b").names == ["a", "b"]
-    assert choose(view, "a", "a").names == ["a"]
-
-
-def test_pods_that_ask_a_scheduler_without_benefit_are_known_by_name_until_they_are_gone() -> None:
-    view = View(PlacementArgs())
-    view.whole([pod("x", schedulerName="default-scheduler"), pod("y")], at_s=WALL_S)
-    assert [one.key for one in view.without_benefit.values()] == [("batch", "x")]
-    view.gone(("batch", "x"))
-    assert view.without_benefit == {}
-
-
 def test_unequal_nodes_fill_by_what_is_left() -> None:
     view = View(ONLY_BALANCE)
     receive(view, figures("large", use=0, batch=6_000), figures("small", use=0, batch=2_000))
@@ -347,18 +224,6 @@ def test_unequal_nodes_fill_by_what_is_left() -> None:
 
 def annotated(**said: Any) -> Thresholds:
     return own_thresholds({ANNOTATION: json.dumps(said)})
-
-
-@pytest.mark.parametrize("kinds", [[NodeAllocatable], KINDS])
-def test_what_the_log_takes_back_holds_for_no_later_pod(kinds: list[type[Any]]) -> None:
-    view = View(PlacementArgs())
-    receive(view, figures())
-    assert not choose(view, "a").refused
-    for kind in kinds:
-        view.forget("a", kind)
-    assert choose(view, "a").refused["a"].reason == "batch_short:cpu"
-    receive(view, figures(seq=2))
-    assert not choose(view, "a").refused
 
 
 EVENTS: dict[str, Callable[[View, str, int, float], None]] = {
@@ -402,15 +267,6 @@ def test_who_was_asked_all_along_answers_like_one_who_is_asked_for_the_first_tim
         assert [(one.name, one.terms) for one in was.ranked] == [(one.name, one.terms) for one in fresh.ranked]
 
 
-def test_a_nodes_own_thresholds_stand_for_the_clusters_until_they_are_taken_back() -> None:
-    view = View(PlacementArgs())
-    view.limit("a", annotated(usageThresholds={"cpu": 20}))
-    receive(view, figures(use=1_000), figures("b", use=1_000))
-    assert choose(view, "a", "b").refused["a"].reason == "usage_exceeds_threshold:cpu"
-    view.limit("a", Thresholds())
-    assert not choose(view, "a", "b").refused
-
-
 def test_a_nodes_own_thresholds_on_a_statistic_are_held_against_that() -> None:
     """It uses little on average, and a lot at its 95th percentile over five minutes."""
     view = View(PlacementArgs())
@@ -429,16 +285,6 @@ def test_a_nodes_own_thresholds_on_a_statistic_are_held_against_that() -> None:
     assert not choose(view, "a").refused
 
 
-def test_a_node_with_thresholds_of_its_own_that_nobody_speaks_of_is_forgotten_with_them() -> None:
-    view = View(PlacementArgs())
-    view.limit("a", Thresholds())
-    assert view.counts(NOW_S)[0] == 0
-    view.limit("a", annotated(prodUsageThresholds={"memory": 5}))
-    assert view.counts(NOW_S)[0] == 1
-    view.limit("a", Thresholds())
-    assert view.counts(NOW_S)[0] == 0
-
-
 def test_what_an_annotation_says_is_read_kind_by_kind() -> None:
     assert annotated(usageThresholds={"cpu": 60, "memory": 80}).usage == Percents(60, 80)
     assert annotated(prodUsageThresholds={"cpu": 50}).prod == Percents(50, 0)
@@ -448,17 +294,7 @@ def test_what_an_annotation_says_is_read_kind_by_kind() -> None:
     assert annotated(usageThresholds={"cpu": 60}, prodUsageThresholds=None, aggregatedUsage=None).usage == (60, 0)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "[]",
-        '{"usageThresholds": {"cpu": "60"}}',
-        '{"usageThresholds": {"cpu": -1}}',
-        '{"aggregatedUsage": {"usageAggregationType": "p42"}}',
-        '{"aggregatedUsage": {"usageAggregationType": "p95", "usageAggregatedDuration": "soon"}}',
-    ],
-)
+@each_row("text")
 def test_an_annotation_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(BadMessageError, match=ANNOTATION):
         own_thresholds({ANNOTATION: text})

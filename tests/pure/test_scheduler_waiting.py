@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,18 +13,10 @@ from hypothesis import strategies as st
 from slacktide.agents.cluster.scheduler import waiting as rules
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.view import View
-from slacktide.agents.cluster.scheduler.waiting import (
-    ANSWER_S,
-    BACKOFF_MAX_S,
-    BACKOFF_S,
-    PRUNE_S,
-    UNSEEN_S,
-    WAKES_PER_S,
-    Shapes,
-    Waiting,
-)
+from slacktide.agents.cluster.scheduler.waiting import BACKOFF_MAX_S, BACKOFF_S, WAKES_PER_S, Shapes, Waiting
 from slacktide.streams.decisions.load.pod_placement import Asking, PlacementArgs, asking
 from testbed.kube_scheduler import figures
+from testbed.scenarios import run, scenarios
 from testbed.scheduler_pods import parsed
 
 MANY = 10**6
@@ -48,6 +41,7 @@ class World:
         self.room = dict.fromkeys(nodes or NODES, 0)
         self.bound: set[str] = set()
         self.gone: set[str] = set()
+        self.pods: dict[str, SchedulerPod] = {}
         self.judged = 0
         self.now_s = 1_000.0
         self._change = -1
@@ -88,94 +82,45 @@ class World:
     def wake(self, judgements: int = MANY) -> list[str]:
         return [one.uid for one in self.waiting.wake(judgements, now_s=self.now_s)]
 
+    def asks(self, name: str, *nodes: str, **said: int) -> bool:
+        """Whether the pod is bound; it is the same until another is described."""
+        if said or name not in self.pods:
+            self.pods[name] = pod(name, **said)
+        return self.ask(self.pods[name], nodes or NODES)
 
-def test_a_pod_is_woken_once_when_a_node_that_refused_it_would_take_it() -> None:
-    world = World()
-    world.ask(pod("p", 2))
-    assert world.wake() == []
-    world.set("a", 1)
-    assert world.wake() == [], "it is too large"
-    world.set("b", 2)
-    assert (world.wake(), world.wake()) == (["p"], [])
+    def wakes(self) -> list[str]:
+        return self.wake()
 
+    def passes(self, seconds: float) -> None:
+        self.now_s += seconds
 
-def test_a_node_that_did_not_refuse_the_pod_does_not_wake_it() -> None:
-    """The kube-scheduler's own plugins keep it off that node."""
-    world = World()
-    world.ask(pod("p"), ("a", "b"))
-    world.set("c", 1)
-    assert world.wake() == []
-    assert world.judged == 0
+    def seen(self, what: str, *names: str) -> None:
+        """These are ``bound``, or ``gone``; no others are."""
+        setattr(self, what, set(names))
 
+    def another_answers(self, name: str, later_ms: int) -> int:
+        """A replica did, so long after now: how many pods wait here still."""
+        self.waiting.leave(name, round(self.now_s * 1_000) + later_ms)
+        return len(self.waiting)
 
-def test_one_pod_is_woken_for_each_node_and_the_next_when_that_one_has_asked() -> None:
-    world = World()
-    pods = [pod(f"p{number}", created_s=number) for number in range(5)]
-    for one in pods:
-        world.ask(one)
-    world.set("a", 5), world.set("b", 5)
-    assert world.wake() == ["p0", "p1"]
-    assert world.wake() == []
-    assert world.ask(pods[0])
-    assert world.wake() == ["p2"]
+    def wake_fails(self, name: str) -> None:
+        self.waiting.fail(name)
 
+    def sets_room_unsaid(self, node: str, room: int) -> None:
+        """Its figures are the same: what is made of them is not."""
+        self.room[node] = room
 
-def test_of_those_who_wait_the_highest_priority_is_woken_first_then_the_oldest() -> None:
-    world = World()
-    waiting = [
-        pod("young", created_s=9),
-        pod("old", created_s=1),
-        pod("low", priority=5000),
-        pod("high", priority=5999),
-    ]
-    for one in waiting:
-        world.ask(one)
-    order = []
-    world.set("a", 9)
-    for _ in waiting:
-        [uid] = world.wake()
-        order.append(uid)
-        assert world.ask(next(one for one in waiting if one.uid == uid))
-    assert order == ["high", "old", "young", "low"]
+    def policy(self, load_weight: int) -> None:
+        self.args = replace(self.args, load_weight=load_weight)
+
+    def counts(self) -> list[int]:
+        """Pods that wait, and judgements of nodes."""
+        return [len(self.waiting), self.judged]
 
 
-def test_a_pod_that_does_not_ask_leaves_its_room_to_another_after_some_seconds() -> None:
-    world = World()
-    world.ask(pod("p0")), world.ask(pod("p1"))
-    world.set("a", 1)
-    [first] = world.wake()
-    world.now_s += ANSWER_S - 0.1
-    assert world.wake() == []
-    world.now_s += 0.1
-    [second] = world.wake()
-    assert {first, second} == {"p0", "p1"}
-
-
-@pytest.mark.parametrize("settle", ["bound", "gone", "left"])
-def test_a_pod_that_waits_no_more_is_not_woken_and_is_forgotten(settle: str) -> None:
-    world = World()
-    world.ask(pod("p"))
-    world.set("a", 1)
-    if settle == "left":
-        world.waiting.leave("p", round(world.now_s * 1_000))
-        assert len(world.waiting) == 1, "it is the own answer"
-        world.waiting.leave("p", round(world.now_s * 1_000) + 1)
-    else:
-        getattr(world, settle).add("p")
-    assert world.wake() == []
-    world.now_s += max(UNSEEN_S, PRUNE_S)
-    assert world.wake() == []
-    assert len(world.waiting) == 0
-
-
-def test_a_pod_that_was_not_seen_yet_is_woken_as_soon_as_it_is() -> None:
-    world = World()
-    world.gone.add("p")
-    world.ask(pod("p"))
-    world.set("a", 1)
-    assert world.wake() == []
-    world.gone.clear()
-    assert world.wake() == ["p"]
+@scenarios("scheduler_waiting")
+def test_waiting(case: dict[str, Any]) -> None:
+    run(case, World)
 
 
 def test_wakes_of_one_pod_are_further_and_further_apart() -> None:
@@ -195,29 +140,6 @@ def test_wakes_of_one_pod_are_further_and_further_apart() -> None:
     assert not world.ask(one)
     world.set("a", 1)
     assert world.wake() == ["p"], "a node was found for it meanwhile"
-
-
-def test_a_pod_whose_wake_failed_is_woken_again_after_a_pause() -> None:
-    world = World()
-    world.ask(pod("p"))
-    world.set("a", 1)
-    assert world.wake() == ["p"]
-    world.waiting.fail("p")
-    assert world.wake() == []
-    world.now_s += BACKOFF_S
-    assert world.wake() == ["p"]
-
-
-def test_another_policy_judges_each_node_anew() -> None:
-    world = World()
-    for node in NODES:
-        world.set(node, 0)
-    world.ask(pod("p"))
-    assert world.wake() == []
-    world.room["a"] = 1  # its figures are the same: what is made of them is not
-    assert world.wake() == []
-    world.args = replace(world.args, load_weight=2)
-    assert world.wake() == ["p"]
 
 
 def test_of_too_many_pods_the_first_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,18 +20,9 @@ from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SHADOW_ALLOCATABLE, S
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import record_of as rendered
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.answering import Shadow
+from slacktide.streams.worker.one_by_one import Shadow
 from testbed.policies import policy_from
-from testbed.samples import (
-    PODS,
-    START_MS,
-    SUPPRESS,
-    inventory_record,
-    keyframe,
-    policy_record,
-    record_of,
-    sample,
-)
+from testbed.samples import PODS, START_MS, SUPPRESS, inventory_record, keyframe, policy_record, record_of, sample
 
 WORD = re.compile(r"[\w.-]+")
 NOW_MS = START_MS + 1_000_000

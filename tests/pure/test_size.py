@@ -60,12 +60,8 @@ def test_more_nodes_or_pods_never_need_less(nodes: int, pods: int) -> None:
 
 
 def test_between_two_points_and_beyond_them_there_are_lines() -> None:
-    assert [interpolated({10: 100.0, 30: 300.0, 100: 1_000.0}, at) for at in (10, 20, 100, 200)] == [
-        100,
-        200,
-        1_000,
-        2_000,
-    ]
+    points = {10: 100.0, 30: 300.0, 100: 1_000.0}
+    assert [interpolated(points, at) for at in (10, 20, 100, 200)] == [100, 200, 1_000, 2_000]
 
 
 def test_json_has_all_codecs_and_bad_input_is_refused() -> None:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.node import spool as spools
-from slacktide.agents.node.kernel import Spool
+from slacktide.agents.node.interfaces import Spool
 from slacktide.agents.node.spool import DiskSpool, MemorySpool
 from slacktide.schemas.codec import encode
 from slacktide.schemas.outcome import NodeOutcome, PodName

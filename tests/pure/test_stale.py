@@ -17,16 +17,7 @@ from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE, Topic
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.published import recalled
-from testbed.samples import (
-    BATCH,
-    GIB,
-    SERVICE,
-    START_MS,
-    inventory_record,
-    keyframe,
-    policy_record,
-    record_of,
-)
+from testbed.samples import BATCH, GIB, SERVICE, START_MS, inventory_record, keyframe, policy_record, record_of
 
 NOW_MS = START_MS + 1_000_000
 ENCODE = msgspec.structs.replace(BATCH, requests=Resources(batch_cpu_milli=700, batch_mem_bytes=GIB))

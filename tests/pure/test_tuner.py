@@ -13,7 +13,8 @@ from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.resource_qos import CpuQos, MemoryQos, QosClass, QosPolicies, ResourceQos
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold
-from testbed.stories import SteppedClock, agent_of, each_story, story
+from testbed.lone_agent import SteppedClock, lone_agent
+from testbed.stories import each_story, story
 from testbed.virtual.kernel import VirtualKernel
 
 MIB = 1 << 20
@@ -74,7 +75,7 @@ class Bench:
                 machine.add_pod(one.uid, one.kube_qos, limit_milli=one.limits.cpu_milli)
         self.machine, self.clock, self.spool = machine, SteppedClock(), spool or MemorySpool()
         self.kernel = VirtualKernel(machine)
-        self.agent = agent_of(
+        self.agent = lone_agent(
             self.kernel,
             self.clock,
             FACTS,

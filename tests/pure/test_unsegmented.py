@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from slacktide.schemas.codec import encode
 from slacktide.schemas.topics import WINDOW
 from slacktide.schemas.window import NodeWindowSegment
-from slacktide.streams.engine.takeover import UNSEGMENTED_MS, newest_of, unsegmented, unsegmented_since_ms
+from slacktide.streams.engine.rebuilding import UNSEGMENTED_MS, newest_of, unsegmented, unsegmented_since_ms
 from slacktide.streams.records import Record
 from testbed.samples import record_of as bare_record
 from testbed.samples import sample

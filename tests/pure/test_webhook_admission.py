@@ -28,6 +28,7 @@ from slacktide.streams.decisions.admission.label_selector import InvalidSelector
 from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass
 from slacktide.streams.decisions.cores.placement import RESOURCE_CORES
 from testbed.scenarios import plain, scenarios
+from testbed.vectors import each_row
 
 CLASSES = {"koord-batch": PriorityClass(value=5000, preemption_policy="PreemptLowerPriority")}
 
@@ -134,16 +135,7 @@ def test_classes_and_resources_go_together_once_profiles_were_applied(
     assert (done.result == "contradictory") is bool(why)
 
 
-@pytest.mark.parametrize(
-    ("qos", "cpu", "cores"),
-    [
-        pytest.param("LSE", "2", "2", id="LSE"),
-        pytest.param("LSR", "1500m", "2", id="a part of a CPU: the scheduler names the reason"),
-        pytest.param("LSR", "0", "1", id="no CPU: likewise"),
-        pytest.param("LS", "2", None, id="LS"),
-        pytest.param("BE", "2", None, id="BE"),
-    ],
-)
+@each_row("qos", "cpu", "cores")
 def test_lse_and_lsr_pods_request_cpus_of_their_own_in_the_first_container(
     qos: str, cpu: str, cores: str | None
 ) -> None:

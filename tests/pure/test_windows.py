@@ -31,6 +31,7 @@ from slacktide.streams.columns.series import SLOTS_MAX, slot_ms
 from slacktide.streams.columns.windows import Arrival, Averages, Windows, averages_of
 from testbed.samples import START_MS, sample
 from testbed.scenarios import run, scenarios
+from testbed.vectors import each_row
 
 
 class OneNode:
@@ -277,18 +278,7 @@ def test_what_no_window_needs_of_a_segment_is_not_read() -> None:
         written_minute(written_seconds(bad), bad, node.window)
 
 
-@pytest.mark.parametrize(
-    ("was", "instead"),
-    [
-        ('"begin_ms":', '"begin_ms":1'),
-        ('"begin_ms":', '"begin_ms":99999999999999'),
-        ('"covered_ms":[', '"covered_ms":[1001,'),
-        ('"covered_ms":[', '"covered_ms":[-1,'),
-        ('"node_cpu_milli":[', '"node_cpu_milli":[5,'),
-        ('"system_mem_bytes":[', '"system_mem_bytes":[-5,'),
-        ('"uid":"a"', '"uid":7'),
-    ],
-)
+@each_row("was", "instead")
 def test_a_segment_that_is_no_minute_is_refused(was: str, instead: str) -> None:
     node = OneNode()
     busy(node, 181)

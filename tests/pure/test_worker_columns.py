@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.forecast import FORECAST_STALE_MS, SYSTEM, NodePeaks, Peaks, PodPeaks
@@ -28,7 +28,8 @@ from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.rendering import RenderedAnswers, record_of
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker import worker as module
-from slacktide.streams.worker.answering import Answerer
+from slacktide.streams.worker.one_by_one import Answerer
+from testbed.chains import logged
 from testbed.rungs import NIGHTLY
 from testbed.samples import FACTS, GIB, PODS, START_MS, keyframe, policy_record, sample
 
@@ -164,25 +165,12 @@ class Fleet:
             items={key: peaks() for key in (SYSTEM, "koord-prod") if dice.random() < 0.9},
         )
         at_ms = START_MS + second * 1_000 + 300
-        return Record(
-            topic=FORECAST.name,
-            partition=0,
-            offset=second,
-            timestamp_ms=at_ms,
-            key=name.encode(),
-            value=encode(made),
-        )
+        return logged(made, FORECAST, key=name, offset=second, at_ms=at_ms)
 
 
 def placed(made: NodeSample, pods: Sequence[Pod], offset: int, second: int) -> Record:
-    return Record(
-        topic=SAMPLE.name,
-        partition=0,
-        offset=offset,
-        timestamp_ms=START_MS + second * 1_000 + 300,
-        key=made.node.encode(),
-        value=encoded(made, pods),
-    )
+    at_ms = START_MS + second * 1_000 + 300
+    return logged(encoded(made, pods), SAMPLE, key=made.node, offset=offset, at_ms=at_ms)
 
 
 class OneByOne(Worker):

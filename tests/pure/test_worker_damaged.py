@@ -19,6 +19,7 @@ from slacktide.schemas.topics import COMMAND, DEAD_LETTER, SAMPLE
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import record_of as written
 from slacktide.streams.worker import Worker
+from testbed.chains import logged
 from testbed.samples import BATCH, PODS, SERVICE, START_MS, keyframe, policy_record, sample
 
 BAD = "node-1"
@@ -42,14 +43,8 @@ def value_of(node: str, seq: int, kind: str) -> bytes:
 
 
 def record_of(node: str, seq: int, value: bytes) -> Record:
-    return Record(
-        topic=SAMPLE.name,
-        partition=0,
-        offset=seq * len(NODES) + NODES.index(node),
-        timestamp_ms=START_MS + seq * 1_000,
-        key=node.encode(),
-        value=value,
-    )
+    offset, at_ms = seq * len(NODES) + NODES.index(node), START_MS + seq * 1_000
+    return logged(value, SAMPLE, key=node, offset=offset, at_ms=at_ms)
 
 
 def fetches(kinds: Sequence[str]) -> list[list[Record]]:

@@ -11,7 +11,8 @@ from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesRecords, co
 from slacktide.agents.node.zones.record import DeviceState, Read
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.zones import NodeZones
-from testbed.stories import SteppedClock, each_story, story
+from testbed.lone_agent import SteppedClock
+from testbed.stories import each_story, story
 from testbed.zone_tree import STATIC, Tree, two_zones
 
 

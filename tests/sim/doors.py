@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from slacktide.agents.node.kernel import BestEffortPods, Reading
+from slacktide.agents.node.interfaces import BestEffortPods, Reading
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, Missing

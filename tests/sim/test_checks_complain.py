@@ -144,7 +144,7 @@ PATCHED = {
     ),
     "an agent that lets nobody go on": ({(VirtualBestEffort, "thaw"): lambda self, uid: None}, "frozen and forgotten"),
     "a worker that decides by its own policy whatever the sample says": (
-        {"slacktide.streams.worker.answering.OTHER_POLICY": "the weather"}, "decided by another policy",
+        {"slacktide.streams.worker.one_by_one.OTHER_POLICY": "the weather"}, "decided by another policy",
     ),
 }  # fmt: skip
 

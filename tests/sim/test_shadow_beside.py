@@ -13,7 +13,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.topics import COMMAND, SHADOW_COMMAND
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.answering import Shadow
+from slacktide.streams.worker.one_by_one import Shadow
 from testbed.rungs import NIGHTLY
 
 

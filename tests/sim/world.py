@@ -21,7 +21,7 @@ from sim.timeline import Timeline
 from sim.trace import Trace
 from sim.trouble import Trouble
 from slacktide.agents.node.agent import NodeAgent
-from slacktide.agents.node.kernel import Spool
+from slacktide.agents.node.interfaces import Spool
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.schemas.codec import encode
 from slacktide.schemas.inventory import NodeInventory, revision_of

@@ -14,7 +14,7 @@ NO_TASKS = {
     "agents/node/ahead.py": {"self._timer", "timer"},
     "agents/node/loop.py": {"self._deadline"},
     "deploy/runtime/process.py": {"ending"},
-    "streams/engine/takeover.py": {"later"},
+    "streams/engine/rebuilding.py": {"later"},
     "streams/engine/lifetime.py": {"self.failure"},  # a future, which it looks at
     "deploy/console/server.py": {"task"},  # of a request: aiohttp looks at it
 }

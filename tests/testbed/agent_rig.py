@@ -6,14 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 from slacktide.agents.http import Access
 from slacktide.agents.node.agent import AgentSettings
-from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.forecast import TRAIN_EVERY_MS
 from slacktide.agents.node.inventory import Lister
-from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.loop import run
 from slacktide.agents.node.settings import LoopSettings
 from slacktide.agents.node.zones.publisher import ZonesFolders
@@ -22,18 +19,6 @@ from slacktide.schemas.health import Health
 from testbed.one_machine import NODE, VirtualNode
 
 INTERVAL_MS = 250
-
-
-class _StillKernel(CgroupKernel):
-    """Reads all of a virtual node at one moment, as a kernel's groups are to within microseconds."""
-
-    def __init__(self, node: VirtualNode, *given: Any) -> None:
-        super().__init__(*given)
-        self._node_still = node.still
-
-    def read(self, mono_ns: int) -> Reading:
-        with self._node_still:
-            return super().read(mono_ns)
 
 
 @contextlib.asynccontextmanager
@@ -51,8 +36,7 @@ async def agent_of(
 ) -> AsyncIterator[Health]:
     state = folder / "state"
     state.mkdir(exist_ok=True)
-    given = dict(zip(node.arguments[::2], node.arguments[1::2], strict=True))
-    kernel = _StillKernel(node, Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
+    kernel = node.kernel(state)
     settings = LoopSettings(
         node=NODE,
         bootstrap=Cluster(bootstrap),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.interfaces import Reading
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources, revision_of
 from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold

@@ -6,13 +6,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Pod
-from slacktide.streams.decisions.load.load_aware_classify import (
-    Band,
-    LoadedNode,
-    PlacedPod,
-    SurveyPolicy,
-    survey,
-)
+from slacktide.streams.decisions.load.load_aware_classify import Band, LoadedNode, PlacedPod, SurveyPolicy, survey
 from slacktide.streams.decisions.load.load_aware_descheduling import Descheduled, DeschedulingPolicy
 
 

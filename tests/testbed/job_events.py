@@ -48,11 +48,6 @@ def by_rule(status: JobStatus) -> dict[str, int]:
     return {one.why: one.pods for one in status.failures}
 
 
-def by_type(status: JobStatus) -> dict[str, tuple[str, str]]:
-    """Status and reason of its conditions."""
-    return {one.type: (one.status, one.reason) for one in status.conditions}
-
-
 def records(events: list[JobEvent]) -> list[Record]:
     return [
         Record(topic=JOB_POD.name, partition=0, offset=offset, timestamp_ms=0, key=one.uid.encode(), value=encode(one))

@@ -17,6 +17,8 @@ from typing import Any, Self, TypeVar
 
 import psutil
 
+from slacktide.agents.node.cgroup import CgroupKernel
+from slacktide.agents.node.kernel import Reading
 from slacktide.deploy.virtual import machine as model
 from slacktide.deploy.virtual.files import Projection
 from slacktide.schemas.connection import Cluster
@@ -38,6 +40,18 @@ def eventually(ask: Callable[[], T], within_s: float = 60.0, *, every_s: float =
     while not (answer := ask()) and time.monotonic() < until_s:
         time.sleep(every_s)
     return answer
+
+
+class _StillKernel(CgroupKernel):
+    """Reads all of a virtual node at one moment, as a kernel's groups are to within microseconds."""
+
+    def __init__(self, node: VirtualNode, *given: Any) -> None:
+        super().__init__(*given)
+        self._node_still = node.still
+
+    def read(self, mono_ns: int) -> Reading:
+        with self._node_still:
+            return super().read(mono_ns)
 
 
 class VirtualNode(Background):
@@ -75,6 +89,10 @@ class VirtualNode(Background):
             *("--proc-mount", str(self._files.proc_mount), "--kubepods", model.KUBEPODS),
             *("--inventory", str(self.inventory)),
         ]
+
+    def kernel(self, state: Path) -> CgroupKernel:
+        """Its groups, as an agent that keeps its state there has them."""
+        return _StillKernel(self, self._files.cgroup_mount, self._files.proc_mount, model.KUBEPODS, state)
 
     @property
     def quota_us(self) -> int | None:

@@ -16,7 +16,7 @@ import numpy as np
 from kernel.groups import Groups
 
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.interfaces import Reading
 from slacktide.deploy.virtual.machine import BEST_EFFORT, Machine
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.sample import Limits, NodeUse

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pytest
 import yaml
 
-from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.agents.node.kernel import Kernel, Spool
-from slacktide.agents.node.spool import MemorySpool
-from slacktide.schemas.inventory import NodeFacts
+from slacktide.agents.node.interfaces import Spool
 from slacktide.schemas.outcome import NodeOutcome
+from testbed.lone_agent import WALL_MS
 
 FOLDER = Path(__file__).parents[1] / "pure/stories"
-BOOT = "000000000007-0badcafe"
-WALL_MS = 1_700_000_000_000
 
 
 def each_story(name: str) -> pytest.MarkDecorator:
@@ -25,49 +21,6 @@ def each_story(name: str) -> pytest.MarkDecorator:
     found = yaml.load((FOLDER / f"{name}.yaml").read_text(), yaml.CSafeLoader)
     rows = [pytest.param(one.get("given", {}), one["steps"], id=fact) for fact, one in found.items()]
     return pytest.mark.parametrize(("given", "steps"), rows)
-
-
-class SteppedClock:
-    """Time that moves when told."""
-
-    def __init__(self, now_ns: int = 10_000_000_000) -> None:
-        self.now_ns = now_ns
-
-    def mono_ns(self) -> int:
-        return self.now_ns
-
-    def wall_ms(self) -> int:
-        return WALL_MS + self.now_ns // 1_000_000
-
-    def pass_ms(self, ms: int) -> None:
-        self.now_ns += ms * 1_000_000
-
-
-def agent_of(
-    kernel: Kernel,
-    clock: SteppedClock,
-    facts: NodeFacts,
-    *,
-    spool: Spool | None = None,
-    boot_id: str = BOOT,
-    settings: dict[str, Any] | None = None,
-    suspended: str = "",
-    **given: Any,
-) -> NodeAgent:
-    """An agent that has started; ``given``: its policy, its pods, and what else a test is about."""
-    agent = NodeAgent(
-        node=facts.name,
-        boot_id=boot_id,
-        kernel=kernel,
-        spool=MemorySpool() if spool is None else spool,
-        clock=clock,
-        facts=facts,
-        settings=AgentSettings(**settings or {}),
-        **given,
-    )
-    agent.suspend(suspended)
-    agent.start()
-    return agent
 
 
 class Bench(Protocol):

@@ -31,7 +31,7 @@ from slacktide.streams.engine.session import WorkerSettings
 from slacktide.streams.proofs import Judge
 from slacktide.streams.records import FIGURES
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.answering import Shadow
+from slacktide.streams.worker.one_by_one import Shadow
 from testbed.parts import Part
 from testbed.samples import body_of
 from testbed.waiting import soon

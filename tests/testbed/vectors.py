@@ -1,13 +1,18 @@
 """Cases as data: of each rule, ``tests/vectors/NAME.jsonl`` or ``NAME.jsonl.gz``, and of what calls the rules."""
 
 import gzip
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 import pytest
+
+from testbed.snapshots import cases
+
+Test = TypeVar("Test", bound=Callable[..., object])
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 CASES = Path(__file__).parent.parent / "pure" / "decisions" / "cases"
@@ -18,6 +23,22 @@ def lines(name: str) -> list[str]:
     if packed.exists():
         return gzip.decompress(packed.read_bytes()).decode().splitlines()
     return plain.read_text().splitlines() if plain.exists() else []
+
+
+def each_row(*arguments: str) -> Callable[[Test], Test]:
+    """A test of each row under its name in ``cases/<test module>.yaml``, whose values are read by its types."""
+
+    def mark(test: Test) -> Test:
+        found = cases(inspect.getfile(test))[test.__name__.removeprefix("test_")]
+        named = found.items() if isinstance(found, dict) else ((None, row) for row in found)
+        kinds = [get_type_hints(test).get(name, Any) for name in arguments]
+        params = [
+            pytest.param(*map(msgspec.convert, row if len(arguments) > 1 else [row], kinds), id=fact)
+            for fact, row in named
+        ]
+        return pytest.mark.parametrize(arguments, params)(test)
+
+    return mark
 
 
 def stated(name: str) -> Iterator[Any]:

@@ -12,8 +12,8 @@ from functools import partial
 from aiohttp import web
 
 from slacktide.agents.clock import Clock, SystemClock, mono_s
-from slacktide.agents.cluster.bounds import served
 from slacktide.agents.cluster.events import IgnoredFields
+from slacktide.agents.cluster.request_bounds import served
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.binding import Binder

@@ -14,8 +14,8 @@ from typing import Any
 
 from aiohttp import web
 
-from slacktide.agents.cluster.bounds import served
 from slacktide.agents.cluster.certificates import CertificateManager, Clients, Pair, SecretPlace, Terms, Tls, in_folder
+from slacktide.agents.cluster.request_bounds import served
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache

@@ -15,7 +15,7 @@ from slacktide.agents.node.cgroup.hierarchy import Hierarchy
 from slacktide.agents.node.cgroup.parse import Counters, PodCounters, rates
 from slacktide.agents.node.cgroup.plan import CPU_MAX_FILE, PERIOD_FILE, QUOTA_FILE
 from slacktide.agents.node.cgroup.read import CpuTime, Notes, kept
-from slacktide.agents.node.kernel import UNLIMITED_US, ContainerCpu, ContainersLook
+from slacktide.agents.node.interfaces import UNLIMITED_US, ContainerCpu, ContainersLook
 from slacktide.schemas.inventory import Pod
 
 _BY_CGROUPFS = ("{}", "crio-{}")

@@ -22,7 +22,7 @@ from slacktide.agents.node.cgroup.plan import (
     Write,
     cpu_max_text,
 )
-from slacktide.agents.node.kernel import Held
+from slacktide.agents.node.interfaces import Held
 from slacktide.schemas.bounds import KnobValue
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Container, Pod

@@ -1,4 +1,4 @@
-"""A node's kernel through cgroups v1 or v2. Implements ``slacktide.agents.node.kernel.Kernel``."""
+"""A node's kernel through cgroups v1 or v2. Implements ``slacktide.agents.node.interfaces.Kernel``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slacktide.agents.node.cgroup.hierarchy import Hierarchy, Layout, find
 from slacktide.agents.node.cgroup.parse import Counters, rates
 from slacktide.agents.node.cgroup.plan import Bandwidth
 from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodsReader
-from slacktide.agents.node.kernel import ContainersLook, Reading
+from slacktide.agents.node.interfaces import ContainersLook, Reading
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse

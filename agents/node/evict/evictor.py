@@ -11,7 +11,7 @@ from slacktide.agents.node.evict.eviction_api import EvictionRequest
 from slacktide.agents.node.evict.eviction_client import EvictionApi, Requests
 from slacktide.agents.node.evict.holdback import THAWED, Holdback, Starved
 from slacktide.agents.node.evict.victims import INTERRUPTED, Standing, Victims
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.interfaces import Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.reporter import Doors, Paced, ends_or_stops, pod_of
 from slacktide.schemas.credit import NO_CREDIT

@@ -12,9 +12,7 @@ from slacktide.deploy.cli.calc.forms import Amount, By, Flat, Form, Given, Nulla
 from slacktide.schemas.inventory import Pod
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.cores.allocate import Free, Ledger, allocate, available
-from slacktide.streams.decisions.cores.pools import (
-    STATIC,
-)
+from slacktide.streams.decisions.cores.pools import STATIC
 from slacktide.streams.decisions.cores.schedule import (
     SHARED_MIN,
     Amounts,

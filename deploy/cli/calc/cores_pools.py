@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from slacktide.deploy.cli.calc.case import Calculated, Processors
-from slacktide.deploy.cli.calc.cores import Corrected, GivenSystemQos
+from slacktide.deploy.cli.calc.cores import Corrected, CpuList, GivenSystemQos
 from slacktide.deploy.cli.calc.forms import Amount, By, Form, Given, Nullable, Whole
 from slacktide.streams.decisions.cores.pools import (
     CoresPod,
@@ -17,12 +17,12 @@ from slacktide.streams.decisions.cores.pools import (
     Kept,
     Kubelet,
     Pool,
-    cpuset_of,
     handled_as,
+    parts_of,
     pools,
     unlimited,
 )
-from slacktide.streams.decisions.cores.take import Topology, written
+from slacktide.streams.decisions.cores.take import NO_CPUS, Cpus, Topology, read_cpus, readable, written
 
 
 class GivenKubelet(Given, frozen=True, kw_only=True):
@@ -30,8 +30,8 @@ class GivenKubelet(Given, frozen=True, kw_only=True):
 
     policy: str = ""
     queried: bool = True
-    reserved_system_cpus: Nullable[str] = ""
-    default_cpuset: Nullable[str] = ""
+    reserved_system_cpus: CpuList = NO_CPUS
+    default_cpuset: CpuList = NO_CPUS
     options: Mapping[str, str] = {}
     kube_reserved_cpu_milli: Nullable[Amount] = 0
     system_reserved_cpu_milli: Nullable[Amount] = 0
@@ -51,7 +51,7 @@ class GivenKubelet(Given, frozen=True, kw_only=True):
 
 class _Reservation(Given, frozen=True, kw_only=True):
     cpu_milli: Nullable[Amount] = 0
-    reserved_cpus: Nullable[str] = ""
+    reserved_cpus: CpuList = NO_CPUS
 
 
 NO_KUBELET, NO_RESERVATION, NO_SYSTEM = GivenKubelet(), _Reservation(), GivenSystemQos()
@@ -60,7 +60,7 @@ NO_KUBELET, NO_RESERVATION, NO_SYSTEM = GivenKubelet(), _Reservation(), GivenSys
 def calc_cores_pools(
     *,
     processors: Processors,
-    pods: Nullable[Sequence[Annotated[CoresPod, Form()]]] = (),
+    pods: Nullable[Sequence[Annotated[CoresPod, Form(cpus=(CpuList, NO_CPUS))]]] = (),
     kubelet: GivenKubelet = NO_KUBELET,
     cpu_manager_state: Mapping[str, Mapping[str, str]] | None = None,
     node_reservation: Nullable[_Reservation] = NO_RESERVATION,
@@ -72,11 +72,11 @@ def calc_cores_pools(
         Topology(processors, corrected=corrected),
         pods,
         kubelet.kubelet(),
-        {uid: list(its.values()) for uid, its in (cpu_manager_state or {}).items()},
+        {uid: NO_CPUS.union(*map(readable, its.values())) for uid, its in (cpu_manager_state or {}).items()},
         Kept(
             reserved_cpus=node_reservation.reserved_cpus,
             reserved_milli=node_reservation.cpu_milli,
-            system=system_qos.cpuset,
+            system=readable(system_qos.cpuset),
             system_exclusive=system_qos.exclusive,
         ),
     )
@@ -98,13 +98,19 @@ def calc_cores_pools(
 
 
 def _pools(found: Sequence[Pool]) -> list[dict[str, object]]:
-    return [{"socket": one.socket, "numa_node": one.zone, "cpuset": one.cpuset} for one in found]
+    return [{"socket": one.socket, "numa_node": one.zone, "cpuset": written(one.cpus)} for one in found]
 
 
-_POOLS = (Nullable[list[Annotated[Pool, Form(strict=True, cpuset="")]]], ())
-_SYSTEM_CPUS = Annotated[str, By(lambda given, _: given.cpuset, GivenSystemQos)] | None
+_POOL = Form(strict=True, names={"cpus": "cpuset"}, cpus=(CpuList, NO_CPUS))
+_POOLS = (Nullable[list[Annotated[Pool, _POOL]]], ())
+_SYSTEM_CPUS = (Nullable[Annotated[Cpus | None, By(lambda given, _: read_cpus(given.cpuset), GivenSystemQos)]], NO_CPUS)
 RuleNode = Annotated[CpusetRule, Form(strict=True, ls=_POOLS, be=_POOLS, system=_SYSTEM_CPUS)]
 """The pools of a node, and its settings."""
+
+
+def _joined(parts: Sequence[Cpus], node: CpusetRule) -> str:
+    """One list. The reference joins pools without CPUs, too, so that nobody can read it."""
+    return written(NO_CPUS.union(*parts)) if node.corrected else ",".join(map(written, parts))
 
 
 class _StatusAmounts(Given, frozen=True, kw_only=True):
@@ -135,11 +141,12 @@ def calc_cores_cpuset(*, node: RuleNode, pod: GivenCpusetPod) -> Calculated:
     whom = CpusetPod(
         qos_label=pod.qos_label,
         kube_qos=pod.kube_qos,
-        cpuset=pod.status_cpuset,
+        cpus=readable(pod.status_cpuset) if pod.status_cpuset else None,
         zones=zones,
         container_count=pod.container_count,
     )
-    text = None if error else cpuset_of(whom, node)
+    parts = None if error else parts_of(whom, node)
+    text = None if parts is None else pod.status_cpuset or _joined(parts, node) or (None if node.corrected else "")
     return Calculated(
         output={
             "cpuset": text,
@@ -147,7 +154,7 @@ def calc_cores_cpuset(*, node: RuleNode, pod: GivenCpusetPod) -> Calculated:
             "error": error,
             "handled_as": handled_as(whom),
             "unlimited_cfs_quota": not error and unlimited(whom, corrected=node.corrected),
-            "host_app_ls_cpuset": node.all_ls if node.in_force else None,
+            "host_app_ls_cpuset": _joined([pool.cpus for pool in node.ls], node) if node.in_force else None,
             "rule_error": node.topology_known and not node.in_force,
         },
         because=[],

@@ -82,7 +82,7 @@ _NAMES = {
     "BeCpu.limit_milli": "real_limit_milli",
     "BurstContainer.limit_milli": "cpu_limit_milli",
     "BurstContainer.used_cores": "cpu_usage_cores_last",
-    "CoresPod.cpuset": "status_cpuset",
+    "CoresPod.cpus": "status_cpuset",
     "CpusetRule.system": "system_qos",
     "Factors.cpu_pct": "cpu",
     "Factors.mem_pct": "memory",

@@ -17,7 +17,7 @@ from slacktide.streams.analysis.explain.carried_out import what
 from slacktide.streams.analysis.explain.evidence import Finding
 from slacktide.streams.analysis.explain.held import pressure_text
 from slacktide.streams.analysis.explain.node import Input, NodeExplanation, Step
-from slacktide.streams.analysis.explain.selling import amount, resource_name
+from slacktide.streams.analysis.explain.offered import amount, resource_name
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 

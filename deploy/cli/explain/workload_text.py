@@ -13,9 +13,9 @@ from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.streams.analysis.explain.evictions import Eviction
 from slacktide.streams.analysis.explain.evidence import Logged
 from slacktide.streams.analysis.explain.job import JobExplanation, QueuePlace, borrowed, condition, remedy
+from slacktide.streams.analysis.explain.offered import amount, resource_name
 from slacktide.streams.analysis.explain.placement import NodeRoom, Room
 from slacktide.streams.analysis.explain.pod import PodExplanation
-from slacktide.streams.analysis.explain.selling import amount, resource_name
 from slacktide.streams.decisions.queue.missing import meaning
 
 INDEXES_CHARS = 100

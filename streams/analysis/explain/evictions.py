@@ -13,7 +13,7 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome, PodName
 from slacktide.schemas.units import count
 from slacktide.streams.analysis.explain.evidence import Finding, Logged, Place
-from slacktide.streams.analysis.explain.selling import amount
+from slacktide.streams.analysis.explain.offered import amount
 from slacktide.streams.decisions.evict.node_evict import ENDS, NOTICE, observed
 
 _SUFFIX = re.compile(r"(.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]+)")

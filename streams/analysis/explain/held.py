@@ -12,7 +12,7 @@ from slacktide.schemas.qos import VAIN_ADVICE
 from slacktide.schemas.sample import NodeSample, PodUse
 from slacktide.streams.analysis.explain.evidence import Finding
 from slacktide.streams.analysis.explain.node_log import NodeLog
-from slacktide.streams.analysis.explain.selling import amount
+from slacktide.streams.analysis.explain.offered import amount
 from slacktide.streams.decisions.known_pods import is_limited_mid, is_spared, is_unsuppressed
 from slacktide.streams.decisions.suppress.cpu_pressure import PROOF_LOOKS, Bound, fold
 from slacktide.streams.decisions.suppress.cpu_suppress import PRESSURE, allowed_milli

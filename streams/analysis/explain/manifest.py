@@ -28,7 +28,7 @@ from slacktide.schemas.qos import (
     vain_claim,
 )
 from slacktide.streams.analysis.explain.evidence import Finding
-from slacktide.streams.analysis.explain.selling import amount, resource_name
+from slacktide.streams.analysis.explain.offered import amount, resource_name
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
 from slacktide.streams.decisions.known_pods import is_spared
 

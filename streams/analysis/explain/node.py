@@ -29,8 +29,8 @@ from slacktide.streams.analysis.explain.held import (
     unheld_findings,
 )
 from slacktide.streams.analysis.explain.node_log import NodeLog, order
+from slacktide.streams.analysis.explain.offered import mid_findings, selling_findings
 from slacktide.streams.analysis.explain.placement import left_of
-from slacktide.streams.analysis.explain.selling import mid_findings, selling_findings
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 
 OUTCOMES_SHOWN = 10

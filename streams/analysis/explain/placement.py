@@ -14,7 +14,7 @@ from slacktide.schemas.units import count
 from slacktide.streams.analysis.explain.evidence import Finding, Place
 from slacktide.streams.analysis.explain.manifest import NATIVE, Manifest
 from slacktide.streams.analysis.explain.node_log import NodeLog
-from slacktide.streams.analysis.explain.selling import amount, disabled, resource_name
+from slacktide.streams.analysis.explain.offered import amount, disabled, resource_name
 from slacktide.streams.decisions.resources.publishing import published_floor
 
 SCHEDULER = "koord-scheduler"

@@ -24,6 +24,7 @@ from slacktide.streams.analysis.explain.evidence import Finding, Logged, Place, 
 from slacktide.streams.analysis.explain.held import held_findings, is_held
 from slacktide.streams.analysis.explain.manifest import Manifest, lint
 from slacktide.streams.analysis.explain.node_log import NodeLog
+from slacktide.streams.analysis.explain.offered import amount, pod_forecast_findings, resource_name
 from slacktide.streams.analysis.explain.placement import (
     NodeRoom,
     node_rooms,
@@ -31,7 +32,6 @@ from slacktide.streams.analysis.explain.placement import (
     refused_by_all,
     unserved,
 )
-from slacktide.streams.analysis.explain.selling import amount, pod_forecast_findings, resource_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

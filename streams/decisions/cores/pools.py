@@ -6,7 +6,7 @@ Reading: states_noderesourcetopology.go, runtimehooks/hooks/cpuset.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,17 +14,17 @@ from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.qos import raw_qos
 from slacktide.streams.decisions.cores.allocate import held_cpus
 from slacktide.streams.decisions.cores.schedule import ALONE, OWNERS
-from slacktide.streams.decisions.cores.take import NO_CPUS, Cpus, Topology, read_cpus, readable, written
+from slacktide.streams.decisions.cores.take import NO_CPUS, Cpus, Topology
 
 STATIC = "static"
 
 
 class Pool(NamedTuple):
-    """The CPUs of a zone, as text; "": none are left."""
+    """The CPUs of a zone that are left."""
 
     socket: int
     zone: int
-    cpuset: str
+    cpus: Cpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class CoresPod:
 
     uid: str
     qos_label: str | None
-    cpuset: str | None
+    cpus: Cpus
     """Of its annotation resource-status."""
     phase: str = "Running"
 
@@ -45,9 +45,9 @@ class Kubelet:
     policy: str
     strict: bool = False
     """Whether its reserved CPUs are for no pod: ``strict-cpu-reservation``."""
-    shared: str = ""
+    shared: Cpus = NO_CPUS
     """The CPUs that it has pinned for no pod: ``defaultCpuSet`` of its state."""
-    reserved_system_cpus: str = ""
+    reserved_system_cpus: Cpus = NO_CPUS
     reserved_milli: int = 0
     """Of the system and of Kubernetes together."""
 
@@ -56,9 +56,9 @@ class Kubelet:
 class Kept:
     """CPUs that a node keeps off its pools."""
 
-    reserved_cpus: str = ""
+    reserved_cpus: Cpus = NO_CPUS
     reserved_milli: int = 0
-    system: str = ""
+    system: Cpus = NO_CPUS
     system_exclusive: bool = True
 
 
@@ -79,13 +79,13 @@ def pools(
     topology: Topology,
     pods: Sequence[CoresPod],
     kubelet: Kubelet | None,
-    pinned: Mapping[str, Sequence[str]],
+    pinned: Mapping[str, Cpus],
     kept: Kept,
 ) -> Pools:
     """Return the pools of a node.
 
-    ``pods``: of the kubelet's list, in any phase. ``kubelet`` None: its configuration is not read. ``pinned``: CPU
-    lists of the containers that the kubelet has pinned, by uid. ``kept``: off the pools. Corrected, pods that have
+    ``pods``: of the kubelet's list, in any phase. ``kubelet`` None: its configuration is not read. ``pinned``: the
+    CPUs of containers that the kubelet has pinned, by uid. ``kept``: off the pools. Corrected, pods that have
     ended hold none, and the kubelet's static policy is never overruled.
     """
     corrected = topology.corrected
@@ -93,25 +93,25 @@ def pools(
     theirs: dict[str, Cpus] = {}
     reserved = NO_CPUS
     if kubelet is not None and kubelet.policy == STATIC:
-        reserved = readable(kubelet.reserved_system_cpus) or packed(topology, -(-kubelet.reserved_milli // 1_000))
-        ours = {pod.uid for pod in pods if raw_qos(pod.qos_label) in {"LS", "BE"} or readable(pod.cpuset)}
+        reserved = kubelet.reserved_system_cpus or packed(topology, -(-kubelet.reserved_milli // 1_000))
+        ours = {pod.uid for pod in pods if raw_qos(pod.qos_label) in {"LS", "BE"} or pod.cpus}
         for uid in sorted(pinned.keys() - (set() if corrected else ours)):
-            if cpus := NO_CPUS.union(*map(readable, pinned[uid])):
-                theirs[uid] = cpus
+            if pinned[uid]:
+                theirs[uid] = pinned[uid]
         ls.difference_update(*theirs.values())
         if corrected:
-            ls &= readable(kubelet.shared) or ls
+            ls &= kubelet.shared or ls
             ls -= reserved if kubelet.strict else NO_CPUS
     be = set(ls)
     for pod in pods:
         alone = raw_qos(pod.qos_label) == ALONE
-        if (cpus := readable(pod.cpuset)) and not (corrected and pod.phase in ENDED_PHASES):
-            cpus = held_cpus(topology, cpus, alone=corrected and alone)
+        if pod.cpus and not (corrected and pod.phase in ENDED_PHASES):
+            cpus = held_cpus(topology, pod.cpus, alone=corrected and alone)
             ls -= cpus
             if alone:
                 be -= cpus
-    node_reserved = readable(kept.reserved_cpus) or packed(topology, -(-kept.reserved_milli // 1_000))
-    off = node_reserved | (readable(kept.system) if kept.system_exclusive else NO_CPUS)
+    node_reserved = kept.reserved_cpus or packed(topology, -(-kept.reserved_milli // 1_000))
+    off = node_reserved | (kept.system if kept.system_exclusive else NO_CPUS)
     return Pools(
         ls=_by_zone(topology, ls, off),
         be=_by_zone(topology, be, off),
@@ -132,7 +132,7 @@ def _by_zone(topology: Topology, cpus: set[int], off: Cpus) -> list[Pool]:
         cpus = set()
     for cpu in cpus:
         found[topology.sockets[cpu], topology.zones[cpu]].add(cpu)
-    return [Pool(socket, zone, written(found[socket, zone] - off)) for socket, zone in sorted(found)]
+    return [Pool(socket, zone, frozenset(found[socket, zone] - off)) for socket, zone in sorted(found)]
 
 
 def packed(topology: Topology, wanted: int) -> Cpus:
@@ -178,8 +178,8 @@ class CpusetRule:
     ls: Sequence[Pool]
     be: Sequence[Pool]
     kubelet_policy: str = ""
-    system: str | None = None
-    """The CPU list of SYSTEM pods."""
+    system: Cpus | None = NO_CPUS
+    """Those of SYSTEM pods; None: their list is unreadable."""
     be_cpu_manager: bool = False
     topology_known: bool = True
     corrected: bool = False
@@ -187,16 +187,7 @@ class CpusetRule:
     @property
     def in_force(self) -> bool:
         """Return whether the rule exists. In the reference an unreadable list of SYSTEM CPUs stops it for all."""
-        return self.topology_known and (self.corrected or read_cpus(self.system or "") is not None)
-
-    @property
-    def all_ls(self) -> str:
-        """Return the LS pools."""
-        return self.joined(pool.cpuset for pool in self.ls)
-
-    def joined(self, pools: Iterable[str]) -> str:
-        """Return one list. The reference joins pools without CPUs, too, so that nobody can read it."""
-        return written(NO_CPUS.union(*map(readable, pools))) if self.corrected else ",".join(pools)
+        return self.topology_known and (self.corrected or self.system is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,45 +196,48 @@ class CpusetPod:
 
     qos_label: str | None
     kube_qos: str
-    cpuset: str = ""
-    """Of its annotation resource-status,"""
+    cpus: Cpus | None = None
+    """Of its annotation resource-status, which may be unreadable; None: it names none."""
     zones: Sequence[tuple[int, int]] = ()
-    """and its NUMA zones, with the CPU or batch-cpu that it has there."""
+    """Its NUMA zones, with the CPU or batch-cpu that it has there."""
     container_count: int = 1
 
 
-def cpuset_of(pod: CpusetPod, rule: CpusetRule) -> str | None:
-    """Return the CPU list of a pod's containers; "": clear the list of the runtime; None: leave it as it is.
+def cpus_of(pod: CpusetPod, rule: CpusetRule) -> Cpus | None:
+    """Return the CPUs of a pod's containers as corrected; None: they stay as they are. They are never none."""
+    return NO_CPUS.union(*parts_of(pod, rule) or ()) or None
 
-    Corrected, no list is ever empty, and SYSTEM pods get their own list also if they have zones.
+
+def parts_of(pod: CpusetPod, rule: CpusetRule) -> Sequence[Cpus] | None:
+    """Return the sets that a pod's containers may use together; without any, the runtime's list is cleared.
+
+    None: it is left as it is. Corrected, SYSTEM pods get their own list also if they have zones.
     """
-    if pod.cpuset:
-        return pod.cpuset
+    if pod.cpus is not None:
+        return [pod.cpus]
+    qos = raw_qos(pod.qos_label)
     if not rule.in_force:
         return None
-    qos = raw_qos(pod.qos_label)
-    if rule.corrected:
-        if qos == "SYSTEM" and rule.system:
-            return written(readable(rule.system)) or None
-        return _of_pools(pod, rule, qos) or None if rule.kubelet_policy != STATIC else None
-    return _of_pools(pod, rule, qos)
+    if rule.corrected and qos == "SYSTEM" and rule.system != NO_CPUS:
+        return None if rule.system is None else [rule.system]
+    return None if rule.corrected and rule.kubelet_policy == STATIC else _of_pools(pod, rule, qos)
 
 
-def _of_pools(pod: CpusetPod, rule: CpusetRule, qos: str) -> str | None:
+def _of_pools(pod: CpusetPod, rule: CpusetRule, qos: str) -> Sequence[Cpus] | None:
     if any(cpu_milli for _, cpu_milli in pod.zones) and (qos != "BE" or rule.be_cpu_manager):
-        by_zone = {pool.zone: pool.cpuset for pool in (rule.be if qos == "BE" else rule.ls)}
-        return rule.joined([by_zone[zone] for zone, _ in pod.zones if zone in by_zone])
+        by_zone = {pool.zone: pool.cpus for pool in (rule.be if qos == "BE" else rule.ls)}
+        return [by_zone[zone] for zone, _ in pod.zones if zone in by_zone]
     if qos == "SYSTEM" and rule.system:
-        return rule.system
+        return [rule.system]
     if qos != "LS" and pod.kube_qos == "BestEffort":
-        return ""
-    return rule.all_ls if qos == "LS" or rule.kubelet_policy != STATIC else None
+        return []
+    return [pool.cpus for pool in rule.ls] if qos == "LS" or rule.kubelet_policy != STATIC else None
 
 
 def handled_as(pod: CpusetPod) -> str:
     """Return the class as which the agent handles a pod: with a CPU list of its own it counts as LSR."""
     qos = raw_qos(pod.qos_label)
-    return "LSR" if pod.cpuset and not qos else qos
+    return "LSR" if pod.cpus is not None and not qos else qos
 
 
 def unlimited(pod: CpusetPod, *, corrected: bool = False) -> bool:
@@ -251,4 +245,4 @@ def unlimited(pod: CpusetPod, *, corrected: bool = False) -> bool:
 
     Corrected, not if it has several: without quotas, one could take all the CPU time of the others.
     """
-    return bool(pod.cpuset) and handled_as(pod) in OWNERS and not (corrected and pod.container_count > 1)
+    return pod.cpus is not None and handled_as(pod) in OWNERS and not (corrected and pod.container_count > 1)

@@ -13,7 +13,7 @@ from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.knob import pod_group
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import WantedSetting
-from slacktide.streams.decisions.cores.pools import CoresPod, CpusetPod, CpusetRule, Kept, cpuset_of, pools
+from slacktide.streams.decisions.cores.pools import CoresPod, CpusetPod, CpusetRule, Kept, cpus_of, pools
 from slacktide.streams.decisions.cores.take import Topology, own_cpus, readable, written
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import SystemQos, system_qos
 
@@ -25,7 +25,7 @@ def cpusets(facts: NodeFacts, pods: Sequence[Pod]) -> Iterator[WantedSetting]:
     """Yield the CPUs of each pod that may not run on all of them."""
     live = [pod for pod in pods if pod.phase in LIVE_PHASES]
     topology = Topology(facts.processors, corrected=True)
-    own = {pod.uid: written(own_cpus(pod) & topology.cpus) for pod in live}
+    own = {pod.uid: own_cpus(pod) & topology.cpus for pod in live}
     try:
         system = system_qos(facts.annotations)
     except TextError:
@@ -33,23 +33,17 @@ def cpusets(facts: NodeFacts, pods: Sequence[Pod]) -> Iterator[WantedSetting]:
     theirs = readable(system.cpuset) & topology.cpus
     if not (theirs or any(own.values())) or any(pod.exclusive_cpus for pod in live):
         return
+    pods_of_node = [CoresPod(uid=pod.uid, qos_label=pod.qos_label, cpus=own[pod.uid]) for pod in live]
     exclusive = system.exclusive is not False
-    shared = pools(
-        topology,
-        [CoresPod(uid=pod.uid, qos_label=pod.qos_label, cpuset=own[pod.uid]) for pod in live],
-        None,
-        {},
-        Kept(reserved_cpus=facts.reserved_cpus, system=written(theirs), system_exclusive=exclusive),
-    )
-    rule = CpusetRule(ls=shared.ls, be=(), system=written(theirs), corrected=True)
+    kept = Kept(reserved_cpus=readable(facts.reserved_cpus), system=theirs, system_exclusive=exclusive)
+    rule = CpusetRule(ls=pools(topology, pods_of_node, None, {}, kept).ls, be=(), system=theirs, corrected=True)
     for pod in live:
         if pod.kube_qos == "BestEffort":
             continue
-        whom = CpusetPod(qos_label=pod.qos_label, kube_qos=pod.kube_qos, cpuset=own[pod.uid])
-        text = cpuset_of(whom, rule)
-        cpus = readable(text)
-        if text and cpus != topology.cpus:
-            bound = OWN if whom.cpuset else SYSTEM if theirs and cpus == theirs else SHARED
+        whom = CpusetPod(qos_label=pod.qos_label, kube_qos=pod.kube_qos, cpus=own[pod.uid] or None)
+        cpus = cpus_of(whom, rule)
+        if cpus and cpus != topology.cpus:
+            bound = OWN if whom.cpus else SYSTEM if cpus == theirs else SHARED
             lost = len(own_cpus(pod) - topology.cpus)
             terms: Terms = {"cpus_count": len(cpus), "node_cpus_count": len(topology.cpus), "lost_cpus_count": lost}
-            yield WantedSetting(pod_group(pod.uid), "cpus", text, RULE, bound, terms)
+            yield WantedSetting(pod_group(pod.uid), "cpus", written(cpus), RULE, bound, terms)

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.interfaces import Reading
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow, Limits, NodeUse, PodUse
 from slacktide.streams.decisions.evict.be_cpu_history import SPANS_MAX, BeCpuHistory
+from testbed.vectors import each_row
 
 SECOND_NS = 1_000_000_000
 FACTS = NodeFacts(name="n", capacity=Resources(cpu_milli=8_000), allocatable=Resources(cpu_milli=7_000))
@@ -74,32 +75,12 @@ def test_the_average_is_the_windows_and_the_current_is_the_last() -> None:
     assert (found.average.usage_milli, found.current.usage_milli, found.samples) == (750, 900, 10)
 
 
-@pytest.mark.parametrize(
-    ("limits", "limit_milli"),
-    [
-        pytest.param(Limits(be_cfs_quota_us=150_000), 1_500, id="the quota"),
-        pytest.param(Limits(be_cfs_quota_us=75_000, be_cfs_period_us=50_000), 1_500, id="of any period"),
-        pytest.param(Limits(be_cfs_quota_us=150_000, be_cpuset=[0]), 1_000, id="fewer CPUs than the quota gives"),
-        pytest.param(Limits(be_cfs_quota_us=150_000, be_cpuset=[0, 1, 2]), 1_500, id="more CPUs than that"),
-        pytest.param(Limits(be_cfs_quota_us=None, be_cpuset=[0, 1, 2]), 3_000, id="no quota: its CPUs"),
-        pytest.param(Limits(be_cfs_quota_us=None), 8_000, id="neither: all of the node"),
-    ],
-)
+@each_row("limits", "limit_milli")
 def test_the_limit_that_is_in_force(limits: Limits, limit_milli: int) -> None:
     assert window(reading(limits=limits)).current.limit_milli == limit_milli
 
 
-@pytest.mark.parametrize(
-    ("more", "request_milli"),
-    [
-        pytest.param({"qos_label": "BE"}, 4_500, id="labelled"),
-        pytest.param({"qos_label": None, "kube_qos": "BestEffort"}, 4_000, id="the label alone counts"),
-        pytest.param({"qos_label": "BE", "phase": "Pending"}, 4_500, id="about to run"),
-        pytest.param({"qos_label": "BE", "phase": "Succeeded"}, 4_000, id="over"),
-        pytest.param({"qos_label": "BE", "uid": "c"}, 4_000, id="the kernel is rid of it"),
-        pytest.param({"qos_label": "BE", "uid": "c", "phase": "Pending"}, 4_500, id="the kernel is to have it"),
-    ],
-)
+@each_row("more", "request_milli")
 def test_whose_requests_count(more: dict, request_milli: int) -> None:
     asked = Resources(batch_cpu_milli=500, cpu_milli=7)
     other = Pod(**{"uid": "b", "namespace": "jobs", "name": "b", "requests": asked} | more)

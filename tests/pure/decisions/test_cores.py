@@ -22,7 +22,6 @@ from slacktide.streams.decisions.cores.take import (
     Topology,
     Wish,
     read_cpus,
-    readable,
     written,
 )
 
@@ -144,11 +143,11 @@ def test_nobody_shares_the_cpus_of_lse_pods_and_only_best_effort_pods_those_of_l
     topology: Topology, lse: set[int], lsr: set[int]
 ) -> None:
     pods = [
-        CoresPod(uid="e", qos_label="LSE", cpuset=written(lse)),
-        CoresPod(uid="r", qos_label="LSR", cpuset=written(lsr)),
+        CoresPod(uid="e", qos_label="LSE", cpus=lse),
+        CoresPod(uid="r", qos_label="LSR", cpus=lsr),
     ]
     found = pools(topology, pods, None, {}, Kept())
-    ls, be = (NO_CPUS.union(*(readable(pool.cpuset) for pool in its)) for its in (found.ls, found.be))
+    ls, be = (NO_CPUS.union(*(pool.cpus for pool in its)) for its in (found.ls, found.be))
 
     assert ls == topology.cpus - lse - lsr
     assert be == topology.cpus - lse

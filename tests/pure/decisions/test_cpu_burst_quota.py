@@ -4,12 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.policy.strategies import CpuBurst
-from slacktide.streams.decisions.burst.cpu_burst_quota import (
-    BurstContainer,
-    Limiter,
-    PodQuota,
-    next_quotas,
-)
+from slacktide.streams.decisions.burst.cpu_burst_quota import BurstContainer, Limiter, PodQuota, next_quotas
 
 AUTO = CpuBurst(policy="auto")
 CAPACITY = 60 * 200

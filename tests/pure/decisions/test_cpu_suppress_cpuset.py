@@ -4,12 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Processor
-from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import (
-    NodeCpus,
-    PinnedPod,
-    free_cpus,
-    next_be_cpuset,
-)
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import NodeCpus, PinnedPod, free_cpus, next_be_cpuset
 from testbed.cpu_cases import labels, machine, processors
 
 # 0 1 | 2 3 | 4 5 | 6 7

@@ -1,12 +1,7 @@
 """A pod as eviction sees it."""
 
 from slacktide.schemas.inventory import Pod
-from slacktide.streams.decisions.evict.evict_tasks import (
-    EvictPod,
-    own_resource,
-    own_resources,
-    priority_with_default,
-)
+from slacktide.streams.decisions.evict.evict_tasks import EvictPod, own_resource, own_resources, priority_with_default
 from testbed.vectors import stated_test
 
 test_cases = stated_test("evict_pod", priority_with_default, own_resource, own_resources)

@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.load.pod_placement import levels
+from testbed.vectors import each_row
 
 SCORES = st.lists(st.integers(0, 1_000), max_size=40)
 
 
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [
-        pytest.param([], [], id="nobody"),
-        pytest.param([0, 0], [0, 0], id="nothing attracts"),
-        pytest.param([3], [10], id="the best is 10, however low"),
-        pytest.param([500, 500], [10, 10], id="equal ones are equal"),
-        pytest.param([901, 900, 899], [10, 9, 8], id="close ones keep their order"),
-        pytest.param([900, 880, 200, 190], [10, 9, 3, 2], id="who is far behind stays there"),
-        pytest.param([1_000, 1, 0], [10, 1, 0], id="only nothing is 0"),
-        pytest.param(list(range(1_000, 985, -1)), [10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 1, 1, 1, 1, 1], id="ten steps"),
-    ],
-)
+@each_row("scores", "expected")
 def test_levels(scores: list[int], expected: list[int]) -> None:
     assert levels(scores) == expected
 
 
-@pytest.mark.parametrize(
-    ("scores", "first", "expected"),
-    [
-        pytest.param([500, 500, 500], 1, [9, 10, 9], id="one of equal ones is alone at the top"),
-        pytest.param([700, 500, 700, 699], 2, [9, 7, 10, 8], id="the others begin a step below"),
-        pytest.param([901, 900], 0, [10, 9], id="who is alone there anyway"),
-        pytest.param([0, 0], 0, [0, 0], id="nothing attracts"),
-    ],
-)
+@each_row("scores", "first", "expected")
 def test_the_first_of_the_best_is_told_from_them(scores: list[int], first: int, expected: list[int]) -> None:
     assert levels(scores, first) == expected
 

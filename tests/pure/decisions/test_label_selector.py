@@ -6,28 +6,14 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.policy.selector import matches
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, is_empty, selector_of
+from testbed.vectors import each_row
 
 
 def expression(operator: str, *values: str, key: str = "app") -> Expression:
     return Expression(key=key, operator=operator, values=values)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "labels", "expected"),
-    [
-        pytest.param(expression("In", "spark", "flink"), {"app": "flink"}, True, id="one of the values"),
-        pytest.param(expression("In", "spark"), {"app": "web"}, False, id="another value"),
-        pytest.param(expression("In", ""), {"app": ""}, True, id="the empty value is a value"),
-        pytest.param(expression("In", "spark"), {}, False, id="In wants the label to be there"),
-        pytest.param(expression("NotIn", "spark"), {"app": "web"}, True, id="none of the values"),
-        pytest.param(expression("NotIn", "spark"), {"app": "spark"}, False, id="one of those not wanted"),
-        pytest.param(expression("NotIn", "spark"), {}, True, id="NotIn is content without the label"),
-        pytest.param(expression("Exists"), {"app": ""}, True, id="there, if empty"),
-        pytest.param(expression("Exists"), {"other": "x"}, False, id="not there"),
-        pytest.param(expression("DoesNotExist"), {}, True, id="absent as wanted"),
-        pytest.param(expression("DoesNotExist"), {"app": ""}, False, id="there against the wish"),
-    ],
-)
+@each_row("wanted", "labels", "expected")
 def test_an_expression_is_about_one_label(wanted: Expression, labels: dict, *, expected: bool) -> None:
     assert matches(selector_of({}, [wanted]), labels) is expected
 
@@ -48,19 +34,7 @@ def test_an_empty_selector_matches_everything() -> None:
     assert matches(selector_of({}, []), {})
 
 
-@pytest.mark.parametrize(
-    ("wanted", "why"),
-    [
-        pytest.param(expression("Gt", "1"), "operator 'Gt' is none of In, NotIn, Exists, DoesNotExist", id="unknown"),
-        pytest.param(expression("in", "a"), "operator 'in' is none of In, NotIn, Exists, DoesNotExist", id="its case"),
-        pytest.param(expression("In"), "In of 'app' needs values", id="In of nothing"),
-        pytest.param(expression("NotIn"), "NotIn of 'app' needs values", id="NotIn of nothing"),
-        pytest.param(expression("Exists", "a"), "Exists of 'app' takes no values", id="Exists with a value"),
-        pytest.param(expression("DoesNotExist", ""), "DoesNotExist of 'app' takes no values", id="even an empty one"),
-        pytest.param(expression("In", "a", "b c"), "'b c' is not a value that label 'app' can have", id="a bad value"),
-        pytest.param(expression("Exists", key=""), "'' is not a label's key", id="no key"),
-    ],
-)
+@each_row("wanted", "why")
 def test_an_invalid_expression_is_refused_with_the_reason(wanted: Expression, why: str) -> None:
     assert selector_of({"app": "spark"}, [expression("Exists"), wanted]) == InvalidSelector(why=why)
 

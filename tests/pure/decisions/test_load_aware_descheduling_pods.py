@@ -10,39 +10,18 @@ from hypothesis import strategies as st
 from slacktide.streams.decisions.load.load_aware_classify import survey
 from slacktide.streams.decisions.load.load_aware_descheduling import Targets, eviction_order, usage_score, view_of
 from testbed.descheduling_cases import amounts, node, pod, policy, random_pod, resources, seeds
+from testbed.vectors import each_row
 
 WEIGHTS = {"cpu": 1, "memory": 1}
 
 
 # The node is over by 100 millicores.
-@pytest.mark.parametrize(
-    ("cpu", "score"),
-    [
-        pytest.param(0, 0, id="nothing"),
-        pytest.param(25, 0.25, id="a quarter of the excess"),
-        pytest.param(99, 0.99, id="almost all of it"),
-        pytest.param(100, 2, id="just all of it"),
-        pytest.param(200, 1.5, id="twice the excess"),
-        pytest.param(400, 1.25, id="four times"),
-    ],
-)
+@each_row("cpu", "score")
 def test_the_best_victim_just_covers_the_excess(cpu: int, score: float) -> None:
     assert usage_score({"cpu": cpu}, {"cpu": 100}, WEIGHTS) == score
 
 
-@pytest.mark.parametrize(
-    ("used", "excess", "weights", "score"),
-    [
-        pytest.param({"cpu": 50, "memory": 10}, {"cpu": 100, "memory": 100}, {"cpu": 3, "memory": 1}, 0.4, id="mean"),
-        pytest.param({"cpu": 50, "memory": 10}, {"cpu": 100}, WEIGHTS, 0.5, id="only what the node is over in"),
-        pytest.param({"cpu": 50}, {"cpu": 100, "memory": 100}, WEIGHTS, 0.5, id="only what the metric has"),
-        pytest.param({"cpu": 50, "memory": 10}, {"cpu": 100, "memory": 100}, {"memory": 2}, 0.1, id="only with weight"),
-        pytest.param({"cpu": 50}, {"cpu": 100}, {}, 0, id="no weights"),
-        pytest.param({"cpu": 50}, {"cpu": 100}, {"cpu": 0}, 0, id="no weight"),
-        pytest.param({"cpu": 50}, {"memory": 100}, WEIGHTS, 0, id="not over in what the pod uses"),
-        pytest.param({}, {"cpu": 100}, WEIGHTS, 0, id="an empty metric"),
-    ],
-)
+@each_row("used", "excess", "weights", "score")
 def test_the_score_is_a_weighted_mean(used: dict, excess: dict, weights: dict, score: float) -> None:
     assert usage_score(used, excess, weights) == pytest.approx(score)
 

@@ -1,6 +1,5 @@
 """Thresholds of load-aware descheduling: what counts as over and as room, per node and resource."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from slacktide.streams.decisions.load.load_aware_classify import (
     watched_resources,
     with_unit,
 )
+from testbed.vectors import each_row
 
 
 def test_every_resource_that_any_threshold_names_is_watched_in_both_views() -> None:
@@ -28,16 +28,7 @@ def test_the_average_is_over_the_nodes_and_one_without_the_resource_counts_as_id
     assert average_used(["cpu"], []) == {"cpu": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("resource", "named"),
-    [
-        ("cpu", "cpu_milli"),
-        ("memory", "memory_bytes"),
-        ("kubernetes.io/batch-cpu", "kubernetes.io/batch-cpu_milli"),
-        ("kubernetes.io/mid-memory", "kubernetes.io/mid-memory_bytes"),
-        ("example.com/gpu", "example.com/gpu_count"),
-    ],
-)
+@each_row("resource", "named")
 def test_terms_name_the_unit(resource: str, named: str) -> None:
     assert with_unit(resource) == named
 

@@ -4,12 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.load.load_aware_estimator import (
-    LoadAwareArgs,
-    LoadAwarePod,
-    estimate,
-    round_half_away,
-)
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwareArgs, LoadAwarePod, estimate, round_half_away
 from testbed.load_aware_cases import all_args, asked, pods
 
 

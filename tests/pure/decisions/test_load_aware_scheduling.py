@@ -12,11 +12,7 @@ from slacktide.streams.decisions.load.load_aware_estimator import (
     Weights,
 )
 from slacktide.streams.decisions.load.load_aware_existing import NodeReport
-from slacktide.streams.decisions.load.load_aware_scheduling import (
-    NodeState,
-    candidate,
-    place,
-)
+from slacktide.streams.decisions.load.load_aware_scheduling import NodeState, candidate, place
 from testbed.load_aware_cases import (
     GIB,
     T,

@@ -21,7 +21,7 @@ from slacktide.streams.decisions.prediction.mid_forecast import (
 )
 from testbed.node_loads import GIB, batch_pod, facts, pod, use
 from testbed.plain import plain
-from testbed.vectors import stated
+from testbed.vectors import each_row, stated
 
 ON = Colocation(enable=True, mid_cold_start_s=3_600, mid_safety_margin_pct=0)
 WEB = pod("web", 4_000, 40)
@@ -63,18 +63,7 @@ def young_of(found: MidForecast) -> int:
     return found.prediction.young
 
 
-@pytest.mark.parametrize(
-    ("sampled_s", "cold_s", "of_pod", "warm"),
-    [
-        (1_799, 86_400, False, False),
-        (1_800, 86_400, False, True),
-        (1_800, 86_400, True, False),
-        (599, 600, False, False),
-        (600, 600, False, True),
-        (600, 600, True, True),
-        (0, 0, True, True),
-    ],
-)
+@each_row("sampled_s", "cold_s", "of_pod", "warm")
 def test_a_model_of_the_node_is_warm_after_half_an_hour_at_the_latest(
     sampled_s: int, cold_s: int, *, of_pod: bool, warm: bool
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Resources
 from slacktide.streams.decisions.admission.qos_priority_admit import bounded, bounds_of, exceeded, refusal_text
+from testbed.vectors import each_row
 
 BATCH = Resources(batch_cpu_milli=2_000, batch_mem_bytes=1 << 30)
 
@@ -28,19 +29,7 @@ def test_a_bound_that_is_no_amount_is_refused_by_its_name() -> None:
         bounds_of({"quota.slacktide.io/batch-cpu": "much"})
 
 
-@pytest.mark.parametrize(
-    ("bounds", "there", "resource"),
-    [
-        pytest.param({"batch_cpu_milli": 4_000}, [BATCH], None, id="exactly"),
-        pytest.param({"batch_cpu_milli": 3_999}, [BATCH], "batch_cpu_milli", id="one more than the bound"),
-        pytest.param({"batch_cpu_milli": 9_000}, [BATCH], None, id="less than the bound"),
-        pytest.param({"batch_cpu_milli": 2_000}, [Resources()], None, id="others that request none of it"),
-        pytest.param({"batch_cpu_milli": 1_999}, [Resources()], "batch_cpu_milli", id="which leave no more"),
-        pytest.param({"batch_cpu_milli": 0}, [], "batch_cpu_milli", id="none at all"),
-        pytest.param({"batch_mem_bytes": 1 << 30}, [BATCH], "batch_mem_bytes", id="memory"),
-        pytest.param({"free_cpu_milli": 0}, [Resources(free_cpu_milli=9)], None, id="what it does not request"),
-    ],
-)
+@each_row("bounds", "there", "resource")
 def test_a_pod_fits_up_to_the_bound(bounds: dict, there: list[Resources], resource: str | None) -> None:
     found = exceeded(bounds, there, BATCH)
 

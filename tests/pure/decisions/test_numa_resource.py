@@ -4,25 +4,10 @@ import pytest
 
 from slacktide.streams.decisions.numa.topology import is_affine, is_host_level, is_memory, is_native, whole_cpus
 from testbed.numa_nodes import as_read
+from testbed.vectors import each_row
 
 
-@pytest.mark.parametrize(
-    ("resource", "native", "affine", "host_level"),
-    [
-        ("cpu", True, True, False),
-        ("memory", True, True, False),
-        ("hugepages-2Mi", True, True, False),
-        ("hugepages-1Gi", True, True, False),
-        ("ephemeral-storage", True, False, True),
-        ("storage", True, False, True),
-        ("pods", True, False, False),
-        ("attachable-volumes", True, False, False),
-        ("kubernetes.io/batch-cpu", True, False, False),
-        ("scheduling.kubernetes.io/foo", True, False, False),
-        ("example.com/deviceA", False, False, True),
-        ("example.com/hugepages-2Mi", False, False, True),
-    ],
-)
+@each_row("resource", "native", "affine", "host_level")
 def test_a_name_implies_who_provides_it(resource: str, native: bool, affine: bool, host_level: bool) -> None:  # noqa: FBT001
     assert (is_native(resource), is_affine(resource), is_host_level(resource)) == (native, affine, host_level)
 

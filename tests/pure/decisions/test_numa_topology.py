@@ -13,6 +13,7 @@ from slacktide.streams.decisions.numa.topology import (
     zone_id,
     zones_of,
 )
+from testbed.vectors import each_row
 
 POLICY, SCOPE, MOST = "topologyManagerPolicy", "topologyManagerScope", "topologyManagerMaxNUMANodes"
 
@@ -21,19 +22,7 @@ def test_without_attributes_nothing_is_aligned() -> None:
     assert kubelet_of([], []) == Kubelet(policy="none", scope="container", max_zones=8, prefer_closest=False)
 
 
-@pytest.mark.parametrize(
-    ("name", "policy", "scope"),
-    [
-        ("SingleNUMANodePodLevel", "single-numa-node", "pod"),
-        ("SingleNUMANodeContainerLevel", "single-numa-node", "container"),
-        ("BestEffortPodLevel", "best-effort", "pod"),
-        ("BestEffortContainerLevel", "best-effort", "container"),
-        ("RestrictedPodLevel", "restricted", "pod"),
-        ("RestrictedContainerLevel", "restricted", "container"),
-        ("None", "none", "container"),
-        ("SingleNUMANode", "none", "container"),
-    ],
-)
+@each_row("name", "policy", "scope")
 def test_of_the_deprecated_list_only_the_first_counts(name: str, policy: str, scope: str) -> None:
     assert kubelet_of([name, "RestrictedPodLevel"], []) == Kubelet(policy=policy, scope=scope)
 

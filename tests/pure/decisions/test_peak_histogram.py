@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.forecast import PeakCheckpoint
-from slacktide.streams.decisions.prediction.peak_models import (
-    CPU_BUCKETS,
-    MEM_BUCKETS,
-    PERCENTILES,
-    PeakHistogram,
-)
+from slacktide.streams.decisions.prediction.peak_models import CPU_BUCKETS, MEM_BUCKETS, PERCENTILES, PeakHistogram
 from testbed.plain import plain
 from testbed.vectors import stated
 

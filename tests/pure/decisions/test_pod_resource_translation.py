@@ -7,17 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, priority_class_of, translated
-from testbed.profile_cases import (
-    BATCH_CPU,
-    BATCH_MEM,
-    FREE_CPU,
-    FREE_MEM,
-    MID_CPU,
-    MID_MEM,
-    container,
-    pod,
-    pods,
-)
+from testbed.profile_cases import BATCH_CPU, BATCH_MEM, FREE_CPU, FREE_MEM, MID_CPU, MID_MEM, container, pod, pods
 
 
 def test_asking_for_less_than_nothing_is_asking_for_nothing() -> None:

@@ -16,6 +16,7 @@ from slacktide.streams.decisions.resources.publishing import published_floor
 from testbed.chains import Chain
 from testbed.node_loads import pods_and_metrics
 from testbed.samples import BATCH, FACTS, GIB, SERVICE, SUPPRESS
+from testbed.vectors import each_row
 
 OFF = policy_of(replace(SUPPRESS.colocation, enable=False), SUPPRESS.resource_threshold)
 
@@ -29,17 +30,7 @@ def test_what_runs_always_fits_into_what_is_published(mixed: tuple, figure: int 
     assert (published or 0) >= (figure or 0)
 
 
-@pytest.mark.parametrize(
-    "requests",
-    [
-        Resources(batch_cpu_milli=100_000_000, batch_mem_bytes=GIB),
-        Resources(batch_cpu_milli=100, batch_mem_bytes=1 << 50),
-        Resources(mid_cpu_milli=4_001),
-        Resources(free_mem_bytes=17 * GIB),
-        Resources(batch_cpu_milli=1 << 50),
-    ],
-    ids=["batch CPU", "batch memory", "mid CPU", "free memory", "the most that a record has"],
-)
+@each_row("requests")
 @pytest.mark.parametrize("policy", [SUPPRESS, OFF], ids=["sold", "not sold"])
 def test_a_request_above_the_node_raises_no_figure_above_it(requests: Resources, policy: Policy) -> None:
     """Bound by its maker, where the kubelet does not know the resource yet; the bridge would cap it, with an alert."""

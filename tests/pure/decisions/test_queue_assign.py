@@ -20,6 +20,7 @@ from slacktide.streams.decisions.queue.preempt import Holder, Preemption, target
 from slacktide.streams.decisions.queue.queue_order import Queued
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, QuotaUsage, quota_tree
 from testbed.queue_worlds import worlds
+from testbed.vectors import each_row
 
 POD_SETS = st.lists(
     st.builds(
@@ -136,16 +137,7 @@ def test_one_term_of_an_affinity_suffices_and_all_of_it_has_to_hold() -> None:
     assert not matches(NodeNeeds(affinity=((a, b),)), flavor)
 
 
-@pytest.mark.parametrize(
-    ("toleration", "tolerated"),
-    [
-        *((Toleration("k", "Equal", "v"), True), (Toleration("k", "", "v"), True), (Toleration("", "", "v"), True)),
-        *((Toleration("k", "Equal", "u"), False), (Toleration("k", "Equal", "w"), False)),
-        *((Toleration("k", "Exists"), True), (Toleration("", "Exists"), True), (Toleration("j", "Exists"), False)),
-        *((Toleration("k", "Almost", "v"), False), (Toleration("k", "Near", "v"), False)),
-        *((Toleration("k", "Exists", "", "NoSchedule"), True), (Toleration("k", "Exists", "", "NoExecute"), False)),
-    ],
-)
+@each_row("toleration", "tolerated")
 def test_a_toleration_is_of_a_key_a_value_and_an_effect(toleration: Toleration, tolerated: bool) -> None:  # noqa: FBT001
     flavor = NodeFlavor(taints=(Taint("k", "v", "NoSchedule"),))
     assert matches(NodeNeeds(tolerations=(toleration,)), flavor) == tolerated

@@ -1,15 +1,10 @@
 """Which workload of a ClusterQueue is next."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.queue.queue_order import (
-    Condition,
-    Queued,
-    place,
-    queue_time_s,
-)
+from slacktide.streams.decisions.queue.queue_order import Condition, Queued, place, queue_time_s
+from testbed.vectors import each_row
 
 TIMES = st.integers(0, 5)
 REASONS = st.sampled_from(["PodsReadyTimeout", "AdmissionCheck", "Preempted"])
@@ -40,16 +35,6 @@ def test_a_condition_holds_unless_it_is_stated_otherwise() -> None:
     assert place(Queued("a", 3, 5)) == (-3, 5, "a")
 
 
-@pytest.mark.parametrize(
-    ("reason", "requeuing", "status", "since_s"),
-    [
-        ("PodsReadyTimeout", "Eviction", True, 9),
-        ("PodsReadyTimeout", "Creation", True, 1),
-        ("AdmissionCheck", "Creation", True, 9),
-        ("AdmissionCheck", "Eviction", False, 1),
-        ("Preempted", "Eviction", True, 1),
-        ("Aardvark", "Eviction", True, 1),
-    ],
-)
+@each_row("reason", "requeuing", "status", "since_s")
 def test_only_two_evictions_set_a_workload_back(reason, requeuing, status, since_s) -> None:
     assert queue_time_s(Queued("a", None, 1, Condition(reason, 9, status)), requeuing) == since_s

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from slacktide.agents.http import Access
-from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.spool import MemorySpool
@@ -20,6 +19,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
 from testbed.cluster.api_server import Account, ApiServer, RefusedError
+from testbed.lone_agent import SteppedClock, lone_agent
 from testbed.policies import policy_from
 from testbed.virtual.kernel import VirtualKernel
 
@@ -46,17 +46,6 @@ def agent_account(
     return server.account(namespace, name, pod=name)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_ms = 10_000
-
-    def mono_ns(self) -> int:
-        return self.now_ms * 1_000_000
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.now_ms
-
-
 class EvictingNode:
     """8 GiB, 4 of them a service's; evictions begin at half of it. Nobody but the guard decides."""
 
@@ -74,7 +63,7 @@ class EvictingNode:
         self.account = agent_account(server, namespace, self.name) if account is None else account(self.name)
         self.token = folder / "token"
         self.token.write_text(self.account.token)
-        self.clock = Clock()
+        self.clock = SteppedClock()
         self.machine = Machine(cpus=4, mem_bytes=8 * GIB)
         self.machine.add_pod(SERVICE.uid, SERVICE.kube_qos).mem_bytes = 4 * GIB
         self.pods = [SERVICE]
@@ -119,30 +108,22 @@ class EvictingNode:
         )
         self._clients.append(eviction_client)
         capacity = Resources(cpu_milli=4_000, mem_bytes=8 * GIB)
-        self.agent = NodeAgent(
-            node=self.name,
-            boot_id=boot_id,
-            kernel=VirtualKernel(self.machine),
-            spool=self.spool,
-            clock=self.clock,
-            policy=self.policy,
-            facts=NodeFacts(name=self.name, capacity=capacity, allocatable=capacity),
-            pods=self.pods,
-            settings=AgentSettings(**settings),  # type: ignore[arg-type]
-            eviction_client=eviction_client,
-        )
-        self.agent.start()
+        facts = NodeFacts(name=self.name, capacity=capacity, allocatable=capacity)
+        self.agent = lone_agent(
+            VirtualKernel(self.machine), self.clock, facts, spool=self.spool, boot_id=boot_id, settings=settings,
+            policy=self.policy, pods=self.pods, eviction_client=eviction_client,
+        )  # fmt: skip
         lease = EvictionCredit(node=self.name, boot_id=boot_id, epoch=1, number=1, granted=credit, ttl_ms=10**9)
         self.agent.credit(lease, self.clock.mono_ns())
 
     def tick(self, ms: int = 1_000, *, replies: bool = False) -> NodeSample:
         """Time passes, a sample is taken and the guard decides; with ``replies`` the API server is waited for."""
         self._stirred.clear()
-        self.clock.now_ms += ms
+        self.clock.pass_ms(ms)
         self.machine.step(ms)
         sample = self.agent.take()
         if self.agent.in_charge == "stream":
-            self.clock.now_ms += 1_000
+            self.clock.pass_ms(1_000)
             self.agent.overdue()
         if replies:
             assert self._stirred.wait(60), "the API server does not reply"

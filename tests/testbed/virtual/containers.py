@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slacktide.agents.node.cgroup.parse import Counters, PodCounters, rates
-from slacktide.agents.node.kernel import UNLIMITED_US, ContainerCpu, ContainersLook
+from slacktide.agents.node.interfaces import UNLIMITED_US, ContainerCpu, ContainersLook
 from slacktide.deploy.virtual.machine import Group, Machine
 from slacktide.schemas.inventory import Container, Pod
 

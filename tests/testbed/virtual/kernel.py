@@ -17,7 +17,7 @@ from slacktide.agents.node.cgroup.plan import (
     plan_own_v1,
     plan_v1,
 )
-from slacktide.agents.node.kernel import ContainersLook, Held, Reading
+from slacktide.agents.node.interfaces import ContainersLook, Held, Reading
 from slacktide.deploy.virtual.files import write
 from slacktide.deploy.virtual.machine import BEST_EFFORT, Group, Machine, Stall
 from slacktide.schemas.inventory import Pod, Processor
@@ -41,7 +41,7 @@ class _Counters:
 
 
 class VirtualKernel:
-    """Implements ``slacktide.agents.node.kernel.Kernel`` on a machine whose clock the caller advances."""
+    """Implements ``slacktide.agents.node.interfaces.Kernel`` on a machine whose clock the caller advances."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Pod, Resources
-from slacktide.streams.columns.market import Market, market_of
+from slacktide.streams.columns.offered import Market, market_of
 from slacktide.streams.columns.publish import pod_line
 from slacktide.streams.decisions.known_pods import KnownPods, PodName
 from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST

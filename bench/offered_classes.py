@@ -1,6 +1,6 @@
 """What forecasts and the free class cost a worker: the same samples with and without them, by turns, in one process.
 
-``PYTHONPATH=tests python -m bench.sold_classes``. The medians of blocks in one process hold on a busy machine, too.
+``PYTHONPATH=tests python -m bench.offered_classes``. The medians of blocks in one process hold on a busy machine, too.
 """
 
 from __future__ import annotations
