@@ -143,7 +143,8 @@ def walked(source: Source, way: Way) -> Walked:
     Raises:
         ValueError: it names something that is not there.
     """
-    names = {one.name: one.module for one in (*source.functions.values(), *source.classes.values())}
+    names = {one.name: one.module for one in source.functions.values()}
+    names |= {one.name: one.module for one in source.classes.values()}
     door_of = {name: door for door in (*DOORS, *way.doors) for name in _within(names, door)}
     beside = {name for one in way.beside for name in _within(names, one)} - {leg.entry for leg in way.legs}
     refers = {name: [to for to in one.refers if to in names and to not in beside] for name, one in
