@@ -105,7 +105,8 @@ class NodeTable(Generic[M]):
     """The latest record of each node in a topic."""
 
     def __init__(self, kind: type[M]) -> None:
-        self._kind, self._coverage = kind, Coverage()
+        self._kind: type[M] = kind
+        self._coverage = Coverage()
         self.latest: dict[str, Latest[M]] = {}
 
     def read(self, record: Record, at_s: float) -> M | None:
