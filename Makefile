@@ -72,9 +72,10 @@ imports: setup ## import-linter: imports go one way
 quick: lint types ## Lint, types and pure tests, in minutes: needs no root, Java or Docker
 	@HYPOTHESIS_PROFILE=few $(V)/pytest tests/pure -n 2 --dist worksteal -m "not exhaustive" $(ARGS)
 
-schemas: setup ## Renew schemas, AsyncAPI and the reference pages from messages, commands, metrics and alerts
+schemas: setup ## Renew schemas, AsyncAPI, reference pages and the design's pictures from the code
 	@$(V)/python -m generate.schemas
 	@$(V)/python -m generate.reference
+	@$(V)/python -m generate.pictures
 
 chart: setup ## Renew the templates of deploy/chart from deploy/kubernetes (needs kubectl on the path, or Go)
 	@command -v kubectl >/dev/null || tests/testbed/setup api

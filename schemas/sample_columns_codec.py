@@ -64,6 +64,8 @@ _decode_uids = msgspec.json.Decoder(Annotated[list[_Uid], Meta(max_length=PODS_M
 _decode_pods = msgspec.json.Decoder(Pods).decode
 _decode_facts = msgspec.json.Decoder(NodeFacts).decode
 _NO_MORE = More()
+_ALIKE = tuple(name for name in More.__struct_fields__ if name not in {"evict", "others"})
+"""Fields that ``NodeSample`` has, too."""
 _NO_LIMITS = Limits(be_cfs_quota_us=-1)
 _NO_PRESSURE = NodeUse(cpu_milli=None, mem_bytes=None).pressure
 """The default itself: msgspec omits no other."""
@@ -103,12 +105,8 @@ def encoded(sample: NodeSample, pods: Sequence[Pod]) -> bytes:
     )
     more = More(
         evict=_NO_MORE.evict if sample.evict == _NO_MORE.evict else sample.evict,
-        drift=sample.drift,
-        burst=sample.burst,
-        missing=sample.missing,
-        ls_lately_cpu_milli=sample.ls_lately_cpu_milli,
-        ls_pressure=sample.ls_pressure,
         others=others,
+        **{name: getattr(sample, name) for name in _ALIKE},
     )
     rest: dict[str, object] = {}
     if more != _NO_MORE:
@@ -278,11 +276,7 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
         "since_raise_ms": None if now[5] == NONE else now[5],
         "facts": rest.facts,
         "pods": pods,
-        "missing": rest.more.missing,
-        "drift": rest.more.drift,
-        "burst": rest.more.burst,
-        "ls_lately_cpu_milli": rest.more.ls_lately_cpu_milli,
-        "ls_pressure": rest.more.ls_pressure,
+        **{name: getattr(rest.more, name) for name in _ALIKE},
     }
     if rest.more.evict != _NO_MORE.evict:
         fields["evict"] = rest.more.evict

@@ -45,7 +45,7 @@ COMMANDS = {
     "audit": ("slacktide.deploy.cli.audit", "List who was evicted, throttled or frozen; export and verify."),
     "nodes": ("slacktide.deploy.cli.nodes", "List all nodes: batch resources, use, limit, age and problems."),
     "top": ("slacktide.deploy.cli.nodes:top", "Watch all nodes, refreshed each second."),
-    "console": ("slacktide.deploy.cli.console", "Show the cluster in a browser, live or at an earlier time."),
+    "console": ("slacktide.deploy.console.command", "Show the cluster in a browser, live or at an earlier time."),
     "replay": ("slacktide.deploy.cli.replay.command", "Decide recorded samples again, and compare."),
     "calc": ("slacktide.deploy.cli.calc.command", "Compute decision rules for given inputs, with their arithmetic."),
     "queue": ("slacktide.deploy.cli.queue.command", "Run or simulate a job queue with quotas."),

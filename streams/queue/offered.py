@@ -9,10 +9,10 @@ from typing import NamedTuple
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.heartbeat import is_heartbeat
-from slacktide.schemas.inventory import NodeInventory
+from slacktide.schemas.inventory import LastWriter, NodeInventory
 from slacktide.schemas.queue_objects import Metadata, NodeSize, QueueObject, ResourceFlavorObject, SoldObject, SoldSpec
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY
+from slacktide.streams.decisions.coverage import NodeTable
 from slacktide.streams.decisions.queue.cluster_objects import sold_flavors
 from slacktide.streams.decisions.queue.flavor_match import Damped, damped
 from slacktide.streams.records import Record, text_of
@@ -34,27 +34,22 @@ class Selling:
     def __init__(self) -> None:
         self._labels: dict[str, Mapping[str, str] | None] = {}
         """None: it is cordoned."""
-        self._sold: dict[str, NodeSize] = {}
+        self._writer = LastWriter()
+        self._published = NodeTable(NodeAllocatable)
         self._figures: dict[str, _Figures] = {}
         self._written_ms: dict[str, int] = {}
 
     def receive(self, records: Iterable[Record]) -> None:
         """Read node records; an invalid one leaves the last valid one in force."""
         for record in records:
-            node = text_of(record.key or b"")
             with suppress(BadMessageError):
-                if record.topic == INVENTORY.name and record.value is None:
-                    self._labels.pop(node, None)
-                    self._sold.pop(node, None)
-                elif record.topic == INVENTORY.name:
-                    facts = decode(record.value, NodeInventory).facts
-                    self._labels[node] = None if facts.unschedulable else facts.labels
-                elif record.topic == ALLOCATABLE.name and not is_heartbeat(record.key):
-                    one = None if record.value is None else decode(record.value, NodeAllocatable)
-                    if one is None or one.batch_cpu_milli is None or one.batch_mem_bytes is None:
-                        self._sold.pop(node, None)  # they were withdrawn
-                    else:
-                        self._sold[node] = NodeSize(cpu_milli=one.batch_cpu_milli, memory_bytes=one.batch_mem_bytes)
+                if record.topic == ALLOCATABLE.name:
+                    self._published.read(record, record.timestamp_ms / 1_000)
+                elif record.topic == INVENTORY.name and record.value is None:
+                    self._labels.pop(text_of(record.key or b""), None)
+                    self._published.forget(text_of(record.key or b""))
+                elif record.topic == INVENTORY.name and self._writer.take(its := decode(record.value, NodeInventory)):
+                    self._labels[its.node] = None if its.facts.unschedulable else its.facts.labels
 
     def due(self, objects: Iterable[QueueObject], now_ms: int) -> list[SoldObject]:
         """Return the amounts to write now. ``objects`` includes flavors with shared quotas and their last amounts."""
@@ -68,9 +63,9 @@ class Selling:
         ]
 
     def _due(self, flavor: str, labels: Mapping[str, str], known: SoldSpec | None, now_ms: int) -> SoldObject | None:
-        own = {name: self._labels.get(name, {}) for name in self._sold}
-        has = {name for name, its in own.items() if its is not None and labels.items() <= its.items()}
-        nodes = [size for name, size in sorted(self._sold.items()) if name in has]
+        own = {name: self._labels.get(name, {}) for name in sorted(self._published.latest)}
+        has = [name for name, its in own.items() if its is not None and labels.items() <= its.items()]
+        nodes = [size for name in has if (size := _size(self._published.latest[name].message)) is not None]
         cpu, memory = sum(one.cpu_milli for one in nodes), sum(one.memory_bytes for one in nodes)
         before = self._figures.get(flavor)
         if before is None:
@@ -85,3 +80,10 @@ class Selling:
             return None
         self._written_ms[flavor] = now_ms
         return SoldObject(metadata=Metadata(name=flavor), spec=spec)
+
+
+def _size(one: NodeAllocatable) -> NodeSize | None:
+    """Return what a node sells; None: it was withdrawn."""
+    if one.batch_cpu_milli is None or one.batch_mem_bytes is None:
+        return None
+    return NodeSize(cpu_milli=one.batch_cpu_milli, memory_bytes=one.batch_mem_bytes)

@@ -8,10 +8,9 @@ from typing import ClassVar, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from slacktide.schemas.bounds import TIME_MS_MAX, Count, Name, Revision
+from slacktide.schemas.bounds import TIME_MS_MAX, Count
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.heartbeat import RESERVED
-from slacktide.schemas.message import Message
 from slacktide.schemas.sample import NodeSample, boot_problem
 from slacktide.schemas.sample_columns import Of
 from slacktide.schemas.sample_columns_codec import UnknownPodsError, carried, decode_of, fields_of, head_of
@@ -28,35 +27,23 @@ class SoundSample(NodeSample, frozen=True, kw_only=True):
     pods: Raw = ABSENT  # type: ignore[assignment]
 
 
-class Identity(Message, frozen=True, kw_only=True):
-    """The fields of a sample that an answer repeats; others may be unreadable."""
-
-    node: Name
-    boot_id: Revision
-    seq: Count
-    observed_ms: int
-    """As written; ``identity_of`` limits it to ``TIME_MS_MAX``."""
-    facts_revision: Revision = ""
-    pods_revision: Revision = ""
-
-
-Answerable: TypeAlias = NodeSample | Identity
-
-
 class Naming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a sample names; its figures are decoded with those of others."""
+    """What a sample names: its figures are decoded with those of others, or cannot be read."""
 
     of: Of
     seq: int
     observed_ms: int
-    pods: Raw
-    facts: Raw
+    pods: Raw = ABSENT
+    facts: Raw = ABSENT
 
     node: ClassVar = property(lambda self: self.of.node)
     boot_id: ClassVar = property(lambda self: self.of.boot_id)
     clock_epoch: ClassVar = property(lambda self: self.of.clock_epoch)
     facts_revision: ClassVar = property(lambda self: self.of.facts_revision)
     pods_revision: ClassVar = property(lambda self: self.of.pods_revision)
+
+
+Answerable: TypeAlias = NodeSample | Naming
 
 
 class UnsoundError(BadMessageError):
@@ -133,23 +120,15 @@ def check_key(record: Record, wanted: str, kind: str) -> None:
         raise BadMessageError(kind, f"the record's key is {record.key!r}, not {wanted!r}")
 
 
-def identity_of(record: Record) -> Identity:
+def identity_of(record: Record) -> Naming:
     """Decode the node and boot that wait for an answer, whatever else the sample holds.
 
     Raises BadMessageError if the record does not name it, or is not of the node in its key.
     """
-    of, seq, observed_ms = named_identity(record.value or b"")
-    fields = {
-        "node": of.node,
-        "boot_id": of.boot_id,
-        "seq": seq,
-        "observed_ms": observed_ms,
-        "facts_revision": of.facts_revision,
-        "pods_revision": of.pods_revision,
-    }
+    of, *numbers = named_identity(record.value or b"")
     try:
-        found = msgspec.convert(fields, Identity)
+        seq, observed_ms = msgspec.convert(numbers, tuple[Count, int])
     except msgspec.ValidationError as exc:
         raise BadMessageError("NodeSample", str(exc)) from exc
-    check_key(record, found.node, "NodeSample")
-    return msgspec.structs.replace(found, observed_ms=min(max(found.observed_ms, 0), TIME_MS_MAX))
+    check_key(record, of.node, "NodeSample")
+    return Naming(of=of, seq=seq, observed_ms=min(max(observed_ms, 0), TIME_MS_MAX))

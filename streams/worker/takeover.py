@@ -33,7 +33,7 @@ from slacktide.streams.records import Out, Record, Writer, isolated, text_of
 from slacktide.streams.worker.node_state import Carried, Held, NamedSample, Node, waves
 from slacktide.streams.worker.one_by_one import Single, State
 from slacktide.streams.worker.publishing import Publishing
-from slacktide.streams.worker.reading import Identity, check_key, identity_of, naming_of
+from slacktide.streams.worker.reading import Naming, check_key, identity_of, naming_of
 
 FILLED_AT_ONCE = 16
 """Nodes whose last minutes are filled in one step of some milliseconds."""
@@ -192,7 +192,7 @@ class _Segment(Message, frozen=True, kw_only=True):
     listed: Raw = Raw()
 
 
-def _changes(records: Iterable[Record]) -> Iterator[tuple[Record, Identity]]:
+def _changes(records: Iterable[Record]) -> Iterator[tuple[Record, Naming]]:
     """Yield samples, except those with the same head as the one before of their node."""
     heads: dict[bytes | None, bytes] = {}
     for record in records:

@@ -92,10 +92,10 @@ class _Run:
         self.writing.node("u", self._facts, shown(status, status), now_s)
 
     def allocatable(self, now_s: float, cpu: int | None = 1_000, mem: int | None = 2**30, **of: Any) -> None:
-        self.writing.allocatables.receive(allocatable(cpu, mem, **of), now_s)
+        self.writing.allocatables.take(allocatable(cpu, mem, **of), now_s)
 
     def metric(self, now_s: float, **of: Any) -> None:
-        self.writing.metrics.receive(metric(**of), now_s)
+        self.writing.metrics.take(metric(**of), now_s)
 
     def policy(self, **colocation: Any) -> None:
         self.writing.policy(policy_from(colocation=colocation))
@@ -134,8 +134,8 @@ class _Run:
 def test_in_steady_state_a_node_is_written_to_within_the_budget(figures: list[int], hold_s: int) -> None:
     run = _Run()
     for now_s in range(hold_s * len(figures)):
-        run.writing.allocatables.receive(allocatable(cpu=figures[now_s // hold_s], seq=now_s), now_s)
-        run.writing.metrics.receive(metric(observed_ms=now_s * 1_000, seq=now_s), now_s)
+        run.writing.allocatables.take(allocatable(cpu=figures[now_s // hold_s], seq=now_s), now_s)
+        run.writing.metrics.take(metric(observed_ms=now_s * 1_000, seq=now_s), now_s)
         run.second(now_s)
     for kind, each_s, saved in (("status", 120, node_status.SAVED_MAX), ("metric", 60, 0)):
         times = run.times(kind)
@@ -168,7 +168,7 @@ def test_a_fleet_is_written_to_a_share_at_a_time_those_who_waited_longest_first(
     reported: dict[str, list[int]] = {}
     for now_s in range(130):
         for name in names:
-            writing.metrics.receive(metric(node=name, observed_ms=now_s), now_s)
+            writing.metrics.take(metric(node=name, observed_ms=now_s), now_s)
         due = writing.due(now_s)
         assert len(due) <= node_status.share(len(names)) == 15
         for write in due:
@@ -184,14 +184,14 @@ def test_nodes_that_show_nothing_yet_do_not_wait_for_a_share() -> None:
     names = [f"node-{number:04}" for number in range(900)]
     for name in names:
         writing.node("u", NodeFacts(name=name, capacity=FACTS.capacity, allocatable=FACTS.allocatable), BARE, 0)
-        writing.allocatables.receive(allocatable(node=name), 0)
+        writing.allocatables.take(allocatable(node=name), 0)
     assert len(writing.due(0)) == 900
     for write in writing.due(0):
         writing.wrote(write, 0, done=True)
         patch = write.body["status"]
         writing.shows(write.node, shown(patch["capacity"], patch["allocatable"]))
     for name in names:
-        writing.allocatables.receive(allocatable(node=name, cpu=9_000, seq=2), 11)
+        writing.allocatables.take(allocatable(node=name, cpu=9_000, seq=2), 11)
     assert len(writing.due(11)) == node_status.share(len(names)) == 15
 
 

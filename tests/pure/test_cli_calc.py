@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation, block
+from slacktide.deploy.cli.calc.calculations import Calculation, block, calculations
 from slacktide.deploy.cli.main import cli
 from slacktide.streams.decisions.because import Because
 from testbed.snapshots import command_text, situations
@@ -65,7 +65,7 @@ def test_cases_are_answered(given: tuple[list[str], list[str]], snapshot) -> Non
 
 
 def test_the_list_names_every_calculation_and_another_name_is_wrong_usage() -> None:
-    assert [said.split()[0] for said in calc("--list").stdout.splitlines()[1:]] == list(CALCULATIONS)
+    assert [said.split()[0] for said in calc("--list").stdout.splitlines()[1:]] == list(calculations())
     assert calc("nothing").exit_code == 2
 
 
@@ -77,7 +77,7 @@ def test_any_sum_can_be_drawn(terms: dict) -> None:
     assert len(drawn.splitlines()) == 1 + len(terms)
 
 
-@pytest.mark.parametrize("name", CALCULATIONS)
+@pytest.mark.parametrize("name", calculations())
 def test_a_figure_that_is_a_sum_is_the_sum_of_its_parts(name: str) -> None:
     """The terms shown are the computation: their parts lead to the figure before it is capped or floored."""
     for case in lines(name)[:40]:

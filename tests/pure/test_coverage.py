@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.bridge.writing import FROZEN_S, FigureReader, Latest, Writing
+from slacktide.agents.cluster.bridge.writing import FigureReader, Writing
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
@@ -22,7 +22,7 @@ from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.analysis.explain.figures import freshness_findings
 from slacktide.streams.analysis.explain.node_log import covered_of, node_log
 from slacktide.streams.analysis.explain.placement import node_rooms
-from slacktide.streams.decisions.coverage import LATE_MS, UNCOVERED_S, Coverage
+from slacktide.streams.decisions.coverage import LATE_MS, UNCOVERED_S, Coverage, NodeTable
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.governor.nodes import GONE_MS
@@ -45,7 +45,7 @@ class Received:
     """Heartbeats, and a node's figures as they count by them."""
 
     def __init__(self) -> None:
-        self._coverage, self._latest = Coverage(), Latest[NodeMetric]()
+        self._coverage, self._latest = Coverage(), NodeTable(NodeMetric)
 
     def beat(self, at_s: float, *nodes: str, **of: Any) -> list[str]:
         return [*self._coverage.receive(beat(list(nodes), at_s, **of), at_s)]
@@ -54,7 +54,7 @@ class Received:
         self._latest.cover(nodes, at_s)
 
     def publish(self, at_s: float, seq: int) -> None:
-        self._latest.receive(metric(seq), at_s)
+        self._latest.take(metric(seq), at_s)
 
     def seen(self, at_s: float) -> list[Any]:
         found = self._latest.of("a", at_s)
@@ -87,14 +87,14 @@ OWNERS = st.lists(
 @given(OWNERS)
 def test_a_node_is_fresh_while_it_was_published_or_covered_by_a_heartbeat_that_counts(events) -> None:
     """As long as 15 s, and no longer; said here anew, over all that came."""
-    latest, coverage, now_s = Latest[NodeMetric](), Coverage(), 1_000.0
+    latest, coverage, now_s = NodeTable(NodeMetric), Coverage(), 1_000.0
     fresh_s: list[float] = []
     epoch_now, received_s = -1, 0.0
     last_ms: dict[int, tuple[int, int]] = {}  # of each owner in office, as it was written and appended
     for number, (gap_s, epoch, wait_s, what) in enumerate(events):
         now_s += gap_s
         if what == "publish":
-            latest.receive(metric(number), now_s)
+            latest.take(metric(number), now_s)
             fresh_s.append(now_s)
         else:
             names = NODE if what == "cover" else []
@@ -111,11 +111,11 @@ def test_a_node_is_fresh_while_it_was_published_or_covered_by_a_heartbeat_that_c
                     waited_ms = (appended_ms - before[1]) - (written_ms - before[0])
                     if names and fresh_s and waited_ms <= LATE_MS:
                         fresh_s.append(now_s)
-        wanted = bool(fresh_s) and now_s < fresh_s[-1] + FROZEN_S
+        wanted = bool(fresh_s) and now_s < fresh_s[-1] + UNCOVERED_S
         assert (latest.of("a", now_s) is not None) == wanted
         if fresh_s:
-            assert latest.of("a", fresh_s[-1] + FROZEN_S) is None
-            assert latest.is_silent("a", fresh_s[-1] + FROZEN_S)
+            assert latest.of("a", fresh_s[-1] + UNCOVERED_S) is None
+            assert latest.is_silent("a", fresh_s[-1] + UNCOVERED_S)
 
 
 def test_many_nodes_are_shared_out_among_records_that_a_broker_takes() -> None:
@@ -165,7 +165,7 @@ def test_the_bridge_hears_each_topics_own_heartbeats() -> None:
     """The topics may be with different brokers."""
     writing = Writing()
     reader = FigureReader(Cluster("127.0.0.1:1"), writing, lambda _, why: pytest.fail(why), Still())
-    writing.metrics.receive(metric(), 0)
+    writing.metrics.take(metric(), 0)
     reader._receive(beat(NODE, 10, topic=ALLOCATABLE), 10)
     assert writing.metrics.of("a", 20) is None
     reader._receive(beat(NODE, 11, topic=METRIC), 11)
@@ -175,7 +175,7 @@ def test_the_bridge_hears_each_topics_own_heartbeats() -> None:
 def test_the_bridge_counts_what_was_there_when_it_connected_by_its_age() -> None:
     reader = FigureReader(Cluster("127.0.0.1:1"), Writing(), lambda _, why: pytest.fail(why), Still())
     metrics = reader._writing.metrics
-    metrics.receive(metric(), -20)
+    metrics.take(metric(), -20)
     reader._receive(beat(NODE, 0), -14)
     assert metrics.of("a", 0.9) is not None
     assert metrics.of("a", 1.0) is None

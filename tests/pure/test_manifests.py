@@ -23,12 +23,12 @@ from slacktide.agents.listening import ALL
 from slacktide.agents.node.proof import PORT
 from slacktide.deploy.cli.agent import command as agent_command
 from slacktide.deploy.cli.bridge import command as bridge_command
-from slacktide.deploy.cli.console import PORT as CONSOLE_PORT
-from slacktide.deploy.cli.console import command as console_command
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.scheduler import METRICS_PORT
 from slacktide.deploy.cli.scheduler import command as scheduler_command
 from slacktide.deploy.cli.webhook import command as webhook_command
+from slacktide.deploy.console.command import PORT as CONSOLE_PORT
+from slacktide.deploy.console.command import command as console_command
 from slacktide.deploy.runtime.settings import envvar
 from slacktide.schemas.policy.configmap import NAME
 from slacktide.schemas.proof import CURRENT, ENROL_AUDIENCE, PREVIOUS

@@ -38,6 +38,14 @@ def test_a_figure_is_written_at_most_once_a_minute_and_goes_on_from_the_last_rec
     assert 1_390 < second.spec.cpu_milli <= 1_401
 
 
+def test_a_late_record_of_an_older_sample_or_of_an_older_bridge_changes_nothing() -> None:
+    selling = Selling()
+    selling.receive([inventory("n1", "a", epoch=2), allocatable("n1", 4_000, seq=2), inventory("n2", "a", epoch=2)])
+    selling.receive([allocatable("n1", 1_000, seq=1), inventory("n1", "a", unschedulable=True, epoch=1)])
+    [one] = selling.due([sharing("a"), FLAVOR], MINUTE_MS)
+    assert one.spec.cpu_milli == 4_000
+
+
 async def test_admission_follows_what_is_sold_and_what_exceeds_it_is_listed_not_stopped() -> None:
     log = Log()
     log.put(FLAVOR, sharing("a", "50"), local("a"), *(workload(number, "a") for number in range(4)))

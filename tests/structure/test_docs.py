@@ -13,6 +13,7 @@ import click
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
+from generate import pictures
 from generate.reference import derived
 from slacktide.deploy.cli import savings_report as savings
 from slacktide.deploy.cli.main import cli
@@ -177,6 +178,28 @@ def test_a_picture_of_the_console_shows_its_words(name: str) -> None:
 
 def test_the_reference_pages_are_what_the_code_says() -> None:
     assert [path.name for path, text in derived().items() if path.read_text() != text] == []
+
+
+def test_the_pictures_of_the_design_are_what_the_source_says() -> None:
+    assert [path.name for path, text in pictures.derived().items() if path.read_text() != text] == []
+
+
+def rooms_told() -> Iterator[str]:
+    """The first column of CONTRIBUTING's first table: in a row, further folders stand below the first one's parent."""
+    rows = (ROOT / "CONTRIBUTING.md").read_text().partition("| folder | content |")[2].partition("\n\n")[0]
+    for cell in re.findall(r"^\| (`[^|]+`) \|", rows, re.MULTILINE):
+        names = [name.rstrip("/") for name in re.findall(r"`([^`]+)`", cell)]
+        above = names[0].rpartition("/")[0]
+        yield from (name if (ROOT / name).exists() else f"{above}/{name}" for name in names)
+
+
+def test_each_room_of_the_picture_has_a_row_in_contributing_and_each_row_is_there() -> None:
+    told = set(rooms_told())
+    drawn = set(re.findall(r' text-anchor="middle">([^<]+)<', (ROOT / "docs/rooms.svg").read_text()))
+
+    assert {name for name in told if not (ROOT / name).exists()} == set()
+    assert drawn
+    assert drawn <= told
 
 
 def test_the_readme_is_short() -> None:

@@ -45,20 +45,20 @@ class FigureReaders:
 
     def frozen(self) -> set[str]:
         now_s = self._clock.mono_ns() / 1e9
-        known = {*self._writing.metrics._last, *self._writing.allocatables._last}
+        known = {*self._writing.metrics.latest, *self._writing.allocatables.latest}
         latest = (self._writing.metrics, self._writing.allocatables)
         written = {node for node in known if any(one.is_silent(node, now_s) for one in latest)}
         return written | {name for name, node in self._view._nodes.items() if node.view(now_s).silent == "frozen"}
 
     def fresh(self) -> set[str]:
         now_s = self._clock.mono_ns() / 1e9
-        sold = {node for node in self._writing.allocatables._last if self._writing.allocatables.of(node, now_s)}
+        sold = {node for node in self._writing.allocatables.latest if self._writing.allocatables.of(node, now_s)}
         measured = {node for node in sold if self._writing.metrics.of(node, now_s)}
         return {node for node in measured if node in self._view._nodes and not self._view._nodes[node].silent(now_s)}
 
     def stale(self) -> set[str]:
         """Nodes that are stale for both, and not frozen."""
         now_s = self._clock.mono_ns() / 1e9
-        said = {node for node in self._writing.metrics._last if (self._writing.metrics.of(node, now_s))}
-        stale = {node for node in said if self._writing.metrics._last[node].message.stale_ms}
+        said = {node for node in self._writing.metrics.latest if (self._writing.metrics.of(node, now_s))}
+        stale = {node for node in said if self._writing.metrics.latest[node].message.stale_ms}
         return {node for node in stale if self._view._nodes[node].view(now_s).silent == "stale"}

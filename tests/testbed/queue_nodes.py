@@ -36,19 +36,19 @@ def record(topic: Topic, node: str, message: Message | None) -> Record:
     return Record(topic=topic.name, partition=0, offset=0, timestamp_ms=0, key=node.encode(), value=value)
 
 
-def inventory(node: str, zone: str, *, unschedulable: bool = False) -> Record:
+def inventory(node: str, zone: str, *, unschedulable: bool = False, epoch: int = 0) -> Record:
     amounts = Resources(cpu_milli=8_000, mem_bytes=8 * GI)
     facts = NodeFacts(
         name=node, capacity=amounts, allocatable=amounts, labels={"zone": zone}, unschedulable=unschedulable
     )
-    return record(INVENTORY, node, NodeInventory(node=node, revision="r", facts=facts))
+    return record(INVENTORY, node, NodeInventory(node=node, revision="r", facts=facts, writer_epoch=epoch))
 
 
-def allocatable(node: str, cpu_milli: int | None) -> Record:
+def allocatable(node: str, cpu_milli: int | None, *, seq: int = 1) -> Record:
     one = NodeAllocatable(
         node=node,
         boot_id="b",
-        seq=1,
+        seq=seq,
         observed_ms=0,
         policy_version="p",
         facts_revision="f",

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.bridge import node_status
 from slacktide.agents.cluster.bridge.node_status import GAP_S, Budget, Shown, StatusWrite, share
 from slacktide.schemas.allocatable import NodeAllocatable
-from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import BadMessageError, failure
-from slacktide.schemas.heartbeat import is_heartbeat
+from slacktide.schemas.errors import failure
 from slacktide.schemas.inventory import NodeFacts
-from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric
+from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import DEFAULT, Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
-from slacktide.streams.decisions.coverage import Coverage
+from slacktide.streams.decisions.coverage import NodeTable
 from slacktide.streams.kafka import Following, TailReader
-from slacktide.streams.records import Record, check_node
+from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
-
-M = TypeVar("M", NodeMetric, NodeAllocatable)
 
 
 class ShownNode(NamedTuple):
@@ -36,54 +32,6 @@ class ShownNode(NamedTuple):
     batch_cpu_milli: int | None = None
     """Allocatable in the Node's status; None: none."""
     batch_mem_bytes: int | None = None
-
-
-FROZEN_S = UNCOVERED_MS / 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Last(Generic[M]):
-    message: M
-    at_s: float
-    """When it was last published, or covered by a heartbeat."""
-
-
-class Latest(Generic[M]):
-    """The latest message per node, by sample order. Times are monotonic seconds."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, _Last[M]] = {}
-
-    def receive(self, message: M, now_s: float) -> None:
-        """Add a record. An older sample is ignored, unless the newer one is frozen."""
-        last = self._last.get(message.node)
-        held = None if last is None or now_s >= last.at_s + FROZEN_S else last.message
-        if held is None or (message.boot_id, message.seq) >= (held.boot_id, held.seq):
-            self._last[message.node] = _Last(message=message, at_s=now_s)
-
-    def cover(self, nodes: Iterable[str], now_s: float) -> None:
-        """Cover the latest figures of these nodes by a heartbeat."""
-        for node in nodes:
-            last = self._last.get(node)
-            if last is not None and now_s > last.at_s:
-                self._last[node] = replace(last, at_s=now_s)
-
-    def forget(self, node: str) -> None:
-        """Forget a removed node."""
-        self._last.pop(node, None)
-
-    def clear(self) -> None:
-        """Forget all: Kafka was unavailable."""
-        self._last.clear()
-
-    def is_silent(self, node: str, now_s: float) -> bool:
-        """Return whether the node's figures are frozen."""
-        return node in self._last and self.of(node, now_s) is None
-
-    def of(self, node: str, now_s: float) -> M | None:
-        """Return the node's figures; None: frozen or unknown."""
-        last = self._last.get(node)
-        return None if last is None or now_s >= last.at_s + FROZEN_S else last.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +74,8 @@ class _Node:
 class Writing:
     """The bridge's state. Times are monotonic seconds."""
 
-    metrics: Latest[NodeMetric] = field(default_factory=Latest)
-    allocatables: Latest[NodeAllocatable] = field(default_factory=Latest)
+    metrics: NodeTable[NodeMetric] = field(default_factory=lambda: NodeTable(NodeMetric))
+    allocatables: NodeTable[NodeAllocatable] = field(default_factory=lambda: NodeTable(NodeAllocatable))
     capped: set[str] = field(default_factory=set)
     """Nodes whose newest figures exceed their capacity; the capacity is written instead."""
     _policy: Policy = DEFAULT
@@ -268,7 +216,6 @@ class FigureReader:
         self.following = Following(self._reader, away="nothing is written", clock=clock)
         self._live = False
         """Whether the backlog at connecting was read."""
-        self._coverage = Coverage()
         self._writing, self._to_dead_letter, self._clock = writing, to_dead_letter, clock
 
     async def run(self) -> None:
@@ -284,34 +231,19 @@ class FigureReader:
         self._live = self._live or await self._reader.caught_up()
 
     def _receive(self, record: Record, now_s: float) -> None:
-        latest = self._writing.metrics if record.topic == METRIC.name else self._writing.allocatables
-        if is_heartbeat(record.key):
-            try:
-                latest.cover(self._coverage.receive(record, now_s), now_s)
-            except BadMessageError as exc:
-                self._to_dead_letter(record, str(exc))
-            return
-        node = (record.key or b"").decode(errors="replace")
-        if record.value is None:  # the worker removed the node's figures
-            latest.forget(node)
-            return
         try:
             if record.topic == METRIC.name:
-                metric = decode(record.value, NodeMetric)
-                check_node(node, metric.node, "NodeMetric")
-                self._writing.metrics.receive(metric, now_s)
-            else:
-                allocatable = decode(record.value, NodeAllocatable)
-                check_node(node, allocatable.node, "NodeAllocatable")
-                self._writing.allocatables.receive(allocatable, now_s)
-                if why := self._writing.overstated(allocatable):
-                    log.warning("figures above the Node's capacity are reduced to it", extra={"node": node, "why": why})
-                    self._to_dead_letter(record, f"{why}; the capacity is written instead")
+                self._writing.metrics.read(record, now_s)
+            elif (published := self._writing.allocatables.read(record, now_s)) is not None and (
+                why := self._writing.overstated(published)
+            ):
+                extra = {"node": published.node, "why": why}
+                log.warning("figures above the Node's capacity are reduced to it", extra=extra)
+                self._to_dead_letter(record, f"{why}; the capacity is written instead")
         except Exception as exc:  # noqa: BLE001 - one record stops nothing
             self._to_dead_letter(record, failure("publish to Kubernetes", exc))
 
     def _forget(self) -> None:
         self._live = False
-        self._coverage.clear()
         self._writing.metrics.clear()
         self._writing.allocatables.clear()

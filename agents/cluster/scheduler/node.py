@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from slacktide.schemas.allocatable import SOLD, NodeAllocatable
 from slacktide.schemas.inventory import Resources
-from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric, Use
+from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.score import NOTHING as NO_USE
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.zones import ZONES_STALE_S, NodeZones
@@ -25,6 +26,7 @@ from slacktide.streams.decisions.cores.placement import (
     topology_of,
 )
 from slacktide.streams.decisions.cores.schedule import Spec
+from slacktide.streams.decisions.coverage import UNCOVERED_S, Latest
 from slacktide.streams.decisions.load.load_aware_estimator import (
     Aggregation,
     Amounts,
@@ -37,11 +39,12 @@ from slacktide.streams.decisions.load.load_aware_scheduling import NodeState
 from slacktide.streams.decisions.load.pod_placement import NodeView
 from slacktide.streams.decisions.numa.placement import NodeZonesView, Reservation, view_of_zones
 
-FROZEN_S = UNCOVERED_MS / 1000
 Figures = NodeScore | NodeMetric | NodeAllocatable
-_OF_SCORE = attrgetter("allocatable", "pressure", "stale_ms")
-_OF_ALLOCATABLE = attrgetter(*SOLD, "stale_ms")
-"""The fields that affect pods, if placed pods count."""
+_OF: dict[type[Figures], Callable[[Figures], object]] = {
+    NodeScore: attrgetter("allocatable", "pressure", "stale_ms"),
+    NodeAllocatable: attrgetter(*SOLD, "stale_ms"),
+}
+"""The fields that affect pods, if placed pods count. A metric always does."""
 F = TypeVar("F", NodeScore, NodeMetric, NodeAllocatable)
 
 
@@ -53,17 +56,11 @@ class KnownNode:
         """By uid: pods bound to the node, or assumed."""
         self._name, self._args, self._counting = name, args, counting
         self._cache = AssignCache(args=args)
-        self._score: NodeScore | None = None
-        self._metric: NodeMetric | None = None
-        self._allocatable: NodeAllocatable | None = None
+        self._latest: dict[type[Figures], Latest[Any]] = {}
         self._logged_s = 0.0
         """When the metric was published, by the reader's clock."""
         self._unread = False
         """Whether the report must be rebuilt from the metric and pods."""
-        self._received_s: dict[type[Figures], float] = {}
-        """By kind, when it was published."""
-        self._covered_s: dict[type[Figures], float] = {}
-        """By kind, when it was published or covered by a heartbeat."""
         self._most: Amounts | None = None
         """The node's capacity; None: unknown."""
         self._asked: Resources | None = None
@@ -90,28 +87,25 @@ class KnownNode:
         ``received_s`` is by the reader's own monotonic clock; ``logged_s``, when they were published, is UTC epoch.
         Return whether pods may see a difference: most scores repeat the metric.
         """
-        same = self._counting and not self._view.silent and not self._view.expired
-        if isinstance(figures, NodeScore):
-            before = self._score
-            if self._older(figures, before, received_s):
-                return False
-            self._score = figures
-            same = same and before is not None and _OF_SCORE(before) == _OF_SCORE(figures)
-        elif isinstance(figures, NodeAllocatable):
-            known = self._allocatable
-            if self._older(figures, known, received_s):
-                return False
-            self._allocatable = figures
-            same = same and known is not None and _OF_ALLOCATABLE(known) == _OF_ALLOCATABLE(figures)
-        else:
-            if self._older(figures, self._metric, received_s):
-                return False
-            self._metric, self._logged_s, self._unread, same = figures, logged_s, True, False
-        self._received_s[type(figures)] = max(self._received_s.get(type(figures), -inf), received_s)
-        self._covered_s[type(figures)] = max(self._covered_s.get(type(figures), -inf), received_s)
+        kind, known = type(figures), self._latest.get(type(figures))
+        before: Figures | None = None if known is None else known.message
+        if known is None:
+            self._latest[kind] = Latest(figures, received_s, received_s)
+        elif not known.take(figures, received_s):
+            return False
+        if isinstance(figures, NodeMetric):
+            self._logged_s, self._unread = logged_s, True
+        same = (
+            self._counting and not self._view.silent and not self._view.expired and before is not None
+            and kind in _OF and _OF[kind](before) == _OF[kind](figures)
+        )  # fmt: skip
         if not same:
             self.until_s = -inf
         return not same
+
+    def _of(self, kind: type[F]) -> F | None:
+        known = self._latest.get(kind)
+        return None if known is None else known.message
 
     def take_zones(self, record: NodeZones, published_s: float) -> bool:
         """Add a record of NUMA zones, unless a newer one is fresh. Return whether pods may see a difference."""
@@ -185,22 +179,14 @@ class KnownNode:
 
     def cover(self, kind: type[Figures], received_s: float) -> bool:
         """Cover the latest figures of this kind by a heartbeat. Return whether pods may see a difference."""
-        if kind not in self._covered_s:
+        known = self._latest.get(kind)
+        if known is None:
             return False
-        self._covered_s[kind] = max(self._covered_s[kind], received_s)
+        known.cover(received_s)
         if self._view.silent or self._view.expired:
             self.until_s = -inf
             return True
         return False
-
-    def _older(self, figures: F, known: F | None, received_s: float) -> bool:
-        """Return whether it has an older boot or sequence number; of equals the later one counts.
-
-        If newer figures are frozen, the older boot is the one that workers accept.
-        """
-        if known is None or received_s >= self._covered_s.get(type(figures), -inf) + FROZEN_S:
-            return False
-        return (figures.boot_id, figures.seq) < (known.boot_id, known.seq)
 
     def govern(self, args: LoadAwareArgs) -> None:
         """Apply other settings of the rules."""
@@ -220,24 +206,14 @@ class KnownNode:
 
     def forget(self, kind: type[Figures]) -> None:
         """Forget the figures of one topic, which were removed."""
-        self._received_s.pop(kind, None)
-        self._covered_s.pop(kind, None)
-        if kind is NodeScore:
-            self._score = None
-        elif kind is NodeAllocatable:
-            self._allocatable = None
-        else:
-            self._metric, self._unread = None, True
+        self._latest.pop(kind, None)
+        self._unread |= kind is NodeMetric
         self.until_s = -inf
 
     @property
     def unknown(self) -> bool:
         """Whether there are neither figures nor pods."""
-        return not self.pods and not self._known and self._own == Thresholds() and self._zones is None
-
-    @property
-    def _known(self) -> list[Figures]:
-        return [one for one in (self._score, self._metric, self._allocatable) if one is not None]
+        return not self.pods and not self._latest and self._own == Thresholds() and self._zones is None
 
     def place(self, pod: LoadAwarePod, *, at_s: float, bound: bool) -> None:
         """Add a pod. If it is bound, its annotation names its CPUs."""
@@ -273,7 +249,7 @@ class KnownNode:
                 state=self._stands(),
                 silent=self._silent(now_s),
                 expired=now_s > self._expires_s,
-                pressure=self._score.pressure if self._score is not None else (),
+                pressure=() if (score := self._of(NodeScore)) is None else score.pressure,
                 batch_left=batch_left,
                 mid_left=mid_left,
                 free_left=free_left,
@@ -287,32 +263,32 @@ class KnownNode:
         return bool(self._silent(now_s))
 
     def _silent(self, now_s: float) -> str:
-        figures = self._known
-        if not figures:
+        if not self._latest:
             return ""  # without figures the load is reported as unknown
-        if any(one.stale_ms for one in figures):
+        if any(one.message.stale_ms for one in self._latest.values()):
             return "stale"
         return "frozen" if now_s > self._freezes_s else ""
 
     @property
     def _freezes_s(self) -> float:
         """When any of its figures becomes stale; topics may be on different brokers."""
-        return min(self._covered_s.values(), default=inf) + FROZEN_S
+        return min((one.covered_s for one in self._latest.values()), default=inf) + UNCOVERED_S
 
     @property
     def _expires_s(self) -> float:
         """When the report becomes too old."""
-        if self._metric is None or self._args.expiration_s <= 0:
+        metric: Latest[NodeMetric] | None = self._latest.get(NodeMetric)
+        if metric is None or self._args.expiration_s <= 0:
             return inf
-        if self._metric.stale_ms:  # a heartbeat does not refresh it
-            return self._received_s[NodeMetric] + self._args.expiration_s - self._metric.stale_ms / 1000
-        return self._covered_s[NodeMetric] + self._args.expiration_s
+        if metric.message.stale_ms:  # a heartbeat does not refresh it
+            return metric.published_s + self._args.expiration_s - metric.message.stale_ms / 1000
+        return metric.covered_s + self._args.expiration_s
 
     def _stands(self) -> NodeState:
         if self._unread:
             self._unread = False
             self._cache.measured(self._report())
-        score = self._score
+        score = self._of(NodeScore)
         return NodeState(
             allocatable=Amounts() if score is None else _amounts(score.allocatable),
             custom=self._own,
@@ -325,7 +301,7 @@ class KnownNode:
 
         Averages cover a young pod only in part: it is estimated until it fills the window.
         """
-        metric = self._metric
+        metric = self._of(NodeMetric)
         if metric is None:
             return None
         here = {(one.pod.namespace, one.pod.name) for one in self.pods.values()}
@@ -358,7 +334,7 @@ class KnownNode:
     def _lefts(self) -> tuple[Amounts, Amounts, Amounts]:
         """Return unrequested batch, mid and free-tier resources; without counting, as published."""
         if not self._counting:
-            score = self._score
+            score = self._of(NodeScore)
             lefts = () if score is None else (score.batch_left, score.mid_left, score.free_left)
             batch, mid, free = (_least(_amounts(left), self._most) for left in lefts or [NO_USE] * 3)
             return batch, mid, free
@@ -371,7 +347,8 @@ class KnownNode:
     def _left(self, tier: str, asked: Resources) -> Amounts:
         """Return published minus requested resources of a tier."""
         fields = f"{tier}_cpu_milli", f"{tier}_mem_bytes"
-        sold = _least(Amounts(*(getattr(self._allocatable, field, None) or 0 for field in fields)), self._most)
+        published = self._of(NodeAllocatable)
+        sold = _least(Amounts(*(getattr(published, field, None) or 0 for field in fields)), self._most)
         return Amounts(*(max(0, one - (getattr(asked, field) or 0)) for one, field in zip(sold, fields, strict=True)))
 
 

@@ -81,7 +81,7 @@ def calc_qos_priority_admit(
     skip_validating_priority: Nullable[bool] = False,
     strict: Nullable[bool] = False,
 ) -> Calculated:
-    """Return all reasons to refuse a pod that is created, or updated from ``old_pod``."""
+    """Check whether a new or updated pod's QoS class, priority class and resources go together."""
     old = old_pod.claims() if old_pod is not None and operation == "UPDATE" else None
     found = qos_priority_admit(pod.claims(), old, skip_validating_priority=skip_validating_priority, strict=strict)
     errors = [msgspec.to_builtins(one) | {"text": one.text} for one in found.errors]
@@ -169,7 +169,7 @@ def calc_webhook_colocation_profile(
     pod: GivenPod,
     free_class_enable: Nullable[bool] = False,
 ) -> Calculated:
-    """Apply the profiles; return the admitted pod or the refusal."""
+    """Apply ClusterColocationProfiles to a new pod; return the admitted pod or the refusal."""
     namespaces = namespace_labels or {}
     cluster = Cluster(
         namespace_labels=(namespaces[pod.namespace] or {}) if pod.namespace in namespaces else None,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -15,74 +17,21 @@ from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.errors import SlacktideError
 from slacktide.streams.decisions.because import Because
 
-CALCULATIONS = {
-    "batch_resource": ("resources", "batch resources of a node and of its NUMA zones"),
-    "batch_resource_publish": (
-        "resources",
-        "batch resources that Koordinator would publish; Slacktide does not use them",
-    ),
-    "mid_resource": ("resources", "mid resources of a node"),
-    "free_resource": ("resources", "free resources of a node, for koord-free pods: only what is idle"),
-    "resource_sync_decision": ("resources", "whether a resource changed enough to be written to the Node"),
-    "published_floor": ("resources", "published resources, at least what running pods requested"),
-    "pod_requests": ("admission", "requests of a pod with several containers"),
-    "webhook_colocation_profile": ("admission", "a new pod after ClusterColocationProfiles were applied"),
-    "qos_priority_admit": ("admission", "whether a pod's QoS class, priority class and resources go together"),
-    "peak_histogram": ("prediction", "percentiles of usage, in which older samples weigh less"),
-    "peak_models": ("prediction", "peaks of a node's pods, classes and system over time"),
-    "prod_reclaimable": ("prediction", "production resources that are predicted to stay unused, for mid pods"),
-    "cpu_suppress_allowed": ("cpu", "CPU that best-effort pods may use"),
-    "cpu_suppress_cfs_quota": ("cpu", "next CFS quota of the best-effort cgroup"),
-    "cpu_suppress_cpuset_pick": ("cpu", "order in which CPUs are added to a CPU set"),
-    "cpu_suppress_cpuset": ("cpu", "next CPU set of the best-effort cgroup"),
-    "cpu_pressure": ("cpu", "whether best-effort pods are paused because latency-sensitive pods stall"),
-    "cores_take": ("cores", "CPUs that a pod gets for itself on a node"),
-    "cores_schedule": ("cores", "whether a pod binds CPUs of a node, and what is written to it"),
-    "cores_ledger": ("cores", "which pods hold which CPUs, after each event"),
-    "cores_zones": ("cores", "share of each NUMA zone in a pod that is aligned to them"),
-    "cores_pools": ("cores_pools", "CPUs that pods without CPUs of their own share"),
-    "cores_cpuset": ("cores_pools", "CPUs that the containers of a pod may use"),
-    "memory_evict": ("evict", "pods to evict when memory is short, in order"),
-    "cpu_evict": ("evict", "pods to evict when CPU is short, in order"),
-    "cpu_burst_value": ("cpu", "CFS burst of a container"),
-    "cpu_burst_node_state": ("cpu", "whether a node has spare CPU for throttled containers"),
-    "cpu_burst_quota": ("cpu", "next CFS quota of throttled containers and their pod"),
-    "load_aware_estimator": ("load", "estimated usage of a pod"),
-    "load_aware_scheduling": ("load", "whether a pod fits on a node by load, and the node's score"),
-    "load_aware_assign_cache": ("load", "estimated load of a node with pods assigned since its last report"),
-    "pod_placement": ("load", "nodes that accept a pod, and their scores"),
-    "load_aware_descheduling": (
-        "evict",
-        "pods to evict from overloaded nodes, and the nodes that have room for them",
-    ),
-    "numa_filter": ("numa", "whether a node's NUMA zones can hold a pod"),
-    "numa_policy_admit": ("numa", "whether the kubelet's topology manager admits a request, and to which zones"),
-    "numa_score": ("numa", "score of a node's NUMA zones for a pod"),
-    "numa_batch_zones": ("numa", "share of each NUMA zone in a node's batch resources"),
-    "numa_pod_fingerprint": ("numa", "fingerprint of a set of pods, as NodeResourceTopology contains it"),
-    "numa_overreserve": (
-        "numa",
-        "free resources of NUMA zones, less pods that were placed but not reported yet",
-    ),
-    "queue_quota": ("queue_quota", "quota, usage and available quota in a tree of cohorts"),
-    "queue_order": ("queue_order", "next workload of a ClusterQueue"),
-    "queue_share": ("queue_quota", "share of a ClusterQueue or cohort: borrowed quota in relation to lendable quota"),
-    "queue_preempt": ("queue_assign", "victims of a workload's preemption, without fair sharing"),
-    "queue_preempt_fair": ("queue_assign", "victims of a workload's preemption, with fair sharing"),
-    "queue_assign": ("queue_assign", "flavors of a workload, and whether it needs preemption"),
-    "queue_cycle": ("queue_cycle", "workloads that scheduling cycles admit, without fair sharing"),
-    "queue_cycle_fair": ("queue_cycle", "workloads that scheduling cycles admit, with fair sharing"),
-    "queue_admitted_usage": ("queue_quota", "quota that an admitted workload uses"),
-    "queue_job": ("jobs", "the Workload of a Job"),
-    "queue_job_start": ("jobs", "changes to a Job when it is started or stopped"),
-    "queue_pods_ready": ("queue_order", "eviction or requeuing of an admitted workload whose pods are not ready"),
-    "queue_pods_ready_condition": ("queue_order", "condition PodsReady of a workload"),
-    "queue_requeue": ("queue_order", "workloads that are pending, inadmissible or retried"),
-    "queue_block_admission": ("queue_order", "whether a workload is admitted while others wait for their pods"),
-    "kinds": ("kinds", "pod sets, state and writes of an object that a queue starts and stops, beside Jobs"),
-    "job_status": ("jobs", "status of a Job, from the results of its pods"),
-}
-"""Module and description of each rule. The module computes it by its function ``calc_NAME``."""
+FAMILIES = (
+    *("resources", "admission", "prediction", "cpu", "cores", "cores_pools", "evict", "load", "numa"),
+    *("queue_quota", "queue_order", "queue_assign", "queue_cycle", "jobs", "kinds"),
+)
+"""Modules. Each computes a rule by its function ``calc_NAME``, whose docstring describes it."""
+PREFIX = "calc_"
+
+
+@cache
+def calculations() -> Mapping[str, Callable[..., Calculated]]:
+    """Return the functions of all rules by name."""
+    modules = [importlib.import_module(f"{__package__}.{family}") for family in FAMILIES]
+    return {name.removeprefix(PREFIX): one for module in modules for name, one in vars(module).items()
+            if name.startswith(PREFIX) and one.__module__ == module.__name__}  # fmt: skip
+
 
 _encoder = msgspec.json.Encoder()
 _KEY_IN = "key` in `"
@@ -118,8 +67,7 @@ class Calculation:
     """Computes one decision rule for cases."""
 
     def __init__(self, name: str, *, explain: bool = False) -> None:
-        module, _ = CALCULATIONS[name]
-        function = getattr(importlib.import_module(f"{__package__}.{module}"), f"calc_{name}")
+        function = calculations()[name]
         kind, self._calculate = arguments_in_cases(function)
         self._admits = "admit" in inspect.signature(function).parameters
         self._decoder: msgspec.json.Decoder[Case[Any]] = msgspec.json.Decoder(Case[kind])  # type: ignore[valid-type]

@@ -6,14 +6,15 @@ import sys
 
 import click
 
-from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation, waterfall
+from slacktide.deploy.cli.calc.calculations import Calculation, calculations, waterfall
 from slacktide.deploy.runtime.line_file import Lines
 from slacktide.deploy.runtime.text import count, show, show_json, table
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
     if wanted:
-        show(table(("NAME", "FIGURES"), [(name, description) for name, (_, description) in CALCULATIONS.items()]))
+        rows = [(name, (one.__doc__ or "").partition("\n")[0].rstrip(".")) for name, one in calculations().items()]
+        show(table(("NAME", "WHAT IT DOES"), rows))
         raise click.exceptions.Exit
 
 
@@ -22,7 +23,7 @@ def _names(_ctx: click.Context, _param: click.Parameter, wanted: bool) -> None: 
     {"name": "a", "input": {"be_allowed_cpu_milli": 500, "current_be_cfs_quota_us": -1,
     "node_capacity_cpu_milli": 8000}}"""
 )
-@click.argument("name", type=click.Choice(list(CALCULATIONS)), metavar="NAME")
+@click.argument("name", type=click.Choice(list(calculations())), metavar="NAME")
 @click.option(
     "--list",
     is_flag=True,

@@ -112,7 +112,7 @@ def calc_cpu_suppress_cfs_quota(
 
 
 def calc_cpu_suppress_cpuset_pick(*, cpus_wanted: Whole, processors: Processors) -> Calculated:
-    """Pick CPUs, in order."""
+    """Pick the CPUs that are added to a CPU set, in order."""
     picked = pick_cpus(cpus_wanted, processors)
     return figure("cpus_in_pick_order", list(picked.cpus), picked)
 
@@ -172,7 +172,7 @@ def calc_cpu_pressure(
     gate: PressureGate = OPEN,
     looks: Annotated[list[PressureLook], msgspec.Meta(max_length=LOOKS_MAX)],
 ) -> Calculated:
-    """Compute the gate after the newest measurement by a sample's gate and the measurements since."""
+    """Decide whether best-effort pods are paused, by a sample's pressure gate and the measurements since."""
     step = fold(LsPressure(gate=gate, looks=looks), node_capacity_cpu_milli)
     return figure("gate", msgspec.structs.asdict(step.gate), step)
 

@@ -32,7 +32,7 @@ class _Admitted(msgspec.Struct, frozen=True):
 
 
 def calc_kinds(given: dict[str, Any], admit: dict[str, Any] | None = None) -> Calculated:
-    """Read an object, or a List: a TrainJob and the runtimes, or a group's pods. ``admit``: start and stop it."""
+    """Read an object, or a List such as a TrainJob with its runtimes or the pods of a group; start and stop it."""
     try:
         read = TABLE.read(_items(given))
         if read.refused:

@@ -218,7 +218,7 @@ def calc_batch_resource_publish(
     cpu_normalization_ratio: str | None = None,
     third_party_allocations: Nullable[Sequence[_Allocation]] = (),
 ) -> Calculated:
-    """Compute the batch resources to write to the node from the computed ones (null: degraded)."""
+    """Compute the batch resources that Koordinator publishes; Slacktide publishes others. null: degraded."""
     published = batch_resource_publish(
         calculated, cpu_normalization_ratio, [one.allocation for one in third_party_allocations]
     )

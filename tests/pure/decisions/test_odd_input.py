@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation
+from slacktide.deploy.cli.calc.calculations import Calculation, calculations
 from testbed.vectors import lines
 
 CASES = 12
@@ -72,7 +72,7 @@ def places(value):
         yield from places(child)
 
 
-@pytest.mark.parametrize("name", CALCULATIONS)
+@pytest.mark.parametrize("name", calculations())
 @given(random=st.randoms(use_true_random=True))
 def test_a_case_with_odd_values_is_computed_or_told_what_is_wrong(name: str, random: Random) -> None:
     case = disturbed(random.choice(cases(name)), random)
