@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.knob import container_group, pod_group
 from slacktide.schemas.message import Terms
@@ -16,7 +15,7 @@ from slacktide.streams.decisions.because import WantedSetting
 from slacktide.streams.decisions.burst.node_burst import container_quota_us, pod_quota_us
 from slacktide.streams.decisions.cores.pools import CoresPod, CpusetPod, CpusetRule, Kept, cpuset_of, pools, unlimited
 from slacktide.streams.decisions.cores.take import Topology, own_cpus, readable, written
-from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import SystemQos, system_qos
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import system_cpus
 
 RULE = "CPUSet"
 OWN, SHARED, SYSTEM = "own", "shared", "system"
@@ -27,10 +26,7 @@ def cpusets(facts: NodeFacts, pods: Sequence[Pod]) -> Iterator[WantedSetting]:
     live = [pod for pod in pods if pod.phase in LIVE_PHASES]
     topology = Topology(facts.processors, corrected=True)
     own = {pod.uid: written(own_cpus(pod) & topology.cpus) for pod in live}
-    try:
-        system = system_qos(facts.annotations)
-    except TextError:
-        system = SystemQos()
+    system = system_cpus(facts.annotations)
     theirs = readable(system.cpuset) & topology.cpus
     if not (theirs or any(own.values())) or any(pod.exclusive_cpus for pod in live):
         return
