@@ -29,6 +29,8 @@ from testbed.one_machine import eventually
 TWO_CPUS = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is nothing to divide")
 EACH = on(pytest.param(*V1.values, id=V1.id, marks=[*V1.marks, TWO_CPUS]), V2_WHOLE)
 GUARANTEED, BURSTABLE, BEST_EFFORT = ".", "burstable", "besteffort"
+ONE_CPU, UNLIMITED, EMPTY = Resources(cpu_milli=1_000), Resources(), Policy(version="p")
+BUSY_LONG = "import time\nend = time.monotonic() + 280\nwhile time.monotonic() < end: pass"
 
 
 class Node:
@@ -43,19 +45,22 @@ class Node:
         )
         self.all = ",".join(str(one.cpu) for one in self.facts.processors)
 
-    def add(self, uid: str, qos: str, tier: str, cpuset: str = "", limit_milli: int | None = None) -> None:
+    def add(
+        self, uid: str, qos: str, tier: str, cpuset: str = "", *,
+        requests: Resources = ONE_CPU, limits: Resources = UNLIMITED,
+    ) -> None:  # fmt: skip
         kube_qos = {GUARANTEED: "Guaranteed", BURSTABLE: "Burstable", BEST_EFFORT: "BestEffort"}[tier]
         group = self.groups.add_pod(tier, uid)
         self.groups.bind(group, f"{group}/c1", f"{group}/sandbox")
-        self.busy[uid] = self.groups.start(group)
+        self.busy[uid] = self.groups.start(group, BUSY_LONG)
         (self.groups.cpuset_root / self.groups.kubepods / group / "c1/cgroup.procs").write_text(str(self.busy[uid].pid))
-        limits = Resources(cpu_milli=limit_milli)
+        container = Container(name="main", id=CONTAINER, requests=requests, limits=limits)
         pod = Pod(
-            uid=uid, namespace="default", name=uid, qos_label=qos, kube_qos=kube_qos, cpuset=cpuset, limits=limits,
-            containers=[Container(name="main", id=CONTAINER, limits=limits)], requests=Resources(cpu_milli=1_000),
+            uid=uid, namespace="default", name=uid, qos_label=qos, kube_qos=kube_qos, cpuset=cpuset,
+            containers=[container], requests=requests, limits=limits,
         )  # fmt: skip
-        for below in (group, f"{group}/{CONTAINER}") if limit_milli else ():
-            quota_us = limit_milli * 100
+        for below in (group, f"{group}/{CONTAINER}") if limits.cpu_milli else ():
+            quota_us = limits.cpu_milli * 100
             self.groups.quota(below, str(quota_us) if self.groups.version == 1 else f"{quota_us} 100000")
         self.pods.append(pod)
 
@@ -80,11 +85,11 @@ class Node:
             self.kernel.put(KnobKey(one.group, one.knob), one.value)
         return [one.group.removeprefix("pod/") for one in done]
 
-    def agent(self, clock: SteppedClock, spool: MemorySpool) -> NodeAgent:
-        """Nobody answers it: its guard decides."""
+    def agent(self, clock: SteppedClock, spool: MemorySpool, policy: Policy = EMPTY) -> NodeAgent:
+        """Where nobody answers it, its guard decides."""
         agent = NodeAgent(
-            node="n", boot_id="000000000001-aa", kernel=self.kernel, spool=spool, clock=clock,
-            policy=Policy(version="p"), facts=self.facts, pods=self.pods, settings=AgentSettings(),
+            node="n", boot_id="000000000001-0badcafe", kernel=self.kernel, spool=spool, clock=clock,
+            policy=policy, facts=self.facts, pods=self.pods, settings=AgentSettings(),
         )  # fmt: skip
         agent.start()
         return agent
@@ -158,7 +163,7 @@ def test_an_agent_alone_binds_pods_reports_it_and_gives_all_back(node: Node) -> 
 @pytest.mark.story
 def test_the_quota_of_a_pod_is_lifted_while_it_has_cpus_of_its_own(node: Node) -> None:
     first, *_ = cpus_of(node)
-    node.add("lsr", "LSR", GUARANTEED, str(first), limit_milli=1_000)
+    node.add("lsr", "LSR", GUARANTEED, str(first), limits=Resources(cpu_milli=1_000))
     node.add("ls", "LS", BURSTABLE)
     limited, lifted = ["100000"] * 2, ["-1" if node.groups.version == 1 else "max"] * 2
     clock, spool = SteppedClock(), MemorySpool()
