@@ -19,13 +19,15 @@ from slacktide.agents.node.reporter import Doors
 from slacktide.schemas.bounds import KnobValue
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
-from slacktide.schemas.knob import KnobKey, uid_of
+from slacktide.schemas.knob import KnobKey, pod_group, uid_of
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import KnobChange, NodeOutcome, Origin, PodName
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Drift
-from slacktide.streams.decisions.knobs import RELEASED, WantedSetting, drift_settings, released, wanted
+from slacktide.streams.decisions.burst.node_burst import QUOTA_RULE
+from slacktide.streams.decisions.cores.sharing import RULE as CPUSET
+from slacktide.streams.decisions.knobs import RELEASED, WantedSetting, changes, released, wanted
 
 DRIFT_MAX = 200
 """Most drifts in one sample. The others follow in later samples."""
@@ -111,13 +113,14 @@ class Tuner:
             ours = key in self._tuned.keys
             if (one.rule == RELEASED and not ours) or self._standoff.pauses(key, self._now_ns):
                 continue
-            # Restore a knob whose rule became a dry run after it was set.
-            restored = released(key, self._known) if ours and self._is_dry(one) else None
+            # Restore a knob whose rule became a dry run after it was set, and the quota of a pod that lost its CPUs.
+            restored = released(key, self._known) if ours and (self._is_dry(one) or self._lacks_cpus(one)) else None
             due.append(one if restored is None else restored)
         if not due:
             return
-        keys = [KnobKey(one.group, one.knob) for one in due if not self._only_reports(one, origin)]
         # Burst rules restore quotas themselves.
+        written = [one for one in due if one.rule != QUOTA_RULE and not self._only_reports(one, origin)]
+        keys = [KnobKey(one.group, one.knob) for one in written]
         self._tuned.add(key for key in keys if released(key, self._known) is not None)
         given_back = [back for one in due if (back := self._set(one, taken, origin, reason)) is not None]
         self._tuned.drop(given_back)
@@ -128,8 +131,7 @@ class Tuner:
             return
         held = self._kernel.held(sorted(self._tuned.keys)).values
         drift = [Drift(group=key.group, knob=key.knob, held=value) for key, value in held.items()]
-        off = Policy(version="")
-        self.carry_out(drift_settings(drift, taken.facts, taken.pods, off), taken, "agent", reason)
+        self.carry_out(changes(drift, {}, taken.pods), taken, "agent", reason)
 
     def _want(self, by_key: Mapping[KnobKey, WantedSetting], pods: Sequence[Pod]) -> None:
         """Recompute what is wanted after a change of facts, pods or policy."""
@@ -161,7 +163,7 @@ class Tuner:
         if key.knob == "cpu_shares" and idle not in self._lacking and idles and idles.value and not self._is_dry(idles):
             return None
         one = self._wanted.get(key)
-        if key in self._tuned.keys and (one is None or self._is_dry(one)):
+        if key in self._tuned.keys and (one is None or self._is_dry(one) or self._lacks_cpus(one)):
             return released(key, self._known)
         return one
 
@@ -184,7 +186,7 @@ class Tuner:
 
     def _due(self, key: KnobKey, held: KnobValue | None, now_ns: int) -> bool:
         one = self._wish(key)
-        if one is None or self._dry_run_reported.get(key) == (held, one.value):
+        if one is None or self._lacks_cpus(one) or self._dry_run_reported.get(key) == (held, one.value):
             return False
         move = self._standoff.sees(key, held, now_ns)
         if move == "fight":
@@ -235,6 +237,13 @@ class Tuner:
 
     def _is_dry(self, one: WantedSetting) -> bool:
         return family_of(one.rule) in self._dry_families
+
+    def _lacks_cpus(self, one: WantedSetting) -> bool:
+        """Return whether a quota must stay, because the pod does not have the CPUs that would limit it instead."""
+        if one.rule != CPUSET or one.knob != "cfs_quota_us":
+            return False
+        cpus = KnobKey(pod_group(uid_of(one.group)), "cpus")
+        return cpus in self._drift or cpus in self._lacking
 
     def _only_reports(self, one: WantedSetting, origin: Origin) -> bool:
         """Return whether to report it and not write it. The agent's own restoring is always written."""

@@ -120,7 +120,7 @@ def _node(history: History, question: Question) -> dict[str, Any]:
         "row": None if row is None else {name: _limit(getattr(row, name)) for name in NodeRow.__slots__},
         "unlimited": row is not None and row.limit_cpu_milli == UNLIMITED,
         "series": {"step_ms": series.step_ms, "t_ms": series.at_ms.tolist(), "by": columns},
-        **({"figures": [], "findings": [], "steps": []} if decision is None else _explained(decision)),
+        **({"figures": [], "findings": [], "steps": [], "cpus": []} if decision is None else _explained(decision)),
     }
 
 
@@ -138,6 +138,7 @@ def _explained(decision: Decision) -> dict[str, Any]:
     return {
         "figures": explanation.figures,
         "findings": explanation.findings,
+        "cpus": explanation.cpus,
         "kept_ms": explanation.asked_ms,
         "policy_version": explanation.policy_version,
         "steps": [

@@ -33,7 +33,12 @@ from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.schemas.sample import Drift, NodeSample
 from slacktide.streams.decisions.because import WantedSetting
-from slacktide.streams.decisions.burst.node_burst import burst_settings, cpu_burst
+from slacktide.streams.decisions.burst.node_burst import (
+    burst_settings,
+    container_quota_us,
+    cpu_burst,
+    pod_quota_us,
+)
 from slacktide.streams.decisions.cores.sharing import OWN, cpusets
 from slacktide.streams.decisions.cores.take import readable
 from slacktide.streams.decisions.known_pods import is_spared
@@ -277,9 +282,14 @@ def drift_settings(
     pod. For the same reason, bursts decrease before quotas and increase after them. Pods get CPUs of their own only
     after others have lost these.
     """
-    if not drift:
-        return ()
-    by_key, known = wanted(facts, pods, policy), {pod.uid: pod for pod in pods}
+    return changes(drift, wanted(facts, pods, policy), pods) if drift else ()
+
+
+def changes(
+    drift: Sequence[Drift], by_key: Mapping[KnobKey, WantedSetting], pods: Sequence[Pod]
+) -> tuple[WantedSetting, ...]:
+    """Return the changes to these values, or to the defaults of knobs that none is wanted for."""
+    known = {pod.uid: pod for pod in pods}
     held = {KnobKey(one.group, one.knob): one.held for one in drift}
 
     def place(one: WantedSetting) -> tuple[bool, bool, int, bool, str, str]:
@@ -301,9 +311,24 @@ def released(key: KnobKey, known: Mapping[str, Pod]) -> WantedSetting | None:
         name = container_of(key.group)
         there = not name or any(one.name == name for one in pod.containers)
         best_effort = pod.kube_qos == "BestEffort"
-    if not there or (KNOBS[key.knob].from_spec and not best_effort):
+    if not there:
         return None
-    return WantedSetting(key.group, key.knob, KNOBS[key.knob].default, RELEASED, "not_wanted", {})
+    default = KNOBS[key.knob].default
+    if KNOBS[key.knob].from_spec and not best_effort:
+        default = _limit_us(key, pod)
+        if default is None:
+            return None
+    return WantedSetting(key.group, key.knob, default, RELEASED, "not_wanted", {})
+
+
+def _limit_us(key: KnobKey, pod: Pod | None) -> int | None:
+    """Return the quota that the kubelet sets by a pod's or container's CPU limit; None: no quota."""
+    if pod is None or key.knob != "cfs_quota_us":
+        return None
+    name = container_of(key.group)
+    if not name:
+        return pod_quota_us(pod)
+    return next(container_quota_us(one.limits.cpu_milli) for one in pod.containers if one.name == name)
 
 
 def _amount(value: KnobValue | None) -> float:

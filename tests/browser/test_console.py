@@ -29,6 +29,7 @@ PAGES = {
 OPENED = """() => Promise.all([...document.querySelectorAll('main details:not([open])')].map((one) =>
   new Promise((done) => { one.addEventListener('toggle', done, {once: true}); one.open = true; })))"""
 """Open what is closed, and wait for what that puts on the page: numbers are found by their order."""
+COLOURS = "[...document.querySelectorAll('.cpus i')].map((one) => getComputedStyle(one).backgroundColor)"
 REGIONS = ("Jobs", "ClusterQueues", "Workloads")
 CHINESE = {"cluster": "集群", "node": "节点", "pod": "Pod", "records": "消息", "policy": "策略", "jobs": "Job 与队列"}
 
@@ -82,6 +83,21 @@ def test_every_page_shows_what_there_is_and_hinders_nobody(
         page.goto(f"{shown.url}/{PAGES['node']}")
         expect(page.locator(".figures .number").first).to_contain_text("m")
         expect(page.locator(".bars").first).to_be_visible()
+        strips = page.locator(".cpus")
+        expect(strips.first).to_be_visible()
+        assert len(set(page.evaluate(COLOURS))) == (3 if source == "recorded" else 1)
+        if source == "recorded":
+            lse = "LSE 0 · shop/lse-0 · no best-effort pods"
+            lsr = "LSR 1 · shop/lsr-0 · best-effort pods may run there"
+            expect(strips.first).to_have_attribute("aria-label", f"NUMA zone 0: {lse}; {lsr}")
+            assert strips.locator("i").count() == 4
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+        box = strips.first.locator("i").last.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390
+        strips.first.scroll_into_view_if_needed()
+        page.screenshot(path=tmp_path / "narrow.png")
 
 
 def test_live_figures_move_on_by_themselves(browser: Browser, live: Shown) -> None:

@@ -20,6 +20,8 @@ from testbed.account import FIGURES
 HERE = Path(__file__).parent
 RUNNERS = {"uml": HERE / "cgroup2-vm", "qemu": HERE / "cgroup2-qemu"}
 """By mark."""
+MACHINE = {"CGROUP2_QEMU_CPUS": "4", "CGROUP2_QEMU_ZONES": "2"}
+"""Enough CPUs for a pod of each class, in two NUMA zones."""
 INSIDE = "CGROUP2_VM" in os.environ
 REPORT = "CGROUP2_VM_REPORT"
 STILL_S, VM_S_MAX = 240, 1_800
@@ -120,7 +122,7 @@ def _booted(runner: Path, nodeids: list[str]) -> tuple[bool, dict[str, str], str
             output.open("wb") as out,
             subprocess.Popen(
                 [sys.executable, runner, *PYTEST, f"--confcutdir={HERE}", f"--basetemp={folder}/tmp", *nodeids],
-                env=os.environ | {REPORT: str(report)},
+                env=os.environ | MACHINE | {REPORT: str(report)},
                 cwd=HERE.parents[1],
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -18,7 +18,7 @@ from testbed.reaching import needs
 V1 = pytest.param(1, marks=pytest.mark.kernel, id="v1")
 V2 = pytest.param(2, marks=pytest.mark.uml, id="v2")
 V2_WHOLE = pytest.param(2, marks=pytest.mark.qemu, id="v2-qemu")
-"""A whole kernel in QEMU: two CPUs, cpuset and PSI, and ten times slower."""
+"""A whole kernel in QEMU: four CPUs in two NUMA zones, cpuset and PSI, and ten times slower."""
 
 MOUNT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "memory", "cpuset", "io")

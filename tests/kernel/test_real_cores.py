@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from kernel.groups import V1, V2_WHOLE, Groups, on
+from kernel.groups import CONTAINER, V1, V2_WHOLE, Groups, on
 from kernel.test_real_cpuset import ran_on
 from kernel.test_real_knobs import SteppedClock
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
@@ -29,6 +29,8 @@ from testbed.one_machine import eventually
 TWO_CPUS = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is nothing to divide")
 EACH = on(pytest.param(*V1.values, id=V1.id, marks=[*V1.marks, TWO_CPUS]), V2_WHOLE)
 GUARANTEED, BURSTABLE, BEST_EFFORT = ".", "burstable", "besteffort"
+ONE_CPU, UNLIMITED, EMPTY = Resources(cpu_milli=1_000), Resources(), Policy(version="p")
+BUSY_LONG = "import time\nend = time.monotonic() + 280\nwhile time.monotonic() < end: pass"
 
 
 class Node:
@@ -43,16 +45,23 @@ class Node:
         )
         self.all = ",".join(str(one.cpu) for one in self.facts.processors)
 
-    def add(self, uid: str, qos: str, tier: str, cpuset: str = "") -> None:
+    def add(
+        self, uid: str, qos: str, tier: str, cpuset: str = "", *,
+        requests: Resources = ONE_CPU, limits: Resources = UNLIMITED,
+    ) -> None:  # fmt: skip
         kube_qos = {GUARANTEED: "Guaranteed", BURSTABLE: "Burstable", BEST_EFFORT: "BestEffort"}[tier]
         group = self.groups.add_pod(tier, uid)
         self.groups.bind(group, f"{group}/c1", f"{group}/sandbox")
-        self.busy[uid] = self.groups.start(group)
+        self.busy[uid] = self.groups.start(group, BUSY_LONG)
         (self.groups.cpuset_root / self.groups.kubepods / group / "c1/cgroup.procs").write_text(str(self.busy[uid].pid))
+        container = Container(name="main", id=CONTAINER, requests=requests, limits=limits)
         pod = Pod(
             uid=uid, namespace="default", name=uid, qos_label=qos, kube_qos=kube_qos, cpuset=cpuset,
-            containers=[Container(name="main")], requests=Resources(cpu_milli=1_000),
+            containers=[container], requests=requests, limits=limits,
         )  # fmt: skip
+        for below in (group, f"{group}/{CONTAINER}") if limits.cpu_milli else ():
+            quota_us = limits.cpu_milli * 100
+            self.groups.quota(below, str(quota_us) if self.groups.version == 1 else f"{quota_us} 100000")
         self.pods.append(pod)
 
     def settle(self) -> list[str]:
@@ -76,6 +85,19 @@ class Node:
             self.kernel.put(KnobKey(one.group, one.knob), one.value)
         return [one.group.removeprefix("pod/") for one in done]
 
+    def agent(self, clock: SteppedClock, spool: MemorySpool, policy: Policy = EMPTY) -> NodeAgent:
+        """Where nobody answers it, its guard decides."""
+        agent = NodeAgent(
+            node="n", boot_id="000000000001-0badcafe", kernel=self.kernel, spool=spool, clock=clock,
+            policy=policy, facts=self.facts, pods=self.pods, settings=AgentSettings(),
+        )  # fmt: skip
+        agent.start()
+        return agent
+
+    def quotas(self, uid: str) -> list[str]:
+        """Of the pod and its container, as the kernel says them."""
+        return [self.groups.quota(group).partition(" ")[0] for group in (f"./pod{uid}", f"./pod{uid}/{CONTAINER}")]
+
     def may_run(self) -> dict[str, set[int]]:
         return {uid: os.sched_getaffinity(process.pid) for uid, process in self.busy.items()}
 
@@ -87,6 +109,12 @@ class Node:
 def node(groups: Groups, kernel: CgroupKernel) -> Node:
     groups.bind(BURSTABLE, BEST_EFFORT)
     return Node(groups, kernel)
+
+
+def pass_s(seconds: int, clock: SteppedClock, agent: NodeAgent) -> None:
+    for _ in range(seconds):
+        clock.now_ns += 1_000_000_000
+        agent.take()
 
 
 def cpus_of(node: Node) -> Sequence[int]:
@@ -120,25 +148,57 @@ def test_an_agent_alone_binds_pods_reports_it_and_gives_all_back(node: Node) -> 
     node.add("ls", "LS", BURSTABLE)
     node.add("lse", "LSE", GUARANTEED, str(first))
     clock, spool = SteppedClock(), MemorySpool()
-    agent = NodeAgent(
-        node="n", boot_id="000000000001-aa", kernel=node.kernel, spool=spool, clock=clock, policy=Policy(version="p"),
-        facts=node.facts, pods=node.pods, settings=AgentSettings(),
-    )  # fmt: skip
-    agent.start()
-
-    def pass_s(seconds: int) -> None:
-        for _ in range(seconds):
-            clock.now_ns += 1_000_000_000
-            agent.take()
-
-    pass_s(4)
+    agent = node.agent(clock, spool)
+    pass_s(4, clock, agent)
     assert node.may_run() == {"ls": set(others), "lse": {first}}
     told = [(one.pod.name, one.rule, one.bound, one.knob.after) for _, one in spool.pending(99) if one.knob and one.pod]
     assert told == [("ls", RULE, SHARED, cpu_ranges(others)), ("lse", RULE, OWN, str(first))]
 
     agent.inventory(node.facts, node.pods[:1], {})
-    pass_s(4)
+    pass_s(4, clock, agent)
     assert node.may_run()["ls"] == {first, *others}
+
+
+@EACH
+@pytest.mark.story
+def test_the_quota_of_a_pod_is_lifted_while_it_has_cpus_of_its_own(node: Node) -> None:
+    first, *_ = cpus_of(node)
+    node.add("lsr", "LSR", GUARANTEED, str(first), limits=Resources(cpu_milli=1_000))
+    node.add("ls", "LS", BURSTABLE)
+    limited, lifted = ["100000"] * 2, ["-1" if node.groups.version == 1 else "max"] * 2
+    clock, spool = SteppedClock(), MemorySpool()
+    agent = node.agent(clock, spool)
+    assert node.quotas("lsr") == limited
+    pass_s(4, clock, agent)
+    assert node.quotas("lsr") == lifted
+    told = [(one.target, one.rule, one.knob.after) for _, one in spool.pending(99) if one.knob]
+    assert told[1:] == [("pod/lsr", RULE, str(first)), ("pod/lsr", RULE, None), ("pod/lsr/main", RULE, None)]
+
+    def in_time(quotas: list[str]) -> bool:
+        return eventually(lambda: pass_s(1, clock, agent) or node.quotas("lsr") == quotas, 60)
+
+    for _ in range(5):  # another process insists that the pod runs everywhere
+        node.groups.cpuset("./podlsr", node.all)
+        pass_s(1, clock, agent)
+    assert in_time(limited), "it could take all CPUs"
+    assert in_time(lifted), "the agent has bound it again"
+
+    without = [msgspec.structs.replace(node.pods[0], cpuset=""), node.pods[1]]
+    agent.inventory(node.facts, without, {})
+    pass_s(4, clock, agent)
+    assert node.quotas("lsr") == limited
+    agent.inventory(node.facts, node.pods, {})
+    pass_s(4, clock, agent)
+    assert node.quotas("lsr") == lifted
+    agent.suspend("a test")
+    pass_s(2, clock, agent)
+    assert (node.quotas("lsr"), node.may_run()["ls"]) == (limited, set(cpus_of(node)))
+    agent.suspend("")
+    pass_s(4, clock, agent)
+    assert (node.quotas("lsr"), node.may_run()["lsr"]) == (lifted, {first})
+    agent.close(removed=True)
+    assert node.quotas("lsr") == limited
+    assert node.may_run() == {"lsr": set(cpus_of(node)), "ls": set(cpus_of(node))}
 
 
 @EACH

@@ -19,7 +19,7 @@ from slacktide.deploy.console.history.recorder import Recorder
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand, Origin
-from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.schemas.inventory import NodeFacts, Processor, Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, Spread
 from slacktide.schemas.outcome import KnobChange
 from slacktide.schemas.policy import DEFAULT, KEY, Policy, RefusedFile, policy_of
@@ -505,16 +505,26 @@ def test_for_a_terminal(told: Callable[[], NodeExplanation], snapshot) -> None:
 
 
 def test_as_json_it_decodes_with_its_findings_and_places() -> None:
-    chain = Chain(facts=FACTS)
+    processors = [Processor(cpu=cpu, core=cpu, socket=0, numa_node=0) for cpu in range(4)]
+    lsr = replace(SERVICE, uid="lsr", name="lsr", qos_label="LSR", cpuset="0-1")
+    chain = Chain(facts=replace(FACTS, processors=processors), pods=[SERVICE, BATCH, lsr])
     body = msgspec.json.decode(msgspec.json.encode(explain(chain, chain.run(1, 12))))
 
     assert list(body) == [
-        "node", "asked_ms", "policy_version", "policy_place", "steps", "figures", "findings",
+        "node", "asked_ms", "policy_version", "policy_place", "steps", "figures", "findings", "cpus",
     ]  # fmt: skip
     assert body["steps"][0]["place"] == {
         "topic": SAMPLE.name, "partition": 0, "offset": 11, "logged_ms": START_MS + 12_000,
     }  # fmt: skip
     assert body["figures"][0]["because"]["terms"]["capacity_milli"] == 4_000
+    assert body["cpus"] == [
+        {"zone": 0, "cpus": "0-1", "owner": "LSR", "pods": ["shop/lsr"], "best_effort": True},
+        {"zone": 0, "cpus": "2-3", "owner": "shared", "pods": [], "best_effort": True},
+    ]
+    assert node_text(explain(chain, chain.run(13, 13))).splitlines()[-2:] == [
+        "  zone 0: LSR 0-1, shop/lsr; best-effort pods may run there",
+        "  zone 0: shared 2-3; best-effort pods may run there",
+    ]
 
 
 def _refused(chain: Chain, offset: int, **changes: object) -> list[Record]:

@@ -20,7 +20,7 @@ ID = "ab" * 32
 BE, LS, PINNED = "1-be", "2-ls", "3-pinned"
 
 
-def pod(uid, kube_qos, *, qos=None, limit_milli=None, mem=None):
+def pod(uid, kube_qos, *, qos=None, limit_milli=None, mem=None, cpuset=""):
     """One container, ``main``."""
     asked = Resources(cpu_milli=limit_milli, mem_bytes=mem)
     return Pod(
@@ -29,6 +29,7 @@ def pod(uid, kube_qos, *, qos=None, limit_milli=None, mem=None):
         name=uid,
         kube_qos=kube_qos,
         qos_label=qos,
+        cpuset=cpuset,
         requests=asked,
         limits=asked,
         containers=[Container(name="main", id=ID, requests=asked, limits=asked)],
@@ -38,7 +39,7 @@ def pod(uid, kube_qos, *, qos=None, limit_milli=None, mem=None):
 PODS = [
     pod(BE, "BestEffort", qos="BE"),
     pod(LS, "Burstable", qos="LS", limit_milli=500, mem=64 * MIB),
-    pod(PINNED, "Guaranteed", qos="LSR", limit_milli=2000, mem=64 * MIB),
+    pod(PINNED, "Guaranteed", qos="LSR", limit_milli=2000, mem=64 * MIB, cpuset="2-3"),
 ]
 V1 = {
     "cpu/{}/cpu.cfs_quota_us": "-1",

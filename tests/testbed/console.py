@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from slacktide.deploy.console.history.recorder import TOPICS, Recorder
 from slacktide.deploy.console.history.store import Store
 from slacktide.schemas.codec import encode
+from slacktide.schemas.inventory import Pod, Processor, Resources
 from slacktide.schemas.job_pod import JobEviction, JobSpec
 from slacktide.schemas.outcome import Spent
 from slacktide.schemas.topics import BY_NAME, JOB_STATUS, OUTCOME
@@ -29,7 +30,7 @@ from testbed.one_machine import eventually
 from testbed.parts import SLACKTIDE
 from testbed.queue_log import FLAVOR, Log, local, queue, term, workload
 from testbed.reaching import needs
-from testbed.samples import FACTS, START_MS
+from testbed.samples import FACTS, PODS, START_MS
 from testbed.spawning import spawn
 
 END_S = 12.0
@@ -95,10 +96,16 @@ def texts(page: Page, selector: str) -> Sequence[str]:
 
 
 def record(path: Path, nodes: Sequence[str], span_s: int) -> None:
-    """Minutes of nodes as a follower records them; a pod is evicted on each."""
+    """Minutes of nodes as a follower records them; a pod is evicted on each, and two pods have a CPU of their own."""
     records = []
+    processors = [Processor(cpu=cpu, core=cpu, socket=0, numa_node=cpu // 2) for cpu in range(4)]
+    owners = [
+        Pod(uid=qos, namespace="shop", name=f"{qos.lower()}-0", qos_label=qos, kube_qos="Guaranteed", cpuset=cpu,
+            requests=Resources(cpu_milli=1_000))
+        for qos, cpu in (("LSE", "0"), ("LSR", "1"))
+    ]  # fmt: skip
     for name in nodes:
-        chain = Chain(facts=msgspec.structs.replace(FACTS, name=name))
+        chain = Chain(facts=msgspec.structs.replace(FACTS, name=name, processors=processors), pods=[*PODS, *owners])
         chain.run(1, span_s)
         records += chain.records
         for number, pod in enumerate(("etl-x2lqp", *HOSTILE), start=1):

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 import psutil
 
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.interfaces import Reading
 from slacktide.deploy.virtual import machine as model
 from slacktide.deploy.virtual.files import Projection
 from slacktide.schemas.connection import Cluster

@@ -21,6 +21,7 @@ from slacktide.agents.node.cgroup.plan import (
     Bandwidth,
     Write,
     cpu_max_text,
+    quota_text,
 )
 from slacktide.agents.node.interfaces import Held
 from slacktide.schemas.bounds import KnobValue
@@ -29,6 +30,7 @@ from slacktide.schemas.inventory import Container, Pod
 from slacktide.schemas.knob import TIERS, KnobKey, container_of, uid_of
 from slacktide.schemas.knob_table import KNOBS, PAGE_BYTES, QUOTA_US_MIN, SHARES_MAX, SHARES_MIN, GroupKind, Knob
 from slacktide.streams.decisions.burst.node_burst import container_quota_us, may_burst, pod_quota_us
+from slacktide.streams.decisions.cores.sharing import needs_no_quota
 from slacktide.streams.decisions.cpu_list import cpu_list, cpu_ranges
 from slacktide.streams.decisions.knobs import runs_last
 from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US
@@ -139,7 +141,8 @@ def refusal(place: Place, knob: Knob, value: KnobValue | None) -> str:
     if knob == "cpu_idle" and value and place.pod is not None and not runs_last(place.pod):
         return f"{knob} of a pod that runs among best-effort pods, but is not best-effort, is never written"
     if value is None:
-        removable = row.default is None and (best_effort or knob != "cfs_quota_us")
+        own_cpus = place.pod is not None and needs_no_quota(place.pod)
+        removable = row.default is None and (best_effort or own_cpus or knob != "cfs_quota_us")
         return "" if removable else f"{knob} of {_named(place)} is never removed"
     if isinstance(value, str) or row.unit == "cpus":
         of_pod = isinstance(value, str) and row.unit == "cpus" and place.container is None
@@ -159,11 +162,12 @@ def _named(place: Place) -> str:
 
 def _cut(place: Place, pod: Pod, knob: Knob, value: int) -> str:
     """Return why this is refused, or "". A latency-sensitive pod never gets less than its spec."""
-    if knob in {"cfs_quota_us", "cfs_burst_us"} and value and not may_burst(pod):
+    container = place.container
+    own_us = pod_quota_us(pod) if container is None else container_quota_us(container.limits.cpu_milli)
+    given_back = knob == "cfs_quota_us" and value == own_us
+    if knob in {"cfs_quota_us", "cfs_burst_us"} and value and not given_back and not may_burst(pod):
         return f"{knob} of a pod that is not latency-sensitive is never raised"
     if knob == "cfs_quota_us":
-        container = place.container
-        own_us = pod_quota_us(pod) if container is None else container_quota_us(container.limits.cpu_milli)
         if own_us is None:
             return "cfs_quota_us of a cgroup without CPU limit is never written, because it would become a limit"
         return f"cfs_quota_us {value} is below its own limit, {own_us}" if value < own_us else ""
@@ -317,7 +321,7 @@ class GroupKnobs:
             self._holder.hold_own(self._below(place), wanted)
             return
         file = KNOBS["cfs_quota_us"].files(self._hierarchy.version)[0]
-        text = cpu_max_text(wanted) if file == CPU_MAX_FILE else str(wanted.quota_us)
+        text = cpu_max_text(wanted) if file == CPU_MAX_FILE else quota_text(wanted)
         self._door(place, "cpu", file).write(Write(place.inside, file, text))
 
     def _file(self, knob: Knob) -> KnobFile:

@@ -85,6 +85,11 @@ def cpu_max_text(wanted: Bandwidth) -> str:
     return f"{'max' if wanted.quota_us is None else wanted.quota_us} {wanted.period_us}"
 
 
+def quota_text(wanted: Bandwidth) -> str:
+    """Return the text for ``cpu.cfs_quota_us``."""
+    return "-1" if wanted.quota_us is None else str(wanted.quota_us)
+
+
 def plan_v1(
     held: Mapping[PurePosixPath, Bandwidth],
     wanted: Bandwidth,
@@ -170,8 +175,7 @@ class _Model:
             if value.period_us != last.period_us:
                 self.writes.append(Write(path, PERIOD_FILE, str(value.period_us)))
             else:
-                text = "-1" if value.quota_us is None else str(value.quota_us)
-                self.writes.append(Write(path, QUOTA_FILE, text))
+                self.writes.append(Write(path, QUOTA_FILE, quota_text(value)))
             self.held[path] = value
             self.seen.setdefault(path, []).append(value)
 

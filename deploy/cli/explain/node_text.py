@@ -14,6 +14,7 @@ from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse
 from slacktide.streams.analysis.explain.carried_out import what
+from slacktide.streams.analysis.explain.cores import CpuGroup
 from slacktide.streams.analysis.explain.evidence import Finding
 from slacktide.streams.analysis.explain.held import pressure_text
 from slacktide.streams.analysis.explain.node import Input, NodeExplanation, Step
@@ -58,7 +59,14 @@ def node_text(explanation: NodeExplanation) -> str:
             floored = ", kept at what running pods requested" if figure.floored else ""
             lines.append(f"  = {resource_name(figure.of)}: {published}{floored}")
         parts.append("\n".join(lines))
+    if any(one.owner != "shared" for one in explanation.cpus):
+        parts.append("\n".join(["what each CPU is for:", *map(_cpus, explanation.cpus)]))
     return "\n\n".join(parts)
+
+
+def _cpus(one: CpuGroup) -> str:
+    others = "best-effort pods may run there" if one.best_effort else "no best-effort pods"
+    return f"  zone {one.zone}: {one.owner} {', '.join((one.cpus, *one.pods))}; {others}"
 
 
 def _chain(steps: Sequence[Step]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.sample import Limits
 from slacktide.streams.analysis.explain.carried_out import LATELY_MS, carried_out_findings, last_limit
+from slacktide.streams.analysis.explain.cores import CpuGroup, cpu_groups
 from slacktide.streams.analysis.explain.evidence import (
     WORST_FIRST,
     Finding,
@@ -74,6 +75,8 @@ class NodeExplanation:
     steps: list[Step]
     figures: list[Figure]
     findings: list[Finding]
+    cpus: list[CpuGroup]
+    """What each CPU is for; empty: its topology is unknown."""
 
 
 def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
@@ -86,6 +89,7 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
         steps=list(_steps(log, asked_ms)),
         figures=_figures(log),
         findings=node_findings(log, asked_ms),
+        cpus=cpu_groups(log),
     )
 
 

@@ -153,7 +153,7 @@ def explain_pod(
     if running is None and pod is None:
         findings += _over_quota(log.refused, asked_ms)
     if pod is not None:
-        findings += cores_findings(on, pod, log.placement)
+        findings += cores_findings(on, pod, log.placement, log.outcomes)
         findings += held_findings(on, pod)
         findings += ignored_findings("pod", pod.ignored)
         policy = next((one.policy for one in log.nodes if one.policy is not None), None)

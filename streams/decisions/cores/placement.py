@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import NodeFacts, Pod, Processor
 from slacktide.schemas.kubernetes_pod import RESOURCE_STATUS
 from slacktide.schemas.message import Terms
@@ -30,7 +29,7 @@ from slacktide.streams.decisions.cores.schedule import (
     schedule,
 )
 from slacktide.streams.decisions.cores.take import NO_CPUS, Cpus, Topology, Wish, own_cpus, readable, written
-from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import system_qos
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import system_cpus
 
 RESOURCE_CORES = "slacktide.io/cores"
 """The webhook requests as many as the pod gets CPUs for itself. No node has it, so no scheduler places the pod, except
@@ -80,11 +79,8 @@ class NodeRules(NamedTuple):
 
 def rules_of(facts: NodeFacts) -> NodeRules:
     """Read them. CPUs of SYSTEM pods are reserved unless others may use them."""
-    try:
-        system = system_qos(facts.annotations)
-        reserved = NO_CPUS if system.exclusive is False else readable(system.cpuset)
-    except TextError:
-        reserved = NO_CPUS
+    system = system_cpus(facts.annotations)
+    reserved = NO_CPUS if system.exclusive is False else readable(system.cpuset)
     policy = NodePolicy(label=facts.labels.get(BIND_POLICY, ""), strategy=facts.labels.get(STRATEGY, MOST_FREE))
     return NodeRules(policy, reserved | readable(facts.reserved_cpus))
 

@@ -8,28 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from slacktide.schemas.errors import TextError
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
-from slacktide.schemas.knob import pod_group
+from slacktide.schemas.knob import container_group, pod_group
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import WantedSetting
-from slacktide.streams.decisions.cores.pools import CoresPod, CpusetPod, CpusetRule, Kept, cpus_of, pools
+from slacktide.streams.decisions.burst.node_burst import container_quota_us, pod_quota_us
+from slacktide.streams.decisions.cores.pools import CoresPod, CpusetPod, CpusetRule, Kept, cpus_of, pools, unlimited
 from slacktide.streams.decisions.cores.take import Topology, own_cpus, readable, written
-from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import SystemQos, system_qos
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import system_cpus
 
 RULE = "CPUSet"
 OWN, SHARED, SYSTEM = "own", "shared", "system"
 
 
 def cpusets(facts: NodeFacts, pods: Sequence[Pod]) -> Iterator[WantedSetting]:
-    """Yield the CPUs of each pod that may not run on all of them."""
+    """Yield the CPUs of each pod that may not run on all of them, and the CFS quotas that these CPUs replace."""
     live = [pod for pod in pods if pod.phase in LIVE_PHASES]
     topology = Topology(facts.processors, corrected=True)
     own = {pod.uid: own_cpus(pod) & topology.cpus for pod in live}
-    try:
-        system = system_qos(facts.annotations)
-    except TextError:
-        system = SystemQos()
+    system = system_cpus(facts.annotations)
     theirs = readable(system.cpuset) & topology.cpus
     if not (theirs or any(own.values())) or any(pod.exclusive_cpus for pod in live):
         return
@@ -47,3 +44,24 @@ def cpusets(facts: NodeFacts, pods: Sequence[Pod]) -> Iterator[WantedSetting]:
             lost = len(own_cpus(pod) - topology.cpus)
             terms: Terms = {"cpus_count": len(cpus), "node_cpus_count": len(topology.cpus), "lost_cpus_count": lost}
             yield WantedSetting(pod_group(pod.uid), "cpus", written(cpus), RULE, bound, terms)
+            if bound == OWN:
+                yield from _quotas(pod)
+
+
+def needs_no_quota(pod: Pod) -> bool:
+    """Return whether a pod's own CPUs limit it, so that its CFS quota could only throttle it."""
+    one = CpusetPod(
+        qos_label=pod.qos_label, kube_qos=pod.kube_qos, cpus=own_cpus(pod) or None, container_count=len(pod.containers)
+    )  # fmt: skip
+    return unlimited(one, corrected=True)
+
+
+def _quotas(pod: Pod) -> Iterator[WantedSetting]:
+    if not needs_no_quota(pod):
+        return
+    limits_us = {pod_group(pod.uid): pod_quota_us(pod)} | {
+        container_group(pod.uid, one.name): container_quota_us(one.limits.cpu_milli) for one in pod.containers
+    }
+    for group, limit_us in limits_us.items():
+        if limit_us is not None:
+            yield WantedSetting(group, "cfs_quota_us", None, RULE, OWN, {"limit_us": limit_us})

@@ -251,6 +251,14 @@ def system_qos(annotations: Mapping[str, str]) -> SystemQos:
     return found
 
 
+def system_cpus(annotations: Mapping[str, str]) -> SystemQos:
+    """Read the same; an annotation that cannot be read names no CPUs."""
+    try:
+        return system_qos(annotations)
+    except TextError:
+        return SystemQos()
+
+
 def node_cpus(facts: NodeFacts, pods: Sequence[Pod]) -> NodeCpus:
     """Return the node's CPUs; exclusive ones count as reserved. An invalid reservation or annotation reserves none."""
     try:

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from slacktide.schemas.inventory import NodeFacts, Pod, Processor, Resources
+from slacktide.schemas.inventory import Container, NodeFacts, Pod, Processor, Resources
 from slacktide.schemas.knob import pod_group
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Drift, Limits
 from slacktide.streams.decisions.cores.sharing import RULE, cpusets
 from slacktide.streams.decisions.cores.take import readable
-from slacktide.streams.decisions.knobs import RELEASED, drift_settings
+from slacktide.streams.decisions.knobs import RELEASED, changes, drift_settings
 from slacktide.streams.decisions.suppress.cpu_suppress import lifted
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import off_exclusive
 
@@ -80,6 +80,50 @@ def test_the_system_class_has_a_pool_of_its_own_where_the_node_reserves_one() ->
     assert given(shared, pod("s", "SYSTEM"), pod("ls")) == {"s": ("7", "system")}
     torn = node(annotations={SYSTEM_QOS: '{"cpuset": "7-"}'})
     assert given(torn, pod("s", "SYSTEM"), LSE) == {"s": ("1-3,5-7", "shared"), "lse": ("0", "own")}
+
+
+def limited(milli: int | None, *names: str, **said: Any) -> Pod:
+    """An LSR pod of CPU 1, whose containers have this limit each."""
+    limits = Resources(cpu_milli=milli)
+    whole = Resources(cpu_milli=milli and milli * len(names))
+    said = {"containers": [Container(name=name, limits=limits) for name in names], "limits": whole} | said
+    return pod("p", **{"qos": "LSR", "cpuset": "1"} | said)
+
+
+@pytest.mark.parametrize(
+    ("owner", "lifted"),
+    [
+        pytest.param(limited(1_000, "main"), {"pod/p": 100_000, "pod/p/main": 100_000}, id="LSR"),
+        pytest.param(limited(1_000, "main", qos="LSE"), {"pod/p": 100_000, "pod/p/main": 100_000}, id="LSE"),
+        pytest.param(limited(1_000, "main", qos=None), {"pod/p": 100_000, "pod/p/main": 100_000}, id="no label"),
+        pytest.param(limited(500, "main", "side"), {}, id="two containers: one could take all from the other"),
+        pytest.param(limited(None, "main"), {}, id="no limit, no quota"),
+        pytest.param(limited(1_000, "main", qos="LS"), {}, id="LS"),
+        pytest.param(limited(1_000, "main", cpuset=""), {}, id="it shares CPUs"),
+        pytest.param(limited(1_000, "main", requests=Resources(cpu_milli=900)), {}, id="more CPUs than it requests"),
+        pytest.param(limited(1_000, "main", phase="Failed"), {}, id="it has ended"),
+    ],
+)
+def test_cpus_of_its_own_replace_the_quota_of_a_pod_with_one_container(owner: Pod, lifted: dict[str, int]) -> None:
+    quotas = [one for one in cpusets(node(), [owner, pod("ls")]) if one.knob == "cfs_quota_us"]
+    assert {one.group: one.terms["limit_us"] for one in quotas} == lifted
+    assert all((one.value, one.rule, one.bound) == (None, RULE, "own") for one in quotas)
+
+
+def test_a_quota_goes_after_the_pod_has_its_cpus_and_comes_back_before_it_leaves_them() -> None:
+    owner = limited(1_000, "main")
+    groups = [("pod/p", "cpus", None), ("pod/p/main", "cfs_quota_us", 100_000), ("pod/p", "cfs_quota_us", 100_000)]
+    drift = [Drift(group=group, knob=knob, held=held) for group, knob, held in groups]
+    settings = drift_settings(drift, node(), [owner], Policy(version="p"))
+    assert [(one.group, one.knob, one.value) for one in settings] == [
+        ("pod/p", "cpus", "1"), ("pod/p", "cfs_quota_us", None), ("pod/p/main", "cfs_quota_us", None),
+    ]  # fmt: skip
+
+    back = [msgspec.structs.replace(one, held="1" if one.knob == "cpus" else None) for one in drift]
+    settings = changes(back, {}, [owner])
+    assert [(one.group, one.knob, one.value) for one in settings] == [
+        ("pod/p/main", "cfs_quota_us", 100_000), ("pod/p", "cfs_quota_us", 100_000), ("pod/p", "cpus", None),
+    ]  # fmt: skip
 
 
 def test_a_node_of_192_cpus_is_divided_like_any_other() -> None:

@@ -28,7 +28,7 @@ export const load = (ask, place) => ask("node", { node: place.name, at: place.at
 
 export function open() {
   let series = { t_ms: [], by: {} };
-  const title = el("h1"), sub = el("span.sub"), figures = el("div"), findings = el("div"), waterfall = el("div"), decided = el("div"), chain = el("div"), numbers = el("div"), kept = el("span.soft.small.right"), choice = el("div");
+  const title = el("h1"), sub = el("span.sub"), figures = el("div"), findings = el("div"), cpus = el("div"), waterfall = el("div"), decided = el("div"), chain = el("div"), numbers = el("div"), kept = el("span.soft.small.right"), choice = el("div");
   const tip = el("p.tip.small", { "aria-live": "polite" });
   const at = (index) => {
     if (index < 0) return tip.replaceChildren(el("span.soft", {}, t("chart.hint")));
@@ -42,7 +42,7 @@ export function open() {
   const details = el("details", { ontoggle: () => tabled(here().name) }, el("summary", {}, t("as.table")), numbers);
   const one = el("div", {}, figures, findings,
     card(t("chart.cpu"), el("div.segments.right", { role: "group", "aria-label": t("span") }, ...spans), legend(CPU, (name) => t(`of.${name}`)), cpu.canvas,
-      ...strips.flatMap((one) => [legend(one.parts, (name) => t(`of.${name}`)), one.canvas]), tip, details),
+      ...strips.flatMap((one) => [legend(one.parts, (name) => t(`of.${name}`)), one.canvas]), tip, details), cpus,
     el("div.pair", {}, card(t("why.sold"), kept, waterfall), card(t("who.decided"), null, decided)), card(t("chain"), null, chain));
   one.style.display = "contents";
   const root = el("div", {}, el("div.head", {}, title, sub), choice, one);
@@ -76,6 +76,7 @@ export function open() {
       fill(figures, row ? el("dl.figures", {}, ...SHOWN.map(([name, unit]) => el("div", {}, el("dt", {}, t(`of.${name}`)), el("dd", {},
         name === "limit_cpu_milli" && answer.unlimited ? t("unlimited") : number(row[name], unit, { node: place.name, figure: name, mark: MARKS[name] }))))) : null);
       fill(findings, answer.findings.length ? card(t("findings"), null, el("ul.list", {}, ...answer.findings.map(finding))) : null);
+      fill(cpus, answer.cpus.length ? card(t("cpus"), null, ...cpuStrips(answer.cpus)) : null);
       const marks = answer.series.t_ms.flatMap((at_ms, index) => answer.series.by.evictions?.[index] ? [{ at_ms, severity: "problem" }] : answer.series.by.bursts?.[index] ? [{ at_ms, severity: "note" }] : []);
       cpu.show(series.t_ms, series.by, marks, place.at_ms);
       for (const strip of strips) strip.show(series.t_ms, series.by, [], place.at_ms);
@@ -98,6 +99,23 @@ const nodesOf = (nodes) => card(t("choose.node"), null, nodes.length
 
 export const finding = (one) => el("li", {}, el(`span.severity.${one.severity}`, {}, t(`severity.${one.severity}`)), el("code", {}, plain(one.name)),
   el("span", {}, plain(one.text), one.advice ? el("span.soft", {}, ` → ${plain(one.advice)}`) : null));
+
+/** A cell for each CPU, a line for each NUMA zone, and below them the same in words. */
+function cpuStrips(groups) {
+  const numbers = (text) => text.split(",").flatMap((part) => {
+    const [first, last = first] = part.split("-").map(Number);
+    return Array.from({ length: last - first + 1 }, (_, index) => first + index);
+  });
+  const key = (one) => `i.cpu.${one.owner.toLowerCase()}${one.best_effort ? ".also" : ""}`;
+  const said = (one) => [`${t(`cpu.${one.owner}`)} ${one.cpus}`, ...one.pods.map(plain), one.best_effort ? t("cpu.also") : t("cpu.never")].join(" · ");
+  return [...new Set(groups.map((one) => one.zone))].map((zone) => {
+    const here = groups.filter((one) => one.zone === zone), title = t("cpu.zone", { zone });
+    const cells = here.flatMap((one) => numbers(one.cpus).map((cpu) => [cpu, one])).sort(([a], [b]) => a - b);
+    return el("div.part", {}, el("p.soft.small", {}, title),
+      el("div.cpus", { role: "img", "aria-label": `${title}: ${here.map(said).join("; ")}` }, ...cells.map(([cpu, one]) => el(key(one), { title: `CPU ${cpu} · ${said(one)}` }))),
+      el("div.legend", { "aria-hidden": "true" }, ...here.map((one) => el("span.key", {}, el(key(one)), said(one)))));
+  });
+}
 
 /** What few sell stays closed, until it is opened: and then it stays open. */
 const unfolded = new Set();
