@@ -41,7 +41,9 @@ def calc_queue_order(
         Because(
             of=f"order/{one.name}",
             bound="created" if at.queue_time_s == one.created_s else "evicted",
-            terms={"priority": -at.priority_negated, "queue_time_s": at.queue_time_s},
+            terms={"priority": -at.priority_negated}
+            | ({"sub_priority": one.sub_priority} if one.sub_priority else {})
+            | {"queue_time_s": at.queue_time_s},
         )
         for at, one in places
     ]
