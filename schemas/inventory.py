@@ -92,6 +92,8 @@ class Pod(Message, frozen=True, kw_only=True):
     """Annotation koordinator.sh/eviction-priority."""
     eviction_features: list[str] | None = None
     """Annotation koordinator.sh/eviction-policy: only these may evict it; None: all may."""
+    borrowed: bool = False
+    """Annotation quota.slacktide.io/borrowed: it was created beyond its namespace's batch quota, and goes first."""
     init_unlimited: bool = False
     """Whether an init container that has not ended lacks a limit (of batch resources if the pod has some)."""
     cpu_limited_whole: bool = False

@@ -36,6 +36,8 @@ CPU_BURST = "koordinator.sh/cpuBurst"
 EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
 EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
 EVICTION_POLICY = "koordinator.sh/eviction-policy"
+BORROWED = "quota.slacktide.io/borrowed"
+"""Set by the webhook, as ``true``, on a batch pod beyond its namespace's quota."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -130,6 +132,7 @@ def wishes(labels: Mapping[str, str], annotations: Mapping[str, str], path: str,
         "cpu_burst": found[CPU_BURST],
         "eviction_enabled": labels.get(EVICTION_ENABLED) == "true",
         "eviction_priority": found[EVICTION_PRIORITY] or 0,
+        "borrowed": annotations.get(BORROWED) == "true",
         "eviction_features": [] if features is None and annotations.get(EVICTION_POLICY) is not None else features,
     }
 

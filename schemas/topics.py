@@ -24,6 +24,7 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.missed_pod import MissedPod, RefusedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
+from slacktide.schemas.pod_admission import PodAdmission
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.queue import QueueDecision, QueueOutcome, QueueSpec, QueueState, QueueWorkload
 from slacktide.schemas.sample_columns import SampleColumns
@@ -127,6 +128,9 @@ MISSED_POD = Topic(name="slacktide.pod.missed.v1", message=MissedPod, key="the p
                    retention_ms=7 * 24 * HOUR_MS, producers=("webhook",), consumers=("operator",))  # fmt: skip
 REFUSED_POD = Topic(name="slacktide.pod.refused.v1", message=RefusedPod, key="the namespace", partitions=1,
                     retention_ms=7 * 24 * HOUR_MS, producers=("webhook",), consumers=("operator",))  # fmt: skip
+POD_ADMISSION = Topic(name="slacktide.pod.admission.v1", message=PodAdmission, key="the namespace", partitions=1,
+                      compression="zstd", retention_ms=30 * 24 * HOUR_MS,
+                      producers=("webhook",), consumers=("operator",))  # fmt: skip
 PLACEMENT = Topic(name="slacktide.pod.placement.v1", message=PodPlacement, key="the pod's uid", partitions=1,
                   retention_ms=7 * 24 * HOUR_MS, acks="1",
                   producers=("scheduler",), consumers=("operator",))  # fmt: skip

@@ -20,9 +20,10 @@ from slacktide.agents.cluster.queue.job import Job
 from slacktide.agents.cluster.queue.work import mark_of
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook import review
-from slacktide.agents.cluster.webhook.answers import Answers, requests_of
+from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.mutation import namespace_of
+from slacktide.agents.cluster.webhook.quota import requests_of
 from slacktide.agents.event import event_body
 from slacktide.agents.kubernetes import objects
 from slacktide.agents.kubernetes.api_server import ApiServer
@@ -42,7 +43,7 @@ from slacktide.schemas.policy.keys import seconds_of
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst
 from slacktide.schemas.units import decimal, quantity
 from slacktide.streams.decisions.admission import admitted_pod
-from slacktide.streams.decisions.admission.qos_priority_admit import bounds_of
+from slacktide.streams.decisions.admission.namespace_quota import quotas_of
 from slacktide.streams.decisions.burst.node_burst import pod_burst_config
 from slacktide.streams.decisions.cpu_list import cpu_list
 from slacktide.streams.decisions.ignored_marks import ignored_marks
@@ -106,7 +107,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "duration of thresholds": lambda given: thresholds.own_thresholds({thresholds.ANNOTATION: msgspec.json.encode(
         {"aggregatedUsage": {"usageAggregationType": "p95", "usageAggregatedDuration": whole(given)}}).decode()}),
     "quota": lambda given: requests_of(pod(given, given)),
-    "bounds": lambda given: bounds_of({"quota.slacktide.io/batch-cpu": given}),
+    "bounds": lambda given: quotas_of({"quota.slacktide.io/batch-cpu": given}),
     "Node": lambda given: node_of(node(given, given), "here"),
     "places": lambda given: place_of(msgspec.convert(node(given, given), objects.Node), NodeFacts(
         name="n", capacity=Resources(), allocatable=Resources(), reserved=Resources())),

@@ -17,16 +17,24 @@ from slacktide.agents.cluster.webhook.mutation import (
     admission,
     drawn,
     in_accord,
+    marked,
+    namespace_of,
     priority_class_of,
     profile_of,
     with_cores,
 )
+from slacktide.agents.cluster.webhook.quota import NamespaceQuota, answer
 from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import Resources
+from slacktide.schemas.pod_admission import PodAdmission
 from slacktide.schemas.text import excess_of
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector
+from slacktide.streams.decisions.admission.namespace_quota import Held, judged, quotas_of
 from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass
 from slacktide.streams.decisions.cores.placement import RESOURCE_CORES
+from slacktide.streams.records import Out
 from testbed.scenarios import plain, scenarios
 
 CLASSES = {"koord-batch": PriorityClass(value=5000, preemption_policy="PreemptLowerPriority")}
@@ -194,3 +202,105 @@ async def test_a_pod_beyond_reason_is_refused_before_it_is_read(spec: dict[str, 
     assert why in response["status"]["message"]
     texts = msgspec.json.encode({"metadata": {"annotations": {"a": '["{' * 20_000}}, "spec": {"containers": [BARE]}})
     assert excess_of(texts) == "", "what is in a text is one text"
+
+
+BORROWED, COUNTED = "quota.slacktide.io/borrowed", "quota.slacktide.io/request"
+TWO_CPUS = Resources(batch_cpu_milli=2_000)
+
+
+def asking(requests: dict[str, str], **annotations: str) -> dict[str, Any]:
+    metadata = {"name": "a", "annotations": {"note": "kept", **annotations}}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}}
+
+
+def answered(pod: dict[str, Any], annotations: dict[str, str], used: Resources) -> Any:
+    """What becomes of a pod where others request this much."""
+    of = request(pod)
+    quotas = quotas_of({f"quota.slacktide.io/{name}": text for name, text in annotations.items()})
+    requested = Resources(batch_cpu_milli=2_000) if BATCH_TWO in str(pod) else Resources(cpu_milli=2_000)
+    done = marked(admission(of, [], CLASSES, {}), of, {BORROWED: None})
+    return answer(of, done, quotas, judged(quotas, requested, [Held(used)]))
+
+
+BATCH_TWO = "kubernetes.io/batch-cpu"
+BATCH_POD, PROD_POD = asking({BATCH_TWO: "2k"}), asking({"cpu": "2"})
+
+
+def marks(done: Any) -> dict[str, str]:
+    return {key: text for key, text in done.pod["metadata"]["annotations"].items() if "koordinator" not in key}
+
+
+def test_batch_beyond_its_quota_is_admitted_with_a_mark_and_a_warning() -> None:
+    within = answered(BATCH_POD, {"batch-cpu": "4000"}, TWO_CPUS)
+    beyond = answered(BATCH_POD, {"batch-cpu": "3999"}, TWO_CPUS)
+
+    assert (within.result, within.warnings) == ("mutated", ())
+    assert marks(within) == {"note": "kept", COUNTED: "7f"}
+    assert beyond.result == "borrowed"
+    assert marks(beyond) == {"note": "kept", COUNTED: "7f", BORROWED: "true"}
+    [warning] = beyond.warnings
+    assert warning == (
+        "beyond the quota of namespace batch-demo: requested kubernetes.io/batch-cpu=2000, used 2000, quota 3999; the "
+        "pod borrows idle resources, and is evicted first"
+    )
+
+
+def test_who_wants_a_strict_quota_gets_a_refusal_with_the_numbers() -> None:
+    refused = answered(BATCH_POD, {"batch-cpu": "3999", "batch-borrowing": "never"}, TWO_CPUS)
+    prod = answered(PROD_POD, {"prod-cpu": "3"}, Resources(cpu_milli=1_500))
+
+    assert (refused.result, refused.patch) == ("over_quota", ())
+    assert "requested kubernetes.io/batch-cpu=2000, used 2000, limited to 3999" in refused.refused
+    assert prod.refused == (
+        "exceeded quota of namespace batch-demo: requested cpu=2000m, used 1500m, limited to 3000m by its annotation "
+        "quota.slacktide.io/prod-cpu"
+    )
+
+
+async def admitted(pod: dict[str, Any], annotations: dict[str, str] | None, *, dry_run: bool = False) -> Any:
+    """What becomes of a pod that no quota counts, and the records: no list of pods is read."""
+    records: list[Out] = []
+    quota = NamespaceQuota(cast("ApiServer", None), records.append, lambda: 7)
+    of = msgspec.structs.replace(request(pod), dry_run=dry_run)
+    namespace = None if annotations is None else namespace_of({"metadata": {"annotations": annotations}})
+    done = await quota.admit(of, admission(of, [], CLASSES, {}), namespace)
+    return done, [decode(one.value, PodAdmission) for one in records]
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"quota.slacktide.io/prod-cpu": "0"}])
+async def test_a_mark_that_a_pod_brings_along_is_taken_off(annotations: dict[str, str] | None) -> None:
+    done, records = await admitted(asking({BATCH_TWO: "2k"}, **{BORROWED: "true"}), annotations)
+
+    assert done.pod["metadata"]["annotations"]["note"] == "kept"
+    assert {"op": "remove", "path": "/metadata/annotations/quota.slacktide.io~1borrowed"} in done.patch
+    assert not records
+
+
+async def test_a_pod_without_a_mark_stays_as_it_is_where_no_quota_is() -> None:
+    done, _ = await admitted(PROD_POD, {})
+
+    assert (done.result, done.patch) == ("unchanged", ())
+
+
+async def test_free_is_admitted_with_a_warning_where_somebody_set_a_quota_for_it() -> None:
+    free = asking({"kubernetes.io/free-cpu": "2k"})
+    done, [record] = await admitted(free, {"quota.slacktide.io/free-cpu": "much"})
+    planned, [other] = await admitted(free, {"quota.slacktide.io/batch-cpu": "1"})
+    _, in_dry_run = await admitted(free, {"quota.slacktide.io/batch-cpu": "1"}, dry_run=True)
+
+    assert (done.result, done.patch) == ("unchanged", ())
+    [warning] = done.warnings
+    assert warning.startswith("the Namespace's annotation quota.slacktide.io/free-cpu has no effect: free has no quota")
+    assert not planned.warnings
+    assert (record.band, record.result, record.uses[0].asked, record.uses[0].quota) == ("free", "admitted", 2_000, None)
+    assert other == record
+    assert not in_dry_run, "nothing is stored"
+
+
+@pytest.mark.parametrize("name", ["batch-borrowing", "prod-memory"])
+async def test_an_annotation_that_cannot_be_read_lets_no_pod_pass(name: str) -> None:
+    done, _ = await admitted(asking({}), {f"quota.slacktide.io/{name}": "often"})
+
+    assert done.result == "over_quota"
+    assert f"annotation quota.slacktide.io/{name}" in done.refused
+    assert done.refused.endswith("correct the annotation")

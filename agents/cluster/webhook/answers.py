@@ -1,14 +1,11 @@
-"""Handles admission requests: AdmissionReview bytes in and out. Enforces a namespace's bounds for pod requests."""
+"""Handles admission requests: AdmissionReview bytes in and out."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from typing import Any
-
-import msgspec
 
 from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook import review
@@ -16,32 +13,18 @@ from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.metrics import ADMISSION, ADMISSIONS, DRY_RUNS, EVICTIONS
 from slacktide.agents.cluster.webhook.mutation import (
     Admission,
-    Namespace,
     admission,
     gated,
     in_accord,
-    marked,
     with_cores,
 )
+from slacktide.agents.cluster.webhook.quota import NamespaceQuota, NotKnownError, name_of
 from slacktide.agents.cluster.webhook.review import Eviction, Refusal, away, eviction_of, refusal
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import NOT_FOUND, PODS, ApiError, ApiRefusedError
-from slacktide.schemas.bounds import NODE_CHARS_MAX
-from slacktide.schemas.codec import encode
+from slacktide.agents.kubernetes.resource import NOT_FOUND, PODS, ApiRefusedError
 from slacktide.schemas.errors import BadMessageError, ConfigError, SlacktideError
-from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
-from slacktide.schemas.kubernetes_pod import read_pod
-from slacktide.schemas.missed_pod import RefusedPod
 from slacktide.schemas.policy import parse
-from slacktide.schemas.topics import REFUSED_POD
-from slacktide.streams.decisions.admission.qos_priority_admit import (
-    Exceeded,
-    bounded,
-    bounds_of,
-    exceeded,
-    refusal_text,
-)
-from slacktide.streams.records import Out, event
+from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +37,6 @@ LOGGED_CHARS_MAX = 4_096
 
 ADMITTED_RESULTS = frozenset({"mutated", "unchanged"})
 FORBIDDEN_RESULTS = frozenset({"over_quota", "contradictory"})
-
-
-class NotKnownError(SlacktideError):
-    """Profiles are unknown yet, so that no pod can be changed."""
 
 
 class Answers:
@@ -80,8 +59,7 @@ class Answers:
         queue: bool = False,
     ) -> None:
         self._api, self._config_map, self._queue = api, config_map, queue
-        self._quota = NamespaceQuota(api)
-        self._publish, self._now_ms = publish, now_ms
+        self._quota = NamespaceQuota(api, publish, now_ms)
         self._cache, self._left_out = cache, left_out
 
     async def mutate(self, raw: bytes) -> bytes:
@@ -122,8 +100,8 @@ class Answers:
                 done = with_cores(done, request)
             if self._queue and done.result in ADMITTED_RESULTS:
                 done = gated(done, request)
-            if done.result in ADMITTED_RESULTS and namespace is not None:
-                done = await self._within_quota(request, done, namespace)
+            if done.result in ADMITTED_RESULTS:
+                done = await self._quota.admit(request, done, namespace)
         except BadMessageError as exc:
             # As an error of the webhook it would let the pod pass, over its namespace's quota too.
             return _invalid(request, str(exc))
@@ -131,49 +109,9 @@ class Answers:
         if done.result in FORBIDDEN_RESULTS:
             return review.refused(request, review.Status(code=403, reason="Forbidden", message=done.refused))
         if done.result != "refused":
-            return review.allowed(request, done.patch, _dry_run(request, done))
+            return review.allowed(request, done.patch, [*done.warnings, *_dry_run(request, done)])
         message = f"{done.refused}; correct the profile, or remove its labels from the pod or its namespace"
         return review.refused(request, review.Status(code=422, reason="Invalid", message=message))
-
-    async def _within_quota(self, request: review.Request, done: Admission, namespace: Namespace) -> Admission:
-        """Return the answer, or the refusal by the namespace's quota."""
-        try:
-            bounds = bounds_of(namespace.annotations)
-        except BadMessageError as exc:
-            return Admission(result="over_quota", refused=f"{exc}; correct the annotation")
-        if not bounds:
-            return done
-        asked = requests_of(done.pod)
-        if not bounded(bounds, asked):
-            return done
-        try:
-            found = await self._quota.refusal(request.uid, request.namespace, asked, bounds)
-        except (ApiError, TimeoutError) as exc:
-            raise NotKnownError(f"pods of namespace {request.namespace} cannot be counted: {exc}") from exc
-        if found is None:
-            return marked(done, request, ADMITTED)
-        namespaced, name, now_ms = request.namespace, _name(done), self._now_ms()
-        log.warning("rejected a pod by its namespace's quota", extra={"pod": f"{namespaced}/{name}"})
-        refused = RefusedPod(
-            namespace=namespaced,
-            name=name,
-            resource=found.resource,
-            asked=found.asked,
-            used=found.used,
-            bound=found.bound,
-            refused_ms=now_ms,
-        )
-        self._publish(
-            event(
-                REFUSED_POD.name,
-                namespaced,
-                encode(refused),
-                source="webhook",
-                event_id=f"refused/{namespaced}/{name}/{now_ms}",
-                event_ms=now_ms,
-            )
-        )
-        return Admission(result="over_quota", refused=refusal_text(namespaced, found))
 
     async def check_policy(self, raw: bytes) -> bytes:
         """Allow a ConfigMap, and warn of what is invalid or has no effect in the policy.
@@ -220,12 +158,6 @@ def _invalid(request: review.Request, why: str) -> bytes:
     return review.refused(request, review.Status(code=422, reason="Invalid", message=why))
 
 
-def _name(done: Admission) -> str:
-    """Return the pod's name, which nobody has checked yet: it may have megabytes."""
-    metadata = done.pod.get("metadata") or {}
-    return str(metadata.get("name") or metadata.get("generateName") or "?")[:NODE_CHARS_MAX]
-
-
 def _dry_run(request: review.Request, done: Admission) -> list[str]:
     """Report what profiles in dry run would do: counted, logged, and as a warning for who creates the pod."""
     if not done.dry_run:
@@ -233,79 +165,9 @@ def _dry_run(request: review.Request, done: Admission) -> list[str]:
     DRY_RUNS.inc()
     log.info(
         "profiles in dry run",
-        extra={"pod": f"{request.namespace}/{_name(done)}", "dry_run": done.dry_run[:LOGGED_CHARS_MAX]},
+        extra={"pod": f"{request.namespace}/{name_of(done)}", "dry_run": done.dry_run[:LOGGED_CHARS_MAX]},
     )
     return [f"colocation profiles in dry run: {done.dry_run}"[:WARNING_CHARS_MAX]]
-
-
-ADMITTED = "quota.slacktide.io/request"
-"""Annotation on a counted pod: the uid of its admission request."""
-PENDING_S = 30.0
-"""How long an admitted pod counts that is not listed: the API server may still reject it."""
-LIST_S = 1.5
-"""Timeout: below the API server's webhook timeout."""
-
-
-class _Admitted(msgspec.Struct, frozen=True):
-    requests: Resources
-    until_s: float
-
-
-class NamespaceQuota:
-    """Lists pods for each request, since a watch may lag. Requests for one namespace are serialized.
-
-    Two replicas that decide at the same moment do not see each other's pod.
-    """
-
-    def __init__(self, api: ApiServer) -> None:
-        self._api = api
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._admitted: defaultdict[str, dict[str, _Admitted]] = defaultdict(dict)
-        """By namespace and request: pods that may not be stored yet."""
-
-    async def refusal(self, uid: str, namespace: str, asked: Resources, bounds: Mapping[str, int]) -> Exceeded | None:
-        """Return why a pod may not be created; None: it may, and counts from now on. ``uid`` is of the request.
-
-        Raises:
-            ApiError: pods cannot be listed.
-            TimeoutError: the list took too long.
-        """
-        async with self._turns[namespace]:
-            async with asyncio.timeout(LIST_S):
-                listed = await self._api.list(PODS, dict[str, Any], namespace=namespace)
-            now_s = asyncio.get_running_loop().time()
-            admitted = self._pending(namespace, listed.items, now_s)
-            there = [pod.requests for pod in _live(listed.items)]
-            found = exceeded(bounds, [*there, *(one.requests for key, one in admitted.items() if key != uid)], asked)
-            if found is None:
-                admitted[uid] = _Admitted(asked, now_s + PENDING_S)
-            return found
-
-    def _pending(self, namespace: str, items: Sequence[Mapping[str, Any]], now_s: float) -> dict[str, _Admitted]:
-        """Return admitted pods that are not listed yet; expired ones are dropped."""
-        listed = {(item["metadata"].get("annotations") or {}).get(ADMITTED) for item in items}
-        kept = self._admitted[namespace]
-        for key in [key for key, one in kept.items() if key in listed or one.until_s < now_s]:
-            del kept[key]
-        return kept
-
-
-def requests_of(pod: Mapping[str, Any]) -> Resources:
-    """Requests of a pod without a uid. Raises BadMessageError if a field is invalid."""
-    return read_pod({"metadata": {"name": "new", "uid": "new"}, "spec": pod.get("spec") or {}}).requests
-
-
-def _live(items: Sequence[Mapping[str, Any]]) -> Iterator[Pod]:
-    for item in items:
-        try:
-            pod = read_pod(item)
-        except BadMessageError as exc:
-            log.warning(
-                "ignored an invalid pod in the quota", extra={"pod": item["metadata"].get("name"), "why": str(exc)}
-            )
-            continue
-        if pod.phase in LIVE_PHASES:
-            yield pod
 
 
 WARNINGS_MAX = 10

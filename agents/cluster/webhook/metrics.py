@@ -6,8 +6,8 @@ from prometheus_client import Counter, Gauge, Histogram
 
 ADMISSIONS = Counter(
     "slacktide_webhook_admissions",
-    "New pods, by result: mutated, unchanged, refused, over_quota, contradictory (QoS and priority "
-    "class). left_out: no profile selects the namespace. failed: an error, stored unchanged.",
+    "New pods, by result: mutated, unchanged, borrowed (batch beyond its quota), refused, over_quota, contradictory "
+    "(QoS and priority class). left_out: no profile selects the namespace. failed: an error, stored unchanged.",
     ["result"],
 )
 DRY_RUNS = Counter("slacktide_webhook_dry_runs", "New pods that a profile in dry run would change or reject.")

@@ -32,7 +32,7 @@ from slacktide.streams.decisions.queue.kinds.manifest import Part, changed
 from slacktide.streams.decisions.queue.kinds.placing import GATE
 from slacktide.streams.decisions.queue.kinds.rows import PARENTS, kind_of
 
-Result = Literal["mutated", "unchanged", "refused", "over_quota", "contradictory"]
+Result = Literal["mutated", "unchanged", "borrowed", "refused", "over_quota", "contradictory"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,8 @@ class Admission:
     because: tuple[Because, ...] = ()
     dry_run: str = ""
     """What profiles in dry run would change, or why they would refuse the pod; "": nothing."""
+    warnings: tuple[str, ...] = ()
+    """About the namespace's quotas, for who creates the pod."""
 
 
 def admission(
@@ -133,11 +135,14 @@ def with_cores(admitted: Admission, request: Request) -> Admission:
     return _changed(admitted, request, {**admitted.pod, "spec": {**spec, "containers": containers}})
 
 
-def marked(admitted: Admission, request: Request, annotation: str) -> Admission:
-    """Annotate the pod with the request's uid, which identifies the pod once it is stored."""
+def marked(admitted: Admission, request: Request, marks: Mapping[str, str | None]) -> Admission:
+    """Set annotations of the pod; None removes one that was given."""
     metadata = admitted.pod.get("metadata") or {}
-    annotations = {**(metadata.get("annotations") or {}), annotation: request.uid}
-    return _changed(admitted, request, {**admitted.pod, "metadata": {**metadata, "annotations": annotations}})
+    before = metadata.get("annotations") or {}
+    after = {key: text for key, text in {**before, **marks}.items() if text is not None}
+    if after == before:
+        return admitted
+    return _changed(admitted, request, {**admitted.pod, "metadata": {**metadata, "annotations": after}})
 
 
 def _changed(admitted: Admission, request: Request, pod: Mapping[str, Any]) -> Admission:

@@ -52,6 +52,8 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     user_info: UserInfo = UserInfo()
     object: dict[str, Any] | None = None
+    dry_run: bool = False
+    """Nothing will be stored."""
     excess: str = ""
     """Why the object was not read: it is beyond reason; "": it was."""
 

@@ -30,7 +30,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
 from slacktide.schemas.text import OBJECT_BYTES_MAX
-from slacktide.schemas.topics import MISSED_POD, REFUSED_POD
+from slacktide.schemas.topics import MISSED_POD, POD_ADMISSION, REFUSED_POD
 from slacktide.streams.tasks import ended, given_up
 
 MUTATE_PODS, VALIDATE_EVICTIONS, CHECK_POLICY = "/mutate-pods", "/validate-evictions", "/check-policy"
@@ -123,7 +123,7 @@ log = logging.getLogger(__name__)
 NAME = "slacktide-webhook"
 SECRET = "slacktide-webhook-tls"  # noqa: S105 - its name
 CONFIGURATION = "slacktide"
-TOPICS = (MISSED_POD.name, REFUSED_POD.name)
+TOPICS = (MISSED_POD.name, REFUSED_POD.name, POD_ADMISSION.name)
 SYSTEM_NAMESPACE = "kube-system"
 DRAIN_S = 3.0
 """From SIGTERM until it stops listening: API servers and Services notice meanwhile."""

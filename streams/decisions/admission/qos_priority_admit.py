@@ -1,23 +1,19 @@
-"""Whether a pod is admitted: its QoS class, priority class and resources, and its namespace's bounds.
+"""Whether a pod is admitted by its QoS class, priority class and resources.
 
 Reading: koordinator a7a1b76b, pkg/webhook/pod/validating/cluster_colocation_profile.go. ``strict`` is Slacktide's own:
 the table that Koordinator PR #2270 proposes, CPU limits that equal requests, as kubelet's exclusive CPUs need them, and
-no wish for CPUs that can never be bound. So are bounds on batch, mid and free resources: a ResourceQuota of Kubernetes
-1.34 does not count resources such as ``kubernetes.io/batch-cpu``.
+no wish for CPUs that can never be bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 import msgspec
 
-from slacktide.schemas.allocatable import SOLD
-from slacktide.schemas.errors import BadMessageError, QuantityError
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.message import Terms
 from slacktide.schemas.qos import BANDS, LABEL_QOS, LABEL_SUB_PRIORITY, band_of, raw_qos
-from slacktide.schemas.units import whole
 from slacktide.streams.decisions.cores.schedule import OWNERS, RESOURCE_SPEC, Spec
 
 _QOS_FIELD = f"labels.{LABEL_QOS}"
@@ -147,57 +143,3 @@ def _bound_cpus(pod: Claims, *, strict: bool) -> Iterator[FieldError]:
 
 def _invalid(field: str, value: str, detail: str) -> FieldError:
     return FieldError(type="FieldValueInvalid", field=field, value=value, detail=detail)
-
-
-PREFIX = "quota.slacktide.io/"
-"""Prefix of Namespace annotations such as ``quota.slacktide.io/batch-cpu: "8000"``, in the resource's unit."""
-_NAMES = {field: field.replace("_cpu_milli", "-cpu").replace("_mem_bytes", "-memory") for field in SOLD}
-ANNOTATIONS = {f"{PREFIX}{name}": field for field, name in _NAMES.items()}
-
-
-class Exceeded(msgspec.Struct, frozen=True, kw_only=True):
-    """The resource whose bound the pod exceeds."""
-
-    resource: str
-    """A field of ``Resources``."""
-    asked: int
-    used: int
-    bound: int
-
-
-def bounds_of(annotations: Mapping[str, str]) -> dict[str, int]:
-    """Parse bounds by field of ``Resources``. Raise BadMessageError if an annotation is not an amount."""
-    found = {}
-    for name, field in ANNOTATIONS.items():
-        if name not in annotations:
-            continue
-        try:
-            found[field] = whole(annotations[name])
-        except QuantityError as exc:
-            raise BadMessageError(f"amount in the Namespace's annotation {name}", str(exc)) from None
-    return found
-
-
-def bounded(bounds: Mapping[str, int], asked: Resources) -> bool:
-    """Return whether the pod requests a bounded resource."""
-    return any(getattr(asked, field) for field in bounds)
-
-
-def exceeded(bounds: Mapping[str, int], there: Iterable[Resources], asked: Resources) -> Exceeded | None:
-    """Return the first resource whose bound the pod exceeds, if any; ``there``: requests of the other pods."""
-    others = list(there)
-    for field, bound in bounds.items():
-        wanted = getattr(asked, field) or 0
-        used = sum(getattr(one, field) or 0 for one in others)
-        if wanted and used + wanted > bound:
-            return Exceeded(resource=field, asked=wanted, used=used, bound=bound)
-    return None
-
-
-def refusal_text(namespace: str, found: Exceeded) -> str:
-    """Format the error message in Kubernetes' wording."""
-    name = _NAMES[found.resource]
-    return (
-        f"exceeded quota of namespace {namespace}: requested kubernetes.io/{name}={found.asked}, used {found.used}, "
-        f"limited to {found.bound} by its annotation {PREFIX}{name}"
-    )
