@@ -600,3 +600,12 @@ def test_a_pod_that_its_namespaces_quota_refused_is_found_by_its_controllers_nam
     assert (told is not None) == found
     if told is not None:
         assert findings(told.findings, "pod.quota") == snapshot(name="quota")
+
+
+def test_a_pod_that_borrows_goes_first_and_says_so(snapshot) -> None:
+    marked = pod()
+    marked["metadata"]["annotations"] = {"quota.slacktide.io/borrowed": "true"}
+    told = explain([node()], marked)
+
+    assert findings(told.findings, "pod.borrowed") == snapshot
+    assert not findings(explain([node()], pod()).findings, "pod.borrowed")

@@ -85,7 +85,8 @@ _OF_OTHERS: Final[Mapping[Severity, str]] = {
     "lint.band lint.bare lint.equal lint.limits lint.over lint.requests lint.service lint.stateful log.short "
     "pending.passed-over pod.cores-lost pod.held pod.ignored pod.no-cores worker.lags",
     "note": "descheduling.dry-run descheduling.over eviction.no-credit job.failures job.unseen lint.idle "
-    "lint.no-priority pending.condition pending.fits-requests pending.not-judged pod.unlisted pod.unmeasured",
+    "lint.no-priority pending.condition pending.fits-requests pending.not-judged pod.borrowed pod.unlisted "
+    "pod.unmeasured",
     "ok": "descheduling.stays evicted.never pending.fits pod.cores pod.forecast pod.limit",
 }
 """Facts about pods, Jobs, workers, the policy and the console."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from slacktide.schemas.inventory import Pod, Resources
+from slacktide.schemas.kubernetes_pod import BORROWED
 from slacktide.schemas.metric import PodMetric, Use
 from slacktide.schemas.missed_pod import MissedPod, RefusedPod, missed_advice
 from slacktide.schemas.outcome import NodeOutcome
@@ -32,6 +33,7 @@ from slacktide.streams.analysis.explain.placement import (
     unserved,
 )
 from slacktide.streams.analysis.explain.selling import amount, pod_forecast_findings, resource_name
+from slacktide.streams.decisions.admission.namespace_quota import annotation_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +157,7 @@ def explain_pod(
     if pod is not None:
         findings += cores_findings(on, pod, log.placement)
         findings += held_findings(on, pod)
+        findings += _borrowed(pod)
         findings += ignored_findings("pod", pod.ignored)
         policy = next((one.policy for one in log.nodes if one.policy is not None), None)
         whole = replace(on, policy=policy) if on is not None and on.node == node else None
@@ -198,8 +201,20 @@ def _over_quota(refused: RefusedPod | None, asked_ms: int) -> Iterator[Finding]:
         "pod.quota",
         f"rejected {(asked_ms - refused.refused_ms) / 1000:.0f} s ago by the quota of namespace "
         f"{refused.namespace}: it requests {name} {asked}, pods there request {used}, the limit is {bound}",
-        advice=f"wait until pods of the namespace end, or raise its annotation quota.slacktide.io/{name}",
+        advice=f"wait until pods of the namespace end, or raise its annotation {annotation_of(refused.resource)}",
     )
+
+
+def _borrowed(pod: Pod) -> Iterator[Finding]:
+    """Report that the pod runs beyond its namespace's quota."""
+    if pod.borrowed:
+        yield Finding(
+            "pod.borrowed",
+            f"created beyond the batch quota of namespace {pod.namespace}, it borrows idle resources (annotation "
+            f"{BORROWED}): it is the first victim of its node, whatever its class and priority",
+            advice="it stays borrowed until it ends. When pods of the namespace have ended, or its quota was raised, a "
+            "new pod is within the quota",
+        )
 
 
 def _missed(missed: MissedPod | None) -> Iterator[Finding]:

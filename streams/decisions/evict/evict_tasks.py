@@ -6,6 +6,7 @@ memoryevict/memory_evict.go and cpuevict/cpu_evict.go, getSortedBEPodInfos, getB
 getPodEvictInfoAndSortByPriority, buildEvictTask, and the releases by used and by allocatable threshold percent. Unlike
 the reference, only Running and Pending pods are victims, also for best-effort features. Victims and native CPU count in
 true units, and used memory counts once, not 1000-fold. A pod that frees nothing that is still missing is not evicted.
+A pod that was created beyond its namespace's quota gives back before all others, whatever its annotations allow.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ Candidates = tuple[EvictPod, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Slacktide's own orders, each applied before the reference's."""
+    """Slacktide's own orders, each applied before the reference's. Borrowed pods are first in any order."""
 
     dying_first: bool = False
     """Pods already evicted sort first, so that their resources count before any new eviction."""
@@ -86,15 +87,15 @@ class Order:
     sub_priority: bool = False
     """The label koordinator.sh/priority orders best-effort pods of one numeric priority."""
 
-    def before_all(self, candidate: EvictPod) -> tuple[bool, bool, int]:
+    def before_all(self, candidate: EvictPod) -> tuple[bool, bool, bool, int]:
         """Return the sort key; False sorts before True."""
         dying = self.dying_first and candidate.already_evicted
         rank = CLASS_RANK[effective_priority_class(candidate.pod)]
         if not self.classes_first:
             rank = min(rank, 1) if self.free_first else 0
-        return not dying, candidate.kept, rank
+        return not dying, candidate.kept, not candidate.pod.borrowed, rank
 
-    def best_effort_rank(self, candidate: EvictPod) -> tuple[bool, bool, int, int, int]:
+    def best_effort_rank(self, candidate: EvictPod) -> tuple[bool, bool, bool, int, int, int]:
         """Return the sort key with the pod's own priority; a missing one is 0."""
         sub = _sub_priority(candidate) if self.sub_priority else 0
         return *self.before_all(candidate), candidate.pod.priority or 0, sub
@@ -134,7 +135,7 @@ def by_priority(
         and priority_with_default(one.pod) <= priority_max
     )
 
-    def rank(one: EvictPod) -> tuple[tuple[bool, bool, int], int, int, int, int]:
+    def rank(one: EvictPod) -> tuple[tuple[bool, bool, bool, int], int, int, int, int]:
         priority = priority_with_default(one.pod)
         return order.before_all(one), one.pod.eviction_priority, priority, _sub_priority(one), -amount(one)
 
@@ -147,7 +148,8 @@ def _best_effort_pods(pods: Iterable[EvictPod], feature: str) -> Iterable[EvictP
 
 
 def _may_go(pod: EvictPod, feature: str) -> bool:
-    allowed = pod.pod.eviction_features is None or feature in pod.pod.eviction_features
+    features = pod.pod.eviction_features
+    allowed = features is None or feature in features or pod.pod.borrowed  # what is borrowed can be taken back
     return allowed and not pod.spared and pod.pod.phase in LIVE_PHASES
 
 

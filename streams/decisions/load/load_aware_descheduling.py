@@ -43,6 +43,7 @@ def eviction_order(pods: Iterable[PlacedPod], excess: Amounts, weights: Mapping[
     def rank(placed: PlacedPod) -> Rank:
         pod = placed.pod
         return (
+            not pod.borrowed,
             CLASS_RANK[effective_priority_class(pod)],
             pod.priority or 0,
             _KUBE_QOS_RANK.get(pod.kube_qos, _KUBE_QOS_RANK["Burstable"]),

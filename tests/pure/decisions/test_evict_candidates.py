@@ -1,11 +1,13 @@
 """Who may be evicted, and in which order."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from slacktide.streams.decisions.evict.evict_tasks import (
     EvictPod,
@@ -49,3 +51,35 @@ def test_switches_order_candidates_and_choose_none(candidates: Callable, pods: l
     plain = candidates(pods, feature="F", order=Order())
 
     assert set(candidates(pods, feature="F", order=order)) == set(plain)
+
+
+@every_way
+def test_a_borrowed_pod_goes_before_free_pods_and_whatever_its_priority_and_annotations(candidates: Callable) -> None:
+    def made(name: str, used: int, *, kept: bool = False, **fields: object) -> EvictPod:
+        one = be(name, used=used, kept=kept)
+        return replace(one, pod=structs.replace(one.pod, **fields))
+
+    pods = [
+        made("free", 9, priority=3_000),
+        made("low", 9, priority=5_000, eviction_priority=-9),
+        made("borrowed", 1, priority=5_999, borrowed=True, eviction_priority=9, eviction_features=[]),
+        made("failed", 9, kept=True, borrowed=True),
+    ]
+    order = Order(dying_first=True, free_first=True, classes_first=True, sub_priority=True)
+
+    assert names(candidates(pods, feature="F", order=order)) == ["borrowed", "free", "low", "failed"]
+    assert names(candidates(pods, feature="F", order=Order()))[0] == "borrowed"
+
+
+@every_way
+@given(pods=any_pods("F"), order=orders)
+def test_who_borrowed_goes_first_and_the_order_within_stays(
+    candidates: Callable, pods: list[EvictPod], order: Order
+) -> None:
+    marked = [replace(one, pod=structs.replace(one.pod, borrowed=at % 3 == 0)) for at, one in enumerate(pods)]
+    chosen = candidates(marked, feature="F", order=order)
+    first = [one.pod.borrowed for one in chosen if not one.kept]
+    alone = candidates([one for one in marked if not one.pod.borrowed], feature="F", order=order)
+
+    assert first == sorted(first, reverse=True)
+    assert tuple(one for one in chosen if not one.pod.borrowed) == alone

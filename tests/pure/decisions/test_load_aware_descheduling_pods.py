@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from slacktide.streams.decisions.load.load_aware_classify import survey
 from slacktide.streams.decisions.load.load_aware_descheduling import Targets, eviction_order, usage_score, view_of
@@ -53,6 +54,16 @@ def test_the_order_pods_are_listed_in_does_not_matter(of: Random) -> None:
     shuffled = of.sample(listed, len(listed))
 
     assert eviction_order(shuffled, {"cpu": 100}, WEIGHTS) == eviction_order(listed, {"cpu": 100}, WEIGHTS)
+
+
+@given(seeds)
+def test_borrowed_pods_leave_first(of: Random) -> None:
+    listed = [random_pod(of, f"pod-{number}") for number in range(9)]
+    marked = [replace(one, pod=structs.replace(one.pod, borrowed=at < 3)) for at, one in enumerate(listed)]
+    order = eviction_order(marked, {"cpu": 100}, WEIGHTS)
+
+    assert [one.pod.borrowed for one in order] == [True] * 3 + [False] * 6
+    assert order[3:] == eviction_order(listed[3:], {"cpu": 100}, WEIGHTS)
 
 
 def targets(*nodes, kind: str = "whole") -> Targets:
