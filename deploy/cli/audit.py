@@ -1,4 +1,4 @@
-"""``slacktide audit``: actions on pods, as a list and as a tamper-evident export."""
+"""``slacktide audit``: actions on pods, as a list and as a tamper-evident export; and answers by quotas, as a list."""
 
 from __future__ import annotations
 
@@ -27,10 +27,21 @@ from slacktide.deploy.runtime.text import (
 from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.topics import AUDIT
-from slacktide.streams.analysis.audit.acts import Act, Choice, acts_of, content_of, prefilter, what
+from slacktide.schemas.pod_admission import QuotaUse
+from slacktide.schemas.topics import AUDIT, POD_ADMISSION
+from slacktide.streams.analysis.audit.acts import (
+    Act,
+    Answered,
+    Choice,
+    acts_of,
+    admissions_of,
+    content_of,
+    prefilter,
+    what,
+)
 from slacktide.streams.analysis.audit.chain import Chain
 from slacktide.streams.analysis.audit.chain import verify as verified
+from slacktide.streams.analysis.explain.selling import amount, resource_name
 from slacktide.streams.decisions.evict.node_evict import observed
 from slacktide.streams.kafka import Tail, partition_counts
 from slacktide.streams.records import Record, text_of
@@ -38,6 +49,7 @@ from slacktide.streams.records import Record, text_of
 FETCH_WAIT_MS = 100
 ALL = 1 << 60
 """No limit for the number of records."""
+_ANSWERS_HEAD = ("WHEN", "POD", "BAND", "RESULT", "REQUESTED", "USED", "QUOTA")
 _HEAD = ("WHEN", "POD", "NODE", "WHAT", "RULE", "OBSERVED", "POLICY", "CREDIT", "BY", "WHY")
 since_option = click.option(
     "--since", type=MomentType(), help="Start: a time, or a duration before now. Without it: the oldest record."
@@ -49,7 +61,10 @@ until_option = click.option(
 
 @click.group(cls=Group, epilog="Example: slacktide audit list --pod jobs/etl-x2lqp")
 def command() -> None:
-    """List which pods were evicted, throttled or frozen in the last 30 days, and export them to a verifiable file."""
+    """List which pods were evicted, throttled or frozen in the last 30 days, and export them to a verifiable file.
+
+    It also lists how the quotas of namespaces answered for new pods.
+    """
 
 
 @command.command(name="list", epilog="Example: slacktide audit list --node node-1 --since 2d --bootstrap kafka-1:9092")
@@ -82,6 +97,25 @@ def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, unti
             f"{count(found.unreadable, 'record')} cannot be decoded; `slacktide audit export` writes them undecoded",
             err=True,
         )
+
+
+@command.command(epilog="Example: slacktide audit admissions --pod team-a --since 2d --bootstrap kafka-1:9092")
+@click.option("--pod", type=Name(), default="", help="Only this pod (NAMESPACE/NAME), or all pods of a NAMESPACE.")
+@since_option
+@until_option
+@settings.bootstrap_option
+@output_option("text", "json")
+def admissions(bootstrap: Cluster, *, pod: str, since: Moment | None, until: Moment | None, output: str) -> None:
+    """List how quotas of namespaces answered for new pods: admitted, borrowed or over quota, with the numbers.
+
+    A name that ends with - is the beginning of a name that Kubernetes made. With -o json: a list of {"partition",
+    "offset", "body"}, the body being a PodAdmission.
+    """
+    since_ms, until_ms = _span(since, until)
+    records = asyncio.run(_records(bootstrap, since_ms, until_ms, prefilter(Choice(pod=pod)), POD_ADMISSION.name))
+    found = admissions_of(records, pod)
+    empty = f"No quota has answered for a pod {_span_text(since_ms, until_ms)}"
+    show_result(found, output, lambda: answers(found) if found else empty)
 
 
 @command.command(epilog="Example: slacktide audit export november.jsonl --since 2026-11-01T00:00Z")
@@ -152,26 +186,34 @@ def _span(since: Moment | None, until: Moment | None) -> tuple[int, int]:
 
 
 async def _records(
-    bootstrap: Cluster, since_ms: int, until_ms: int, wanted: Callable[[Record], bool] | None = None
+    bootstrap: Cluster,
+    since_ms: int,
+    until_ms: int,
+    wanted: Callable[[Record], bool] | None = None,
+    topic: str = AUDIT.name,
 ) -> list[Record]:
-    """Read the topic's wanted records in the order of broker time, from ``since_ms`` until before ``until_ms``.
+    """Read a topic's wanted records in the order of broker time, from ``since_ms`` until before ``until_ms``.
 
     Raises LogError if the topic cannot be read to its end.
     """
-    partitions = (await partition_counts(bootstrap, [AUDIT.name]))[AUDIT.name]
+    partitions = (await partition_counts(bootstrap, [topic]))[topic]
     if not partitions:
         raise LogError(
-            f"{bootstrap}: topic {AUDIT.name} does not exist; create it: slacktide topics apply {options(bootstrap)}"
+            f"{bootstrap}: topic {topic} does not exist; create it: slacktide topics apply {options(bootstrap)}"
         )
     async with Tail(bootstrap, FETCH_WAIT_MS, most=ALL) as tail:
-        read = await tail.read({(AUDIT.name, number): since_ms for number in range(partitions)}, wanted)
+        read = await tail.read({(topic, number): since_ms for number in range(partitions)}, wanted)
     within = (record for record in read.records if record.timestamp_ms < until_ms)
     return sorted(within, key=lambda record: (record.partition, record.offset))
 
 
+def _span_text(since_ms: int, until_ms: int) -> str:
+    return f"until {instant(until_ms)}" if not since_ms else f"from {instant(since_ms)} to {instant(until_ms)}"
+
+
 def nothing(node: str, read: Collection[str], since_ms: int, until_ms: int) -> str:
     """Return the message for an empty result; ``node``: the selected one, "": any; ``read``: nodes with records."""
-    span = f"until {instant(until_ms)}" if not since_ms else f"from {instant(since_ms)} to {instant(until_ms)}"
+    span = _span_text(since_ms, until_ms)
     if not read:
         return f"The audit contains no record {span}: no pod was evicted, throttled or frozen"
     of = f"node {node}" if node and node not in read else "it"
@@ -194,3 +236,20 @@ def _row(one: NodeOutcome) -> tuple[str, ...]:
     seen = observed(one.terms) or "-"
     policy, why = one.policy_version or "-", one.reason or "-"
     return instant(one.acted_ms), pod, one.node, what(one), one.rule, seen, policy, spent, one.origin, why
+
+
+def answers(found: Sequence[Answered]) -> str:
+    """Format one row per answer of a quota."""
+    return table(_ANSWERS_HEAD, [_answer_row(one) for one in found])
+
+
+def _answer_row(one: Answered) -> tuple[str, ...]:
+    body = one.body
+
+    def amounts(of: Callable[[QuotaUse], int | None]) -> str:
+        return ", ".join("-" if one.quota is None else amount(of(one), one.resource) for one in body.uses)
+
+    requested = ", ".join(f"{resource_name(one.resource)} {amount(one.asked, one.resource)}" for one in body.uses)
+    used, quota = amounts(lambda one: one.used), amounts(lambda one: one.quota)
+    name = f"{body.namespace}/{body.name}"
+    return instant(body.decided_ms), name, body.band, body.result.replace("_", " "), requested, used, quota

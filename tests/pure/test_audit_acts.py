@@ -8,11 +8,12 @@ import json
 import msgspec
 import pytest
 
-from slacktide.deploy.cli.audit import nothing, shown
+from slacktide.deploy.cli.audit import answers, nothing, shown
 from slacktide.schemas.codec import encode
 from slacktide.schemas.outcome import KnobChange, NodeOutcome, Spent
-from slacktide.schemas.topics import AUDIT, HOUR_MS, OUTCOME
-from slacktide.streams.analysis.audit.acts import Act, Choice, acts_of, content_of, prefilter, what
+from slacktide.schemas.pod_admission import PodAdmission, QuotaUse
+from slacktide.schemas.topics import AUDIT, HOUR_MS, OUTCOME, POD_ADMISSION
+from slacktide.streams.analysis.audit.acts import Act, Choice, acts_of, admissions_of, content_of, prefilter, what
 from slacktide.streams.analysis.audit.chain import Chain
 from slacktide.streams.decisions.evict.node_evict import audited
 from slacktide.streams.records import Record
@@ -106,3 +107,42 @@ def test_the_list_names_rule_threshold_policy_and_credit(snapshot) -> None:
     one = evicted(1, result="applied", spent=Spent(evictions=3, epoch=2), policy_version="18afae67cdad")
     empty = [nothing("", [], 0, START_MS), nothing("node-2", ["node-1"], 0, START_MS)]
     assert "\n\n".join([shown([Act(partition=0, offset=1, body=one)]), *empty]) == snapshot
+
+
+def answered(name: str, band: str, result: str, *uses: QuotaUse, namespace: str = "team-a", ms: int = 0) -> Record:
+    body = PodAdmission(
+        namespace=namespace, name=name, band=band, result=result, uses=list(uses), decided_ms=START_MS + ms
+    )
+    key = namespace.encode()
+    return Record(topic=POD_ADMISSION.name, partition=0, offset=ms, timestamp_ms=ms, key=key, value=encode(body))
+
+
+ANSWERS = [
+    answered(
+        "web-",
+        "prod",
+        "over_quota",
+        QuotaUse(resource="cpu_milli", asked=500, used=7_750, quota=8_000),
+        QuotaUse(resource="mem_bytes", asked=1 << 30, used=0, quota=2 << 30),
+        ms=1,
+    ),
+    answered(
+        "etl", "batch", "borrowed", QuotaUse(resource="batch_cpu_milli", asked=2_000, used=1_000, quota=2_000), ms=2
+    ),
+    answered("sweep", "free", "admitted", QuotaUse(resource="free_cpu_milli", asked=2_000), ms=3, namespace="team-b"),
+]
+
+
+def test_answers_of_quotas_are_chosen_by_pod_and_namespace_each_once() -> None:
+    def names(pod: str) -> list[str]:
+        records = [*ANSWERS, ANSWERS[1], record(b"oops", 9)]
+        return [one.body.name for one in admissions_of(filter(prefilter(Choice(pod=pod)), records), pod)]
+
+    assert names("") == ["web-", "etl", "sweep"]
+    assert names("team-a") == ["web-", "etl"]
+    assert names("team-a/etl") == ["etl"]
+    assert names("team-b/etl") == []
+
+
+def test_an_answer_of_a_quota_is_listed_with_its_numbers(snapshot) -> None:
+    assert answers(admissions_of(ANSWERS, "")) == snapshot

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -12,6 +13,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.pod_admission import PodAdmission
 from slacktide.streams.decisions.evict.node_evict import ENDS, HOLDS
 from slacktide.streams.records import Record
 
@@ -80,6 +82,31 @@ def acts_of(records: Iterable[Record], choice: Choice) -> Acts:
         if choice.wants(body) and value not in acts:
             acts[value] = Act(partition=record.partition, offset=record.offset, body=body)
     return Acts(acts=sorted(acts.values(), key=lambda one: (one.body.acted_ms, one.offset)), unreadable=unreadable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The answer of a namespace's quotas for one new pod, and its place in the topic."""
+
+    partition: int
+    offset: int
+    body: PodAdmission
+
+
+def admissions_of(records: Iterable[Record], pod: str) -> list[Answered]:
+    """Return the answers in the order of the log, without duplicates; ``pod`` as in ``Choice``.
+
+    Unreadable records are skipped.
+    """
+    namespace, _, name = pod.partition("/")
+    found: dict[object, Answered] = {}
+    for record in records:
+        with suppress(BadMessageError):
+            body = decode(record.value, PodAdmission)
+            if namespace in {"", body.namespace} and name in {"", body.name}:
+                place = {"partition": record.partition, "offset": record.offset}
+                found.setdefault(record.value, Answered(**place, body=body))
+    return list(found.values())
 
 
 def what(one: NodeOutcome) -> str:
