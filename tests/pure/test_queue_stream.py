@@ -331,12 +331,18 @@ async def test_a_queue_with_an_invalid_selector_stops_no_other(expression: Expre
 def test_what_a_user_writes_into_a_workload_hides_no_queue() -> None:
     log = begun()
     strange = workload(1, "a")
-    metadata = msgspec.structs.replace(strange.metadata, annotations={"slacktide.io/run-seconds": "soon"})
+    metadata = msgspec.structs.replace(
+        strange.metadata,
+        annotations={"slacktide.io/run-seconds": "soon"},
+        labels={"koordinator.sh/priority": "high"},
+    )
     log.put(msgspec.structs.replace(strange, metadata=metadata), workload(2, "b"))
     found = status_of(objects_of(log.records))
     assert {one.cluster_queue: one.pending_count for one in found.queues} == {"a": 1, "b": 1, "c": 0}
-    [note] = found.notes
-    assert note.startswith("Workload jobs/w1: metadata.annotations[slacktide.io/run-seconds]: 'soon': ignored")
+    assert [note.partition(";")[0] for note in found.notes] == [
+        "Workload jobs/w1: metadata.labels[koordinator.sh/priority]: 'high': ignored",
+        "Workload jobs/w1: metadata.annotations[slacktide.io/run-seconds]: 'soon': ignored",
+    ]
 
 
 def test_objects_that_the_decider_refuses_are_in_no_view() -> None:

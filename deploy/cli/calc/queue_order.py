@@ -37,14 +37,14 @@ def calc_queue_order(
     unique((one.name for one in workloads), "input.workloads[{}].name")
     places = [(place(one.queued(), requeuing_timestamp), one) for one in workloads]
     places.sort(key=lambda each: each[0])
-    because = [
-        Because(
-            of=f"order/{one.name}",
-            bound="created" if at.queue_time_s == one.created_s else "evicted",
-            terms={"priority": -at.priority_negated, "queue_time_s": at.queue_time_s},
-        )
-        for at, one in places
-    ]
+    because = []
+    for at, one in places:
+        terms: Terms = {"priority": -at.priority_negated}
+        if one.sub_priority:
+            terms["sub_priority"] = one.sub_priority
+        terms["queue_time_s"] = at.queue_time_s
+        bound = "created" if at.queue_time_s == one.created_s else "evicted"
+        because.append(Because(of=f"order/{one.name}", bound=bound, terms=terms))
     return Calculated(output={"order": [one.name for _, one in places]}, because=because)
 
 

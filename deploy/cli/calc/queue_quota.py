@@ -174,11 +174,12 @@ class GivenWorkload(Given, frozen=True, kw_only=True):
     priority: Whole | None = None
     created_s: Seconds = 0
     evicted: GivenCondition | None = None
+    sub_priority: Nullable[Whole] = 0
 
     def queued(self) -> Queued:
         """Convert to the rule's type."""
         uid = self.name if self.uid is None else self.uid
-        return Queued(uid, self.priority, self.created_s, self.evicted)
+        return Queued(uid, self.priority, self.created_s, self.evicted, self.sub_priority)
 
 
 class Usage(NamedTuple):

@@ -65,6 +65,7 @@ from slacktide.streams.decisions.queue.workload_objects import (
     quantity_of,
     queued_of,
     run_seconds,
+    sub_priority_of,
     tolerations_of,
     uid_of,
     wanted,
@@ -265,6 +266,7 @@ class QueueObjects:
     def _known(self, one: WorkloadObject | JobObject | KindObject, queued: Queued) -> None:
         if isinstance(one, WorkloadObject):
             self._times += [queued.created_s, *((queued.evicted.at_s,) if queued.evicted else ())]
+        sub_priority_of(one, self._named(one), self._notes)
         if (run_s := run_seconds(one, self._named(one), self._notes)) is not None:
             self._run_s[uid_of(one)] = run_s
 

@@ -1,7 +1,7 @@
 """Orders the workloads of a ClusterQueue. Its pending ones are active or inadmissible; events requeue them.
 
 Reading: kueue v0.19.2, pkg/cache/queue/cluster_queue.go, queueOrderingFunc; inadmissible_workloads.go;
-pkg/workload/workload.go, GetQueueOrderTimestamp.
+pkg/workload/workload.go, GetQueueOrderTimestamp. The sub-priority is Slacktide's own, by Koordinator's label.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ class Queued(NamedTuple):
     """None counts as 0; higher is more important."""
     created_s: int
     evicted: Condition | None = None
+    sub_priority: int = 0
+    """Its label koordinator.sh/priority; orders workloads of one priority, the higher first."""
 
 
 class Place(NamedTuple):
     """A sort key of workloads; the smallest is next."""
 
     priority_negated: int
+    sub_priority_negated: int
     queue_time_s: int
     uid: str
 
@@ -51,8 +54,8 @@ def queue_time_s(one: Queued, requeuing: RequeuingTimestamp = "Eviction") -> int
 
 
 def place(one: Queued, requeuing: RequeuingTimestamp = "Eviction") -> Place:
-    """Return the sort key: priority, queue timestamp, uid."""
-    return Place(-(one.priority or 0), queue_time_s(one, requeuing), one.uid)
+    """Return the sort key: priority, sub-priority, queue timestamp, uid."""
+    return Place(-(one.priority or 0), -one.sub_priority, queue_time_s(one, requeuing), one.uid)
 
 
 QueueingStrategy = Literal["BestEffortFIFO", "StrictFIFO"]

@@ -14,6 +14,7 @@ import msgspec
 
 from slacktide.schemas.errors import CaseError, QuantityError, TextError
 from slacktide.schemas.kubernetes_fields import Container, Needs
+from slacktide.schemas.qos import LABEL_SUB_PRIORITY
 from slacktide.schemas.queue import QueuePodSet, QueueSpec, QueueWorkload, spec_key, spec_of
 from slacktide.schemas.queue_objects import (
     AdmissionStatus,
@@ -205,7 +206,20 @@ def queued_of(one: WorkloadObject | JobObject | KindObject, priority: int | None
     """Return the fields that the order depends on."""
     created = one.metadata.creation_timestamp
     evicted = condition_of(one.status.conditions, "Evicted")
-    return Queued(uid_of(one), priority, _seconds(created, name) if created else 0, evicted)
+    return Queued(
+        uid_of(one), priority, _seconds(created, name) if created else 0, evicted, sub_priority_of(one, name, [])
+    )
+
+
+def sub_priority_of(one: WorkloadObject | JobObject | KindObject, name: str, notes: list[str]) -> int:
+    """Return the label's number; 0 without one, and for one that cannot be read, which is noted: users write it."""
+    text = (one.metadata.labels or {}).get(LABEL_SUB_PRIORITY)
+    try:
+        return 0 if text is None else integer_of(text, where=LABEL_SUB_PRIORITY)
+    except TextError:
+        where = f"{type(one).__name__.removesuffix('Object')} {name}: metadata.labels[{LABEL_SUB_PRIORITY}]"
+        notes.append(f"{where}: {shown(text)}: ignored; accepted: a whole number of 64 bits")
+        return 0
 
 
 def namespace_of(one: QueueObject) -> str:
@@ -318,12 +332,15 @@ def _kept(one: QueueObject, uid: str, now: str | None) -> Metadata:
     """Keep only metadata that decisions read, without an operator's other labels and annotations."""
     given = one.metadata
     annotations = {key: value for key, value in (given.annotations or {}).items() if key.startswith(KEPT)}
+    labels = given.labels or {}
+    if isinstance(one, WorkloadObject):
+        labels = {key: value for key, value in labels.items() if key == LABEL_SUB_PRIORITY}
     return Metadata(
         name=given.name,
         namespace=given.namespace,
         uid=uid,
         generation=given.generation,
-        labels=given.labels if isinstance(one, NamespaceObject) else None,
+        labels=(labels or None) if isinstance(one, NamespaceObject | WorkloadObject) else None,
         annotations=annotations or None,
         creation_timestamp=given.creation_timestamp or now,
     )

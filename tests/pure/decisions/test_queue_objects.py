@@ -99,3 +99,17 @@ def test_a_record_keeps_what_decisions_go_by() -> None:
     assert (made.key, made.message.workload.metadata.creation_timestamp) == ("workload/default/w", T0)  # type: ignore[union-attr]
     assert made.message.workload.metadata.annotations is None  # type: ignore[union-attr]
     assert published(objects(job())[0], T0) is None
+
+
+@pytest.mark.parametrize(("text", "number"), [("7", 7), ("-3", -3), ("high", 0), ("9" * 30, 0)])
+def test_the_sub_priority_of_a_queued_object_travels_in_its_record(text: str, number: int) -> None:
+    label = {"koordinator.sh/priority": text}
+    given = job()
+    given["metadata"]["labels"] |= {**label, "team": "a"}
+    made = QueueObjects([]).workload_of(objects(given)[0])
+    assert made is not None
+    record = published(made, T0)
+    assert record is not None
+    kept = record.message.workload  # type: ignore[union-attr]
+    assert kept.metadata.labels == label
+    assert wanted(kept).pending.queued.sub_priority == number

@@ -35,9 +35,19 @@ def test_a_higher_priority_goes_first_whatever_the_times(first, second) -> None:
         assert place(first) < place(second)
 
 
+@given(QUEUED, QUEUED, st.integers(-2, 2))
+def test_a_higher_sub_priority_goes_first_among_equal_priorities_alone(first, second, sub) -> None:
+    above = second.sub_priority + 1
+    equal = first._replace(priority=second.priority, sub_priority=above)
+    higher = second._replace(priority=(first.priority or 0) + 1, sub_priority=sub)
+
+    assert place(equal) < place(second)
+    assert place(higher) < place(first._replace(sub_priority=9))
+
+
 def test_a_condition_holds_unless_it_is_stated_otherwise() -> None:
     assert Condition("Preempted", 0).status
-    assert place(Queued("a", 3, 5)) == (-3, 5, "a")
+    assert place(Queued("a", 3, 5)) == (-3, 0, 5, "a")
 
 
 @pytest.mark.parametrize(
