@@ -117,6 +117,14 @@ def test_quotas_that_refuse_batch_pods_are_named_and_no_others(server: ApiServer
     assert "scopes: [NotBestEffort]" in told["advice"]
 
 
+def test_quotas_for_free_are_named_for_they_have_no_effect(server: ApiServer) -> None:
+    annotations = {"quota.slacktide.io/free-cpu": "1", "quota.slacktide.io/batch-cpu": "1"}
+    server.post("/api/v1/namespaces", {"metadata": {"name": "team", "annotations": annotations}})
+    told = doctor(server.kubeconfig)["free-quota"]
+
+    assert (told["verdict"], told["found"]) == ("warning", "without effect: team quota.slacktide.io/free-cpu")
+
+
 def bridge_account(server: ApiServer) -> None:
     """What of an installation the preflight knows it by."""
     server.post("/api/v1/namespaces", {"metadata": {"name": SYSTEM}})

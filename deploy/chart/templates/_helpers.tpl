@@ -67,7 +67,7 @@ all of it fits on a node of two CPUs, beside a cluster's own pods and the exampl
 {{/* What `slacktide doctor --cluster` reads. */}}
 {{- define "slacktide.doctorRules" -}}
 rules:
-- {apiGroups: [""], resources: [nodes, pods, resourcequotas, limitranges], verbs: [list]}
+- {apiGroups: [""], resources: [nodes, pods, namespaces, resourcequotas, limitranges], verbs: [list]}
 - {apiGroups: [""], resources: [configmaps], resourceNames: [slo-controller-config], verbs: [get]}
 - {apiGroups: [""], resources: [serviceaccounts], resourceNames: [slacktide-bridge], verbs: [get]}
 - {apiGroups: [apps], resources: [deployments], resourceNames: [slacktide-scheduler], verbs: [get]}

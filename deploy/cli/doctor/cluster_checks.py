@@ -66,6 +66,16 @@ def cluster_findings(facts: ClusterFacts) -> Iterator[Finding]:
         "`must specify requests.cpu`. In namespaces of batch pods, recreate it with `scopes: [NotBestEffort]` "
         "in its spec (scopes cannot be changed)",
     )
+    yield _none(
+        "cluster.free-quota",
+        facts.free_quotas,
+        "no quota for free",
+        right="list namespaces",
+        none="no namespace sets one",
+        found="without effect: ",
+        advice="free has no quota, and lives from what is idle: remove the annotation. To bound such work, use "
+        "koord-batch with quota.slacktide.io/batch-cpu and batch-borrowing=never",
+    )
     yield _critical_quota(facts)
     yield _none(
         "cluster.removal",

@@ -17,6 +17,7 @@ from slacktide.agents.kubernetes.resource import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIGMAPS,
+    NAMESPACES,
     NODES,
     NOT_FOUND,
     PODS,
@@ -33,6 +34,7 @@ from slacktide.deploy.cli.doctor.preflight_facts import field, gather_preflight,
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError, LogError
 from slacktide.schemas.policy import DEFAULT, RefusedFile, parse, refused_file
+from slacktide.streams.decisions.admission.namespace_quota import in_vain
 from slacktide.streams.decisions.known_pods import is_spared
 
 NAME, DAEMON_SET = "slacktide-bridge", "slacktide-agent"
@@ -71,6 +73,7 @@ async def gather(kubeconfig: Path | None, *, kubelet_insecure: bool = False) -> 
             url=str(api.access.configuration.host),
             critical=critical,
             quotas=quotas,
+            free_quotas=await or_why(lambda: _free_quotas(api)),
             installed=installed,
             critical_tried=await _tried(api) if needs_quota else "",
             held=await or_why(lambda: _held(api)),
@@ -110,6 +113,14 @@ async def _quotas(api: ApiServer) -> list[Quota]:
         name, namespace = one["metadata"]["name"], one["metadata"]["namespace"]
         found.append(Quota(namespace=namespace, name=name, hard=tuple(field(spec, "hard") or ()), scopes=scopes))
     return found
+
+
+async def _free_quotas(api: ApiServer) -> list[str]:
+    return [
+        f"{one['metadata']['name']} {name}"
+        for one in await items_of(api, NAMESPACES)
+        for name in in_vain(field(one, "metadata", "annotations") or {})
+    ]
 
 
 async def _tried(api: ApiServer) -> str:

@@ -285,6 +285,8 @@ class ClusterFacts:
     critical: Sequence[str] | str
     """Critical pods without requests, as NAMESPACE/NAME."""
     quotas: Sequence[Quota] | str
+    free_quotas: Sequence[str] | str
+    """Namespaces with a quota for free, as NAMESPACE ANNOTATION."""
     installed: bool | str
     """Whether Slacktide is there, by its bridge's account."""
     critical_tried: str
