@@ -39,9 +39,10 @@ def calc_queue_order(
     places.sort(key=lambda each: each[0])
     because = []
     for at, one in places:
-        terms: Terms = {"priority": -at.priority_negated, "queue_time_s": at.queue_time_s}
+        terms: Terms = {"priority": -at.priority_negated}
         if one.sub_priority:
             terms["sub_priority"] = one.sub_priority
+        terms["queue_time_s"] = at.queue_time_s
         bound = "created" if at.queue_time_s == one.created_s else "evicted"
         because.append(Because(of=f"order/{one.name}", bound=bound, terms=terms))
     return Calculated(output={"order": [one.name for _, one in places]}, because=because)

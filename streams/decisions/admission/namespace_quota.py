@@ -45,11 +45,11 @@ _FIELDS: Mapping[str, _Field] = {
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """A namespace's quotas."""
 
-    bounds: Mapping[str, int] = {}
+    bounds: Mapping[str, int]
     """By field of ``Resources``, in the order of the checks. Free has none."""
-    borrows: bool = True
+    borrows: bool
     """Whether batch beyond its quota is admitted."""
-    in_vain: Sequence[str] = ()
+    in_vain: Sequence[str]
     """Annotations that set a quota for free."""
 
     def counts(self, asked: Resources) -> bool:

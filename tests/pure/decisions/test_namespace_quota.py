@@ -51,6 +51,7 @@ def test_each_band_but_free_has_quotas_in_the_unit_of_its_resource() -> None:
     }
     assert read.in_vain == ["quota.slacktide.io/free-memory"]
     assert quotas_of({}).bounds == {}
+    assert quotas(batch_cpu=str(2**63 - 1)).bounds == {"batch_cpu_milli": 2**63 - 1}
 
 
 @pytest.mark.parametrize("text", ["much", "-1", "1e30"])
@@ -59,7 +60,7 @@ def test_a_quota_that_is_no_amount_is_refused_by_its_name(text: str) -> None:
         quotas(batch_cpu=text)
 
 
-@pytest.mark.parametrize("text", ["Never", "", "always"])
+@pytest.mark.parametrize("text", ["Never", "", "always", "sometimes"])
 def test_borrowing_is_switched_off_by_one_word_alone(text: str) -> None:
     with pytest.raises(BadMessageError, match=r"batch-borrowing.*accepted: never"):
         quotas(batch_borrowing=text)
@@ -116,12 +117,20 @@ def test_free_has_no_quota_and_a_record_of_its_own_where_others_have() -> None:
 
     assert not given.counts(FREE)
     assert given.concerns(FREE)
+    assert quotas(free_cpu="1").concerns(FREE)
+    assert quotas(batch_cpu="1").concerns(FREE)
     assert (found.result, found.band) == ("admitted", "free")
     assert [(one.resource, one.asked, one.quota) for one in found.uses] == [("free_cpu_milli", 2_000, None)]
     assert not quotas().concerns(FREE)
 
 
 def test_only_what_has_a_quota_and_is_requested_is_counted() -> None:
+    both = Resources(cpu_milli=1, batch_cpu_milli=2)
+    for name, asked in (("prod_cpu", PROD), ("mid_cpu", MID), ("batch_cpu", BATCH)):
+        [use] = judged(quotas(**{name: "9k"}), asked, [Held(FREE)]).uses
+        assert (use.asked, use.used) == (2_000, 0)
+    assert judged(quotas(prod_cpu="1", batch_cpu="9"), both, []).band == "prod"
+    assert not quotas(mid_cpu="1").concerns(BATCH)
     assert quotas(batch_cpu="1").counts(BATCH)
     assert not quotas(mid_cpu="1").counts(BATCH)
     assert not quotas(batch_cpu="1").concerns(PROD)
@@ -136,6 +145,8 @@ def test_answers_name_the_resource_what_is_used_and_the_quota() -> None:
         "exceeded quota of namespace team-a: requested cpu=2000m, used 2000m, limited to 3000m by its annotation "
         "quota.slacktide.io/prod-cpu"
     )
+    memory = judged(quotas(prod_memory="1"), PROD, []).exceeded
+    assert "requested memory=1073741824, used 0, limited to 1 by" in refusal_text("team-a", memory)
     assert refusal_text("team-a", batch) == (
         "exceeded quota of namespace team-a: requested kubernetes.io/batch-cpu=2000, used 2000, limited to 3000 by its "
         "annotation quota.slacktide.io/batch-cpu"
