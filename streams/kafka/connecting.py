@@ -19,12 +19,14 @@ from weakref import WeakSet
 from aiokafka import client as aiokafka
 from aiokafka import conn
 from aiokafka.abc import AbstractTokenProvider
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import (
     IllegalSaslStateError,
     KafkaConnectionError,
     KafkaError,
     NodeNotReadyError,
+    NotControllerError,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanismError,
 )
@@ -274,6 +276,22 @@ def commit(coordinator: Any, assignment: Any, offsets: Any) -> asyncio.Task[None
     committing: asyncio.Task[None] = asyncio.create_task(_commit_offsets(coordinator, assignment, offsets))
     unwatched(committing)
     return committing
+
+
+_send_to_controller = AIOKafkaAdminClient._send_to_controller  # noqa: SLF001 - before it is replaced
+
+
+async def send_to_controller(admin: Any, request: Any) -> Any:
+    """Send a request as the client does.
+
+    Raises NotControllerError, which passes, while the cluster has no controller; the client's is an AttributeError.
+    """
+    try:
+        return await _send_to_controller(admin, request)
+    except AttributeError as exc:
+        if admin._client.cluster.controller is not None:  # noqa: SLF001
+            raise
+        raise NotControllerError("the cluster has no controller") from exc
 
 
 def unwatched_future() -> asyncio.Future[Any]:

@@ -36,6 +36,8 @@ def install() -> None:
     client.AIOKafkaClient.bootstrap = connecting.bootstrap
     # The client leaves connections open that were made while it was closed.
     client.AIOKafkaClient.close = connecting.close
+    # The client fails with an AttributeError while a cluster has no controller.
+    admin.AIOKafkaAdminClient._send_to_controller = connecting.send_to_controller  # noqa: SLF001
     # The client takes a refused token for an accepted one.
     conn.OAuthAuthenticator = connecting.TokenLogin
     # The client pauses its socket every 128 kB, fifty times in a fetch of 6 MB.

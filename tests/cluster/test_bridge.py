@@ -372,7 +372,7 @@ async def test_it_goes_on_where_it_was_when_the_api_server_comes_back(rig: Bridg
     async with asyncio.timeout(60):
         while (told := (await _told(rig, node))[-1]) is None or told.facts.labels.get("pool") != "new":  # noqa: ASYNC110
             await asyncio.sleep(0.2)
-    await until(lambda: "Cannot connect" not in replica.health.not_fresh, 40)
+    await until(lambda: "Cannot connect" not in replica.health.not_fresh)
     assert _leads(rig) == epoch
     assert _lists() <= lists + 1, "listed anew once, where the server remembers no more"
 

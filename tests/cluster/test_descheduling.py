@@ -106,7 +106,7 @@ class Load:
 
     async def last_outcome(self, wanted: Callable[[NodeOutcome], object]) -> NodeOutcome:
         """As soon as it is so."""
-        until_s = time.monotonic() + 30
+        until_s = time.monotonic() + 60
         while not (told := await self.outcomes()) or not wanted(told[-1]):
             assert time.monotonic() < until_s, told[-1:]
             await asyncio.sleep(0.2)

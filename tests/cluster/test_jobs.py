@@ -81,7 +81,7 @@ async def settled(rig: BridgeRig, job: Batch, *, seen: bool = False) -> JobStatu
     found, _ = await soon(
         both,
         f"{job.key} is finished, and the fold has it so",
-        30,
+        60,
         enough=lambda both: (
             both[0]
             and _finished(both[1])

@@ -49,7 +49,7 @@ class Node:
     def __init__(
         self, server: ApiServer, namespace: str, folder: Path, bootstrap: str, *, may_read: bool = True
     ) -> None:
-        self.server, self.folder = server, folder
+        self.server, self.folder, self.may_read = server, folder, may_read
         name, uid = server.node(), "8c6a0a3e-0000-4000-8000-000000000001"
         self.path = f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
         server.post(self.path, workload("DaemonSet", "slacktide-agent", namespace))
@@ -78,8 +78,7 @@ class Node:
 
     async def holds(self) -> None:
         """Wait until the agent holds the pod, and has asked about its DaemonSet."""
-        await asyncio.sleep(1)
-        await until(lambda: self.quota_us is not None)
+        await until(lambda: self.quota_us is not None and (self.removal._was_there or not self.may_read))
 
     async def end(self) -> None:
         self.stop.set()

@@ -21,7 +21,7 @@ from testbed.stream_rig import PARTITIONS, Rig
 from testbed.waiting import soon
 
 SOON = policy_of(
-    Colocation(enable=True, metric_aggregate_duration_s=2, mid_cold_start_s=4), ResourceThreshold(enable=True)
+    Colocation(enable=True, metric_aggregate_duration_s=2, mid_cold_start_s=10), ResourceThreshold(enable=True)
 )
 TRAIN_EVERY_MS = 1_000
 

@@ -196,7 +196,7 @@ def test_neither_a_slow_nor_a_huge_answer_is_waited_for(access, server, monkeypa
     server.manner = "huge"
     assert "the answer is larger than 1 MiB" in refusal(kubelet)
 
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,6 @@ async def test_a_fetcher_that_is_ended_as_room_comes_ends() -> None:
     await asyncio.sleep(0)
     draining.cancel()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.wait({draining})
     session.forget_failure()

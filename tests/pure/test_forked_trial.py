@@ -25,5 +25,5 @@ async def test_work_that_kills_its_process_does_not_survive() -> None:
 
 async def test_work_that_hangs_is_ended() -> None:
     began_s = time.monotonic()
-    assert not await survives(lambda: time.sleep(60), 0.1)
-    assert time.monotonic() - began_s < 30
+    assert not await survives(lambda: time.sleep(600), 0.1)
+    assert time.monotonic() - began_s < 60

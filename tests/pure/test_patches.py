@@ -11,7 +11,8 @@ from typing import Self
 
 import aiokafka.client
 import pytest
-from aiokafka.errors import KafkaTimeoutError
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaTimeoutError, NotControllerError
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageBatch
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.structs import BrokerMetadata, TopicPartition
@@ -54,6 +55,20 @@ def test_the_client_leaves_no_error_that_nobody_looks_at() -> None:
 
     asyncio.run(fail())
     assert told == []
+
+
+async def test_a_cluster_without_a_controller_is_an_error_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka that stood still has none for some seconds."""
+    admin = AIOKafkaAdminClient()
+
+    async def nothing_new() -> bool:
+        return True
+
+    monkeypatch.setattr(admin._client, "force_metadata_update", nothing_new)
+    with pytest.raises(NotControllerError, match="the cluster has no controller") as told:
+        await admin.create_topics([])
+
+    assert told.value.retriable
 
 
 async def test_a_connection_reads_a_fetch_without_stopping() -> None:

@@ -62,7 +62,7 @@ async def woken(api: ApiServer, until: Callable[[Waker], bool]) -> None:
     waker = Waker(waiting, clock)
     running = asyncio.create_task(waker.run(api))
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not until(waker):  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.05)
     finally:
