@@ -36,7 +36,6 @@ class Way(NamedTuple):
 DOORS = (
     "agents.kubernetes",
     "agents.node.cgroup.files",
-    "agents.node.spool",
     "schemas.codec",
     "schemas.headers",
     "schemas.kubernetes_pod",
@@ -68,6 +67,7 @@ WAYS = (
             "agents.node.link.Link._keep",
             "agents.node.link.Link._refuse",
             "agents.node.loop.AgentLoop._arm",
+            "agents.node.spool",
             "agents.node.tuner",
             "streams.engine.answering.Answering._answer_one_by_one",
             "streams.engine.answering.Answering._suspects",
@@ -87,7 +87,7 @@ WAYS = (
             Leg("governor grants", "streams.engine.governing._Candidate._govern"),
             Leg("explain shows", "deploy.cli.explain.command.node"),
         ),
-        ("schemas.credit", "schemas.outcome", "streams.analysis.explain.carried_out"),
+        ("agents.node.spool", "schemas.credit", "schemas.outcome", "streams.analysis.explain.carried_out"),
         (
             "agents.node.agent.NodeAgent._hold_nothing",
             "agents.node.cgroup",
