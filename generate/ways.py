@@ -75,7 +75,7 @@ WAYS = (
             "streams.engine.quarantine",
             "streams.engine.writing.Figures",
             "streams.records.Writer.dead",
-            "streams.worker.answering.Single._refused",
+            "streams.worker.one_by_one.Single._refused",
             "streams.worker.worker.Worker.refused",
         ),
     ),
@@ -175,7 +175,7 @@ def _within(names: dict[str, str], one: str) -> list[str]:
     """Return the functions and classes of a package, module or class, or the function itself."""
     found = [name for name in names if name == one or name.startswith(f"{one}.")]
     if not found:
-        raise ValueError(f"{one}: neither a function nor a class, module or package of the product")
+        raise ValueError(f"{one}: no function, class, module or package has this name; correct it in generate/ways.py")
     return found
 
 
