@@ -36,7 +36,6 @@ class Way(NamedTuple):
 DOORS = (
     "agents.kubernetes",
     "agents.node.cgroup.files",
-    "agents.node.spool",
     "schemas.codec",
     "schemas.headers",
     "schemas.kubernetes_pod",
@@ -68,6 +67,7 @@ WAYS = (
             "agents.node.link.Link._keep",
             "agents.node.link.Link._refuse",
             "agents.node.loop.AgentLoop._arm",
+            "agents.node.spool",
             "agents.node.tuner",
             "streams.engine.answering.Answering._answer_one_by_one",
             "streams.engine.answering.Answering._suspects",
@@ -75,7 +75,7 @@ WAYS = (
             "streams.engine.quarantine",
             "streams.engine.writing.Figures",
             "streams.records.Writer.dead",
-            "streams.worker.answering.Single._refused",
+            "streams.worker.one_by_one.Single._refused",
             "streams.worker.worker.Worker.refused",
         ),
     ),
@@ -87,7 +87,7 @@ WAYS = (
             Leg("governor grants", "streams.engine.governing._Candidate._govern"),
             Leg("explain shows", "deploy.cli.explain.command.node"),
         ),
-        ("schemas.credit", "schemas.outcome", "streams.analysis.explain.carried_out"),
+        ("agents.node.spool", "schemas.credit", "schemas.outcome", "streams.analysis.explain.carried_out"),
         (
             "agents.node.agent.NodeAgent._hold_nothing",
             "agents.node.cgroup",
@@ -175,7 +175,7 @@ def _within(names: dict[str, str], one: str) -> list[str]:
     """Return the functions and classes of a package, module or class, or the function itself."""
     found = [name for name in names if name == one or name.startswith(f"{one}.")]
     if not found:
-        raise ValueError(f"{one}: neither a function nor a class, module or package of the product")
+        raise ValueError(f"{one}: no function, class, module or package has this name; correct it in generate/ways.py")
     return found
 
 

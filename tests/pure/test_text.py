@@ -22,8 +22,7 @@ from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook import review
 from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
-from slacktide.agents.cluster.webhook.mutation import namespace_of
-from slacktide.agents.cluster.webhook.quota import requests_of
+from slacktide.agents.cluster.webhook.mutation import namespace_of, new_pod
 from slacktide.agents.event import event_body
 from slacktide.agents.kubernetes import objects
 from slacktide.agents.kubernetes.api_server import ApiServer
@@ -106,7 +105,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "thresholds": lambda given: thresholds.own_thresholds(dict.fromkeys(KEYS, given)),
     "duration of thresholds": lambda given: thresholds.own_thresholds({thresholds.ANNOTATION: msgspec.json.encode(
         {"aggregatedUsage": {"usageAggregationType": "p95", "usageAggregatedDuration": whole(given)}}).decode()}),
-    "quota": lambda given: requests_of(pod(given, given)),
+    "quota": lambda given: new_pod(pod(given, given)).requests,
     "bounds": lambda given: quotas_of({"quota.slacktide.io/batch-cpu": given}),
     "Node": lambda given: node_of(node(given, given), "here"),
     "places": lambda given: place_of(msgspec.convert(node(given, given), objects.Node), NodeFacts(

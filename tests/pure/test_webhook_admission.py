@@ -19,6 +19,7 @@ from slacktide.agents.cluster.webhook.mutation import (
     in_accord,
     marked,
     namespace_of,
+    new_pod,
     priority_class_of,
     profile_of,
     with_cores,
@@ -137,7 +138,8 @@ def test_classes_and_resources_go_together_once_profiles_were_applied(
     spec = {"containers": [{"name": "main", "resources": {"requests": asks}}], "priority": priority}
     of = request({"metadata": {"name": "job", "labels": labels}, "spec": spec})
     profiles = [profile_of(profile())]
-    done = in_accord(admission(of, profiles, CLASSES, {"koordinator.sh/enable-colocation": "true"}), strict=strict)
+    admitted = admission(of, profiles, CLASSES, {"koordinator.sh/enable-colocation": "true"})
+    done = in_accord(admitted, new_pod(admitted.pod), strict=strict)
 
     assert done.refused.startswith(why)
     assert (done.result == "contradictory") is bool(why)
@@ -153,7 +155,7 @@ def test_lse_and_lsr_pods_request_cpus_of_their_own_in_the_first_container(
         "spec": {"containers": [main, {"name": "side"}], "priority": 9_500},
     }
     of = request(pod)
-    done = with_cores(admission(of, [], CLASSES, {}), of)
+    done = with_cores(admission(of, [], CLASSES, {}), new_pod(pod), of)
 
     first, side = done.pod["spec"]["containers"]
     assert first["resources"]["requests"].get(RESOURCE_CORES) == cores
@@ -255,7 +257,7 @@ async def admitted(pod: dict[str, Any], annotations: dict[str, str] | None, *, d
     quota = NamespaceQuota(cast("ApiServer", None), records.append, lambda: 7)
     of = msgspec.structs.replace(request(pod), dry_run=dry_run)
     namespace = None if annotations is None else namespace_of({"metadata": {"annotations": annotations}})
-    done = await quota.admit(of, admission(of, [], CLASSES, {}), namespace)
+    done = await quota.admit(of, admission(of, [], CLASSES, {}), new_pod(pod).requests, namespace)
     return done, [decode(one.value, PodAdmission) for one in records]
 
 

@@ -18,7 +18,7 @@ from slacktide.schemas.health import Health
 from slacktide.streams import topology
 from slacktide.streams.decisions.node_decision import decide_node
 from slacktide.streams.engine.session import WorkerSettings
-from slacktide.streams.worker import Worker, answering, publishing
+from slacktide.streams.worker import Worker, one_by_one, publishing
 from slacktide.streams.worker.node_state import waves
 
 POISON, RAISES = "poison", "raises"
@@ -37,7 +37,7 @@ def _raising(samples: Any) -> Any:
 
 
 def main(name: str, bootstrap: str, group: str, session_ms: str, republish_ms: str) -> None:
-    answering.decide_node, publishing.waves = _deadly, _raising
+    one_by_one.decide_node, publishing.waves = _deadly, _raising
     settings = WorkerSettings(bootstrap=Cluster(bootstrap), group=group, session_timeout_ms=int(session_ms))
     worker = Worker(name, republish_ms=int(republish_ms))
     asyncio.run(

@@ -13,9 +13,11 @@ from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.metrics import ADMISSION, ADMISSIONS, DRY_RUNS, EVICTIONS
 from slacktide.agents.cluster.webhook.mutation import (
     Admission,
+    Namespace,
     admission,
     gated,
     in_accord,
+    new_pod,
     with_cores,
 )
 from slacktide.agents.cluster.webhook.quota import NamespaceQuota, NotKnownError, name_of
@@ -35,7 +37,6 @@ WARNING_CHARS_MAX = 256
 LOGGED_CHARS_MAX = 4_096
 """Of an object in Kubernetes."""
 
-ADMITTED_RESULTS = frozenset({"mutated", "unchanged"})
 FORBIDDEN_RESULTS = frozenset({"over_quota", "contradictory"})
 
 
@@ -95,13 +96,7 @@ class Answers:
                 free_class_enable=self._cache.free_class_enabled,
             )
             if done.result != "refused":
-                done = in_accord(done, strict=self._cache.demands.strict_qos)
-            if done.result in ADMITTED_RESULTS and self._cache.demands.exclusive_cpus:
-                done = with_cores(done, request)
-            if self._queue and done.result in ADMITTED_RESULTS:
-                done = gated(done, request)
-            if done.result in ADMITTED_RESULTS:
-                done = await self._quota.admit(request, done, namespace)
+                done = await self._checked(request, done, namespace)
         except BadMessageError as exc:
             # As an error of the webhook it would let the pod pass, over its namespace's quota too.
             return _invalid(request, str(exc))
@@ -112,6 +107,18 @@ class Answers:
             return review.allowed(request, done.patch, [*done.warnings, *_dry_run(request, done)])
         message = f"{done.refused}; correct the profile, or remove its labels from the pod or its namespace"
         return review.refused(request, review.Status(code=422, reason="Invalid", message=message))
+
+    async def _checked(self, request: review.Request, done: Admission, namespace: Namespace | None) -> Admission:
+        """Return the answer for a pod that the profiles admit."""
+        pod = new_pod(done.pod)
+        done = in_accord(done, pod, strict=self._cache.demands.strict_qos)
+        if done.result == "contradictory":
+            return done
+        if self._cache.demands.exclusive_cpus:
+            done = with_cores(done, pod, request)
+        if self._queue:
+            done = gated(done, request)
+        return await self._quota.admit(request, done, pod.requests, namespace)
 
     async def check_policy(self, raw: bytes) -> bytes:
         """Allow a ConfigMap, and warn of what is invalid or has no effect in the policy.

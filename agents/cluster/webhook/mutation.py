@@ -16,9 +16,10 @@ import msgspec
 
 from slacktide.agents.cluster.webhook.review import Operation, Request, difference
 from slacktide.schemas.errors import BadMessageError, CaseError, TextError
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy.selector import Selector
-from slacktide.schemas.qos import LABEL_QOS, raw_qos
+from slacktide.schemas.qos import raw_qos
 from slacktide.schemas.text import time_ms_of
 from slacktide.streams.decisions.admission.admitted_pod import object_of, pod_of
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
@@ -92,42 +93,35 @@ def _applied(request: Request, profiles: Iterable[Profile], cluster: Cluster) ->
     return Admission(result="mutated" if patch else "unchanged", patch=patch, pod=pod, because=mutation.because)
 
 
-def in_accord(admitted: Admission, *, strict: bool) -> Admission:
+def new_pod(item: Mapping[str, Any]) -> Pod:
+    """Read a pod that has no name and uid yet. Raises BadMessageError if a field is invalid."""
+    labels = (item.get("metadata") or {}).get("labels") or {}
+    return read_pod({"metadata": {"name": "new", "uid": "new", "labels": labels}, "spec": item.get("spec") or {}})
+
+
+def in_accord(admitted: Admission, pod: Pod, *, strict: bool) -> Admission:
     """Refuse a pod whose QoS class, priority class and resources do not go together, in the reference's words.
 
     What a pod claims cannot change later: a ValidatingAdmissionPolicy sees to that.
-
-    Raises:
-        BadMessageError: the object is not a pod.
     """
-    metadata = admitted.pod.get("metadata") or {}
-    labels = metadata.get("labels") or {}
-    pod = read_pod(
-        {"metadata": {"name": "new", "uid": "new", "labels": labels}, "spec": admitted.pod.get("spec") or {}}
-    )
     claims = Claims(
         qos_label=pod.qos_label,
         priority_class_label=pod.priority_class_label,
         priority=pod.priority,
         requests=pod.requests,
         limits=pod.limits,
-        cpu_wish=spec_of(metadata.get("annotations") or {}),
+        cpu_wish=spec_of((admitted.pod.get("metadata") or {}).get("annotations") or {}),
     )
     found = qos_priority_admit(claims, None, strict=strict)
     return Admission(result="contradictory", refused=found.message) if found.errors else admitted
 
 
-def with_cores(admitted: Admission, request: Request) -> Admission:
-    """Let an LSE or LSR pod request as many of ``RESOURCE_CORES`` as it requests CPUs, in its first container.
-
-    Raises:
-        BadMessageError: the object is not a pod.
-    """
-    labels, spec = (admitted.pod.get("metadata") or {}).get("labels") or {}, admitted.pod.get("spec") or {}
-    if raw_qos(labels.get(LABEL_QOS)) not in OWNERS or not spec.get("containers"):
+def with_cores(admitted: Admission, pod: Pod, request: Request) -> Admission:
+    """Let an LSE or LSR pod request as many of ``RESOURCE_CORES`` as it requests CPUs, in its first container."""
+    spec = admitted.pod.get("spec") or {}
+    if raw_qos(pod.qos_label) not in OWNERS or not spec.get("containers"):
         return admitted
-    asked = read_pod({"metadata": {"name": "new", "uid": "new"}, "spec": spec}).requests.cpu_milli or 0
-    cores = {RESOURCE_CORES: str(max(1, -(-asked // 1_000)))}
+    cores = {RESOURCE_CORES: str(max(1, -(-(pod.requests.cpu_milli or 0) // 1_000)))}
     first, *others = spec["containers"]
     resources = first.get("resources") or {}
     both = {kind: {**(resources.get(kind) or {}), **cores} for kind in ("requests", "limits")}

@@ -66,14 +66,13 @@ class NamespaceQuota:
         self._admitted: defaultdict[str, dict[str, _Pending]] = defaultdict(dict)
         """By namespace and request: pods that may not be stored yet."""
 
-    async def admit(self, request: Request, done: Admission, namespace: Namespace | None) -> Admission:
+    async def admit(
+        self, request: Request, done: Admission, asked: Resources, namespace: Namespace | None
+    ) -> Admission:
         """Return the answer by the namespace's quotas; ``namespace`` None: unknown, and nothing is counted.
 
-        A mark that the pod brings along counts for nothing.
-
-        Raises:
-            BadMessageError: a field of the pod is invalid.
-            NotKnownError: the namespace's pods cannot be counted.
+        A mark that the pod brings along counts for nothing. ``asked``: its requests. Raises NotKnownError if the
+        namespace's pods cannot be counted.
         """
         done = marked(done, request, {BORROWED: None})
         if namespace is None:
@@ -82,7 +81,6 @@ class NamespaceQuota:
             quotas = quotas_of(namespace.annotations)
         except BadMessageError as exc:
             return Admission(result="over_quota", refused=f"{exc}; correct the annotation")
-        asked = requests_of(done.pod)
         if not quotas.concerns(asked):
             return done
         verdict = await self._counted(request, asked, quotas) if quotas.counts(asked) else judged(quotas, asked, ())
@@ -165,11 +163,6 @@ def name_of(done: Admission) -> str:
     """Return the pod's name, which nobody has checked yet: it may have megabytes."""
     metadata = done.pod.get("metadata") or {}
     return str(metadata.get("name") or metadata.get("generateName") or "?")[:NODE_CHARS_MAX]
-
-
-def requests_of(pod: Mapping[str, Any]) -> Resources:
-    """Requests of a pod without a uid. Raises BadMessageError if a field is invalid."""
-    return read_pod({"metadata": {"name": "new", "uid": "new"}, "spec": pod.get("spec") or {}}).requests
 
 
 def _live(items: Sequence[Mapping[str, Any]]) -> Iterator[Held]:
