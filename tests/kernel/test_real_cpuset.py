@@ -133,10 +133,10 @@ def test_on_v2_a_set_of_its_own_below_yields_and_comes_back_by_itself(
 
 @pytest.fixture
 def partition(groups: Groups) -> Iterator[Path]:
-    """A group of somebody else, beside all that holds pods, that has CPU 1 for itself."""
+    """A group of somebody else, beside all that holds pods, that has all CPUs but 0 for itself."""
     group = groups.cpuset_root / f"{groups.kubepods.split('/')[0]}-else"
     group.mkdir()
-    (group / "cpuset.cpus").write_text("1")
+    (group / "cpuset.cpus").write_text(f"1-{max(os.sched_getaffinity(0))}")
     (group / "cpuset.cpus.partition").write_text("root")
     assert (group / "cpuset.cpus.partition").read_text() == "root\n"
     yield group
