@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.knob import container_group, pod_group
 from slacktide.schemas.message import Terms
+from slacktide.schemas.qos import raw_qos
 from slacktide.streams.decisions.because import WantedSetting
 from slacktide.streams.decisions.burst.node_burst import container_quota_us, pod_quota_us
 from slacktide.streams.decisions.cores.pools import CoresPod, CpusetPod, CpusetRule, Kept, cpuset_of, pools, unlimited
@@ -46,11 +47,11 @@ def cpusets(facts: NodeFacts, pods: Sequence[Pod]) -> Iterator[WantedSetting]:
         text = cpuset_of(whom, rule)
         cpus = readable(text)
         if text and cpus != topology.cpus:
-            bound = OWN if whom.cpuset else SYSTEM if theirs and cpus == theirs else SHARED
+            bound = OWN if whom.cpuset else SYSTEM if theirs and raw_qos(pod.qos_label) == "SYSTEM" else SHARED
             lost = len(own_cpus(pod) - topology.cpus)
             terms: Terms = {"cpus_count": len(cpus), "node_cpus_count": len(topology.cpus), "lost_cpus_count": lost}
             yield WantedSetting(pod_group(pod.uid), "cpus", text, RULE, bound, terms)
-            if bound == OWN:
+            if whom.cpuset:
                 yield from _quotas(pod)
 
 
