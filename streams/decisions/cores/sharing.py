@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.knob import container_group, pod_group
 from slacktide.schemas.message import Terms
+from slacktide.schemas.qos import raw_qos
 from slacktide.streams.decisions.because import WantedSetting
 from slacktide.streams.decisions.burst.node_burst import container_quota_us, pod_quota_us
 from slacktide.streams.decisions.cores.pools import CoresPod, CpusetPod, CpusetRule, Kept, cpus_of, pools, unlimited
@@ -40,11 +41,11 @@ def cpusets(facts: NodeFacts, pods: Sequence[Pod]) -> Iterator[WantedSetting]:
         whom = CpusetPod(qos_label=pod.qos_label, kube_qos=pod.kube_qos, cpus=own[pod.uid] or None)
         cpus = cpus_of(whom, rule)
         if cpus and cpus != topology.cpus:
-            bound = OWN if whom.cpus else SYSTEM if cpus == theirs else SHARED
+            bound = OWN if whom.cpus else SYSTEM if theirs and raw_qos(pod.qos_label) == "SYSTEM" else SHARED
             lost = len(own_cpus(pod) - topology.cpus)
             terms: Terms = {"cpus_count": len(cpus), "node_cpus_count": len(topology.cpus), "lost_cpus_count": lost}
             yield WantedSetting(pod_group(pod.uid), "cpus", written(cpus), RULE, bound, terms)
-            if bound == OWN:
+            if whom.cpus:
                 yield from _quotas(pod)
 
 

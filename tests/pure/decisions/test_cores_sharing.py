@@ -52,7 +52,7 @@ def given(facts: NodeFacts, *pods: Pod) -> dict[str, tuple[str, str]]:
         pytest.param([LSR, pod("ls")], {"lsr": ("1,5", "own"), "ls": ("0,2-4,6-7", "shared")}, id="LSR"),
         pytest.param([LSE, pod("none", None)], {"lse": ("0", "own"), "none": ("1-3,5-7", "shared")}, id="no label"),
         pytest.param([LSE, pod("s", "SYSTEM")], {"lse": ("0", "own"), "s": ("1-3,5-7", "shared")}, id="SYSTEM"),
-        pytest.param([LSE, pod("be", "BE", kube_qos="BestEffort")], {"lse": ("0", "own")}, id="best-effort tier"),
+        pytest.param([pod("be", "BE", kube_qos="BestEffort"), LSE], {"lse": ("0", "own")}, id="best-effort tier"),
         pytest.param([LSE, pod("bad", "LSR", "1-")], {"lse": ("0", "own"), "bad": ("1-3,5-7", "shared")}, id="torn"),
         pytest.param([LSE, pod("came", "LSE")], {"lse": ("0", "own"), "came": ("1-3,5-7", "shared")}, id="without"),
         pytest.param(
@@ -78,6 +78,9 @@ def test_the_system_class_has_a_pool_of_its_own_where_the_node_reserves_one() ->
 
     shared = node(annotations={SYSTEM_QOS: '{"cpuset": "7", "cpusetExclusive": false}'})
     assert given(shared, pod("s", "SYSTEM"), pod("ls")) == {"s": ("7", "system")}
+    equal = node(annotations={SYSTEM_QOS: '{"cpuset": "2-7", "cpusetExclusive": false}'})
+    owner = pod("lsr", "LSR", "0-1")
+    assert given(equal, owner, pod("ls")) == {"lsr": ("0-1", "own"), "ls": ("2-7", "shared")}
     torn = node(annotations={SYSTEM_QOS: '{"cpuset": "7-"}'})
     assert given(torn, pod("s", "SYSTEM"), LSE) == {"s": ("1-3,5-7", "shared"), "lse": ("0", "own")}
 
@@ -102,10 +105,11 @@ def limited(milli: int | None, *names: str, **said: Any) -> Pod:
         pytest.param(limited(1_000, "main", cpuset=""), {}, id="it shares CPUs"),
         pytest.param(limited(1_000, "main", requests=Resources(cpu_milli=900)), {}, id="more CPUs than it requests"),
         pytest.param(limited(1_000, "main", phase="Failed"), {}, id="it has ended"),
+        pytest.param(limited(1_000, "main", cpuset="900"), {}, id="the node lost its CPUs"),
     ],
 )
 def test_cpus_of_its_own_replace_the_quota_of_a_pod_with_one_container(owner: Pod, lifted: dict[str, int]) -> None:
-    quotas = [one for one in cpusets(node(), [owner, pod("ls")]) if one.knob == "cfs_quota_us"]
+    quotas = [one for one in cpusets(node(), [owner, pod("ls"), LSE]) if one.knob == "cfs_quota_us"]
     assert {one.group: one.terms["limit_us"] for one in quotas} == lifted
     assert all((one.value, one.rule, one.bound) == (None, RULE, "own") for one in quotas)
 
