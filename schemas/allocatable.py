@@ -5,7 +5,7 @@ from __future__ import annotations
 from slacktide.schemas.bounds import Count, Name, Revision, TimeMs, Total
 from slacktide.schemas.message import Message, Terms
 
-SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes", "free_cpu_milli", "free_mem_bytes")
+OFFERED = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes", "free_cpu_milli", "free_mem_bytes")
 """What is published for batch, mid and free pods, and what these ask for."""
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from slacktide.schemas.allocatable import SOLD
+from slacktide.schemas.allocatable import OFFERED
 from slacktide.schemas.bounds import COUNT_MAX, INT32_MAX, NODE_CHARS_MAX
 from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.inventory import Container as PodContainer
@@ -297,7 +297,7 @@ def _init_unlimited(needs: Needs, status: Mapping[str, Any], path: str, reader: 
     """Whether an init container that may still run lacks a batch, mid or free limit that all containers have."""
     inits = _statuses(status, path, reader, (INIT_STATUSES,))
     ended = {str(one.get("name")) for where, one in inits if reader.at(one, where, "state").get("terminated")}
-    limited = [{field for field in SOLD if one.limits.get(field)} for one in needs.containers]
+    limited = [{field for field in OFFERED if one.limits.get(field)} for one in needs.containers]
     everywhere = set[str].intersection(*limited) if limited else set()
     running = [one for one in needs.inits if not one.sidecar and one.name not in ended]
     return any(not one.limits.get(field) for one in running for field in everywhere)

@@ -15,12 +15,14 @@ from slacktide.schemas.queue_objects import (
     NamespaceObject,
     QueueObject,
     ResourceFlavorObject,
-    SoldObject,
     WorkloadObject,
 )
+from slacktide.schemas.queue_offered import OfferedObject
 
 Phase = Literal["pending", "reserved", "evicting", "finished", "gone"]
 Result = Literal["started", "ready", "unready", "stopped", "finished", "conflict", "refused"]
+OFFERED_KEY = "Sold"
+"""What the keys of records call it, since 0.2."""
 REQUEUING_LIMIT = "RequeuingLimitExceeded"
 """Reason of a state: its pods were not ready in time too often, and it is to be set inactive."""
 
@@ -33,7 +35,7 @@ class QueueSpec(Message, frozen=True, kw_only=True):
     resource_flavor: ResourceFlavorObject | None = None
     local_queue: LocalQueueObject | None = None
     namespace: NamespaceObject | None = None
-    sold: SoldObject | None = None
+    offered: OfferedObject | None = msgspec.field(name="sold", default=None)
     """Written by the decider: the batch resources of a flavor's nodes."""
 
     @property
@@ -49,7 +51,7 @@ FIELDS: dict[type[QueueObject], str] = {
     ResourceFlavorObject: "resource_flavor",
     LocalQueueObject: "local_queue",
     NamespaceObject: "namespace",
-    SoldObject: "sold",
+    OfferedObject: "offered",
 }
 
 
@@ -62,6 +64,7 @@ def spec_of(one: QueueObject) -> QueueSpec | None:
 def spec_key(one: QueueObject) -> str:
     """Kind/NAME, or LocalQueue/NAMESPACE/NAME."""
     kind, name = type(one).__name__.removesuffix("Object"), one.metadata.name
+    kind = OFFERED_KEY if isinstance(one, OfferedObject) else kind
     return (
         f"{kind}/{one.metadata.namespace or 'default'}/{name}"
         if isinstance(one, LocalQueueObject)

@@ -344,26 +344,6 @@ class LocalQueueObject(QueueObject, frozen=True, kw_only=True):
     spec: LocalQueueSpec
 
 
-class NodeSize(Part, frozen=True, kw_only=True):
-    """The batch resources of one node."""
-
-    cpu_milli: Int64 = 0
-    memory_bytes: Int64 = 0
-
-
-class SoldSpec(NodeSize, frozen=True, kw_only=True):
-    """The batch resources of a flavor's nodes, damped."""
-
-    nodes: list[NodeSize] = []
-    """The batch resources of each node at the time of this record, not damped. Empty: unknown."""
-
-
-class SoldObject(QueueObject, frozen=True, kw_only=True):
-    """Not of Kubernetes: the figure that quotas are a share of. Its name is the flavor's."""
-
-    spec: SoldSpec = SoldSpec()
-
-
 class NamespaceObject(QueueObject, frozen=True, kw_only=True):
     """A Namespace."""
 
@@ -395,7 +375,8 @@ class WorkloadObject(QueueObject, frozen=True, kw_only=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-KINDS = {kind.__name__.removesuffix("Object"): kind for kind in QueueObject.__subclasses__() if kind is not SoldObject}
+KINDS = {kind.__name__.removesuffix("Object"): kind for kind in QueueObject.__subclasses__()}
+"""Of files."""
 
 
 class KindObject(QueueObject, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ async def served(
     Raises:
         ServerError: the server cannot listen on the address.
     """
-    bounds = Bounds()
+    bounds = RequestBounds()
     app = web.Application(client_max_size=question_bytes_max, middlewares=[bounds.middleware])
     for path, handler in handlers.items():
         app.router.add_post(path, handler)
@@ -63,7 +63,7 @@ async def served(
         await runner.cleanup()
 
 
-class Bounds:
+class RequestBounds:
     """Limits of one server. Use ``middleware`` in its application and ``kept`` around its lifetime.
 
     ``lasting``: paths with endless responses, such as an event stream.

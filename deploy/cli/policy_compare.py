@@ -17,7 +17,7 @@ from slacktide.deploy.runtime.text import Duration, Name, count, output_option, 
 from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SAMPLE, SHADOW_ALLOCATABLE, SHADOW_COMMAND
-from slacktide.streams.analysis.comparison import Comparison, Sold, Tally, difference, report
+from slacktide.streams.analysis.comparison import Comparison, Offered, Tally, difference, report
 from slacktide.streams.records import Record
 
 NODES_SHOWN = 20
@@ -97,12 +97,12 @@ class _Reading:
         from slacktide.streams.kafka import WHOLE, Tail, places_of, present  # noqa: PLC0415 - not for --help
 
         topics = [topic.name for topic in (SAMPLE, COMMAND, SHADOW_COMMAND)]
-        sold = [topic.name for topic in (ALLOCATABLE, SHADOW_ALLOCATABLE)]
-        partitions = await present(self._bootstrap, [*topics, *sold])
+        offered = [topic.name for topic in (ALLOCATABLE, SHADOW_ALLOCATABLE)]
+        partitions = await present(self._bootstrap, [*topics, *offered])
         self._from_ms = SystemClock().wall_ms() - since_ms
         self.covered_s = since_ms / 1_000
         async with Tail(self._bootstrap, FETCH_WAIT_MS) as tail:
-            since = dict.fromkeys(topics, self._from_ms) | dict.fromkeys(sold, WHOLE)
+            since = dict.fromkeys(topics, self._from_ms) | dict.fromkeys(offered, WHOLE)
             for record in (await tail.read(places_of(partitions, since))).records:
                 self._take(record)
             now_s = asyncio.get_running_loop().time
@@ -141,9 +141,9 @@ class Found:
     batch_mem_bytes: tuple[int, int]
 
 
-def _found(node: str, tally: Tally, sold: list[Sold]) -> Found:
+def _found(node: str, tally: Tally, offered: list[Offered]) -> Found:
     """Return the figures of one or several nodes."""
-    both = [one for one in sold if one.real is not None and one.shadow is not None]
+    both = [one for one in offered if one.real is not None and one.shadow is not None]
     return Found(
         node=node,
         agreement=tally.agreement,
@@ -169,8 +169,8 @@ def _found(node: str, tally: Tally, sold: list[Sold]) -> Found:
 
 def _all_found(compared: Comparison) -> tuple[Found, list[Found]]:
     """Return the total, and each node, worst first."""
-    each = [_found(node, tally, [compared.sold.get(node, Sold())]) for node, tally in compared.worst_first()]
-    return _found("", compared.all(), [compared.sold.get(node, Sold()) for node in compared.nodes]), each
+    each = [_found(node, tally, [compared.offered.get(node, Offered())]) for node, tally in compared.worst_first()]
+    return _found("", compared.all(), [compared.offered.get(node, Offered()) for node in compared.nodes]), each
 
 
 def plain(compared: Comparison) -> dict[str, object]:

@@ -218,14 +218,15 @@ def _policy(history: History, question: Question) -> dict[str, Any]:
 
 def _against_shadow(history: History, at_ms: int, node: str) -> dict[str, Any] | None:
     """Return batch resources under the policy and the shadow policy; None: there is no shadow."""
-    if history.decisions.sold_at(node, at_ms + _POINT_MS_MAX, shadow=True) is None:
+    if history.decisions.offered_at(node, at_ms + _POINT_MS_MAX, shadow=True) is None:
         return None
     end_ms = history.end_ms(node, at_ms)
-    shadow = history.decisions.sold_at(node, end_ms, shadow=True)
-    if shadow is None or (live := history.decisions.sold_at(node, end_ms)) is None:
+    shadow = history.decisions.offered_at(node, end_ms, shadow=True)
+    if shadow is None or (live := history.decisions.offered_at(node, end_ms)) is None:
         return None
-    sold = {which: {one.of: one.published for one in figures(of)} for which, of in (("live", live), ("shadow", shadow))}
-    return {"node": node, "version": shadow.policy_version, **sold}
+    both = (("live", live), ("shadow", shadow))
+    offered = {which: {one.of: one.published for one in figures(of)} for which, of in both}
+    return {"node": node, "version": shadow.policy_version, **offered}
 
 
 def _jobs(history: History, question: Question) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.exposition import choose_encoder
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.cluster.request_bounds import Bounds as RequestBounds
+from slacktide.agents.cluster.request_bounds import RequestBounds
 from slacktide.agents.listening import bracketed, listening
 from slacktide.deploy.console import metrics
 from slacktide.deploy.console.answers import DIGITS_MAX, QUESTIONS, BadQuestionError, NotKeptError, Question, answer

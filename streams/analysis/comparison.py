@@ -103,7 +103,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Sold:
+class Offered:
     """The allocatable that each policy last published for a node; None: nothing."""
 
     real: NodeAllocatable | None = None
@@ -127,7 +127,7 @@ class Comparison:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Tally] = {}
-        self.sold: dict[str, Sold] = {}
+        self.offered: dict[str, Offered] = {}
         self.versions: Counter[tuple[str, str]] = Counter()
         """Samples by (real policy version, shadow policy version)."""
         self.shadows = 0
@@ -161,12 +161,12 @@ class Comparison:
             pair.shadow = command
             self._settle(pair)
 
-    def sells(self, policy: Literal["real", "shadow"], sold: NodeAllocatable) -> None:
+    def offers(self, policy: Literal["real", "shadow"], offered: NodeAllocatable) -> None:
         """Add the allocatable of a node under one of the policies."""
-        mine = self.sold.setdefault(sold.node, Sold())
+        mine = self.offered.setdefault(offered.node, Offered())
         before: NodeAllocatable | None = getattr(mine, policy)
-        if before is None or (sold.boot_id, sold.seq) >= (before.boot_id, before.seq):
-            setattr(mine, policy, sold)
+        if before is None or (offered.boot_id, offered.seq) >= (before.boot_id, before.seq):
+            setattr(mine, policy, offered)
 
     @property
     def alone(self) -> int:
@@ -282,6 +282,6 @@ def report(compared: Comparison, record: Record, since_ms: int = 0) -> None:
             case SHADOW_COMMAND.name:
                 compared.shadow(decode(record.value, NodeCommand))
             case ALLOCATABLE.name:
-                compared.sells("real", decode(record.value, NodeAllocatable))
+                compared.offers("real", decode(record.value, NodeAllocatable))
             case SHADOW_ALLOCATABLE.name:
-                compared.sells("shadow", decode(record.value, NodeAllocatable))
+                compared.offers("shadow", decode(record.value, NodeAllocatable))

@@ -24,7 +24,7 @@ from slacktide.streams.columns.node_figures import (
     metrics_of,
     revisions,
 )
-from slacktide.streams.columns.offered import Market, market_of
+from slacktide.streams.columns.offered import OfferInputs, offer_inputs
 from slacktide.streams.columns.publish import Due, Figures, pod_line, publish
 from slacktide.streams.columns.rings import FIGURES, LENGTHS_S, Bools, Ints, Spreads, chained
 from slacktide.streams.columns.screen import NONE, OTHER_LIMITS
@@ -156,11 +156,11 @@ def gather(windows: Windows, block: Block[N], found: Found, policy: Policy) -> G
 def _plain(windows: Windows, block: Block[N], found: Found, policy: Policy) -> tuple[list[int], Due | None]:
     """Find the nodes that arrays can encode, and gather their figures."""
     places, (nodes, values, counts) = found
-    markets = [_market(block.heads[place], one, policy) for place, one in zip(places, nodes, strict=True)]
+    offers = [_offer(block.heads[place], one, policy) for place, one in zip(places, nodes, strict=True)]
     plain = [
         at
-        for at, (place, market) in enumerate(zip(places, markets, strict=True))
-        if market.plain
+        for at, (place, offer) in enumerate(zip(places, offers, strict=True))
+        if offer.plain
         and block.numbers[place, 0]
         and block.quotas_us[place] != OTHER_LIMITS
         and not np.isnan(values[at][OWN:]).any()
@@ -173,7 +173,7 @@ def _plain(windows: Windows, block: Block[N], found: Found, policy: Policy) -> t
     if not plain:
         return [], None
     of = Worth([nodes[at] for at in plain], [values[at] for at in plain], [counts[at] for at in plain])
-    return plain, _due(block, [places[at] for at in plain], of, [markets[at] for at in plain], aggregates)
+    return plain, _due(block, [places[at] for at in plain], of, [offers[at] for at in plain], aggregates)
 
 
 def encoded(
@@ -223,18 +223,18 @@ def _metric(one: Candidate, policy: Policy, due: Due, at: int, begin: int) -> No
         for length_s, (covered_ms, *figures) in zip(LENGTHS_S, due.aggregates[at].tolist(), strict=True)
     ]
     return metric_of(
-        one, policy, averages, aggregates_of(spreads, 0), names=due.markets[at].names, window_ms=due.windows_ms[at]
+        one, policy, averages, aggregates_of(spreads, 0), names=due.offers[at].names, window_ms=due.windows_ms[at]
     )
 
 
-def _market(head: Head[N], one: Candidate, policy: Policy) -> Market:
-    names, market = one.window.names, head.market
-    if market is None or not market.holds(names, head.pods, one.facts, policy, one.forecast):
-        market = head.market = market_of(names, head.pods, one.facts, policy, one.forecast, pod_line, market)
-    return market
+def _offer(head: Head[N], one: Candidate, policy: Policy) -> OfferInputs:
+    names, offer = one.window.names, head.offer
+    if offer is None or not offer.holds(names, head.pods, one.facts, policy, one.forecast):
+        offer = head.offer = offer_inputs(names, head.pods, one.facts, policy, one.forecast, pod_line, offer)
+    return offer
 
 
-def _due(block: Block[N], places: Sequence[int], found: Worth, markets: Sequence[Market], aggregates: Ints) -> Due:
+def _due(block: Block[N], places: Sequence[int], found: Worth, offers: Sequence[OfferInputs], aggregates: Ints) -> Due:
     nodes, values, counts = found
     whole = np.rint(np.concatenate(values))
     whole[np.isnan(whole)] = 0  # coverage is not an average
@@ -249,7 +249,7 @@ def _due(block: Block[N], places: Sequence[int], found: Worth, markets: Sequence
     windows_ms = nodes[0].window.marks.window_ms[block.rows[places]].tolist()
     return Due(
         named=[one.sample for one in nodes],
-        markets=markets,
+        offers=offers,
         windows_ms=windows_ms,
         inventory_revisions=[one.inventory_revision for one in nodes],
         late=[one.late for one in nodes],

@@ -14,7 +14,7 @@ from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample_columns import NODE_NUMBERS, Of
 from slacktide.streams.columns.lines import Boot, Line
-from slacktide.streams.columns.offered import Market
+from slacktide.streams.columns.offered import OfferInputs
 from slacktide.streams.columns.rings import Bools, Ints
 from slacktide.streams.columns.series import NodeWindow
 from slacktide.streams.decisions.known_pods import KnownPods
@@ -61,7 +61,7 @@ class Head(Generic[N]):
     """Policy version, facts and pods revision, as JSON texts."""
     lines: dict[tuple[int, Verdict], Line] = field(default_factory=dict)
     """Templates of answers, by ``screen.case_of`` and the verdict on a sample's proof."""
-    market: Market | None = None
+    offer: OfferInputs | None = None
     settled: bool = False
     """Whether the window follows this pod list."""
     turn: int = 0

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from slacktide.schemas.allocatable import SOLD, NodeAllocatable
+from slacktide.schemas.allocatable import OFFERED, NodeAllocatable
 from slacktide.schemas.bounds import INT64_MAX
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod
@@ -49,7 +49,7 @@ Sampled: TypeAlias = NodeSample | Named
 """What identifies a sample."""
 
 
-Sold: TypeAlias = dict[str, tuple[int, Terms]]
+Offered: TypeAlias = dict[str, tuple[int, Terms]]
 """By field of ``NodeAllocatable``: the amount and its arithmetic."""
 
 
@@ -279,17 +279,17 @@ def allocatable_of(
     """
     colocation = colocation_on(policy, facts)
     load = NodeLoad(facts=facts, pods=pods, metrics=metric.pods, system=metric.system_use)
-    sold, reason = (_sold(load, metric, colocation, forecast), "") if colocation.enable else (None, "disabled")
-    if sold is None and not reason:
+    offered, reason = (_offered(load, metric, colocation, forecast), "") if colocation.enable else (None, "disabled")
+    if offered is None and not reason:
         reason = "the node's strategy offers more than any machine has"
-    figures: dict[str, int | None] = dict.fromkeys(SOLD)
-    if sold is not None:
-        sold |= _less_third_party(sold, facts)
-        figures |= {field: amount for field, (amount, _) in sold.items()}
+    figures: dict[str, int | None] = dict.fromkeys(OFFERED)
+    if offered is not None:
+        offered |= _less_third_party(offered, facts)
+        figures |= {field: amount for field, (amount, _) in offered.items()}
     floored = published_floor(figures, pods, facts.capacity)
     terms = {one.of: one.terms for one in floored.because if one.bound == "floored"}
-    if sold is not None:
-        terms = {field: arithmetic for field, (_, arithmetic) in sold.items()}
+    if offered is not None:
+        terms = {field: arithmetic for field, (_, arithmetic) in offered.items()}
     return NodeAllocatable(
         node=metric.node,
         boot_id=metric.boot_id,
@@ -320,7 +320,7 @@ def allocatable_of(
     )
 
 
-def _less_third_party(sold: Sold, facts: NodeFacts) -> Sold:
+def _less_third_party(offered: Offered, facts: NodeFacts) -> Offered:
     """Return batch amounts less what other schedulers hold; 0 if the annotation cannot be read."""
     if ANNOTATION not in facts.annotations:
         return {}
@@ -328,15 +328,15 @@ def _less_third_party(sold: Sold, facts: NodeFacts) -> Sold:
         held = third_party(facts.annotations)
     except BadMessageError:
         held = ThirdParty(cpu_milli=AMOUNT_MAX, mem_bytes=AMOUNT_MAX)
-    found: Sold = {}
-    for field, unit, given in zip(SOLD, ("milli", "bytes"), (held.cpu_milli, held.mem_bytes), strict=False):
-        amount, terms = sold[field]
+    found: Offered = {}
+    for field, unit, given in zip(OFFERED, ("milli", "bytes"), (held.cpu_milli, held.mem_bytes), strict=False):
+        amount, terms = offered[field]
         taken = min(given, amount)
         found[field] = amount - taken, {**terms, f"third_party_{unit}": taken, f"offered_{unit}": amount - taken}
     return found
 
 
-def _sold(load: NodeLoad, metric: NodeMetric, colocation: Colocation, forecast: MidForecast) -> Sold | None:
+def _offered(load: NodeLoad, metric: NodeMetric, colocation: Colocation, forecast: MidForecast) -> Offered | None:
     """None: out of range, since a node's own strategy is not validated (a ratio of 1e300, a percentage of 2**63)."""
     try:
         batch = batch_resource(load, colocation)
@@ -350,5 +350,5 @@ def _sold(load: NodeLoad, metric: NodeMetric, colocation: Colocation, forecast: 
     if max(amounts) > AMOUNT_MAX or any(abs(value) > INT64_MAX for one in terms for value in one.values()):
         return None
     limits = capacity_of(load.facts) * len(tiers)
-    each = zip(SOLD, amounts, terms, limits, strict=False)
+    each = zip(OFFERED, amounts, terms, limits, strict=False)
     return {of: within_capacity(of, amount, why, limit) for of, amount, why, limit in each}

@@ -1,6 +1,6 @@
 """Computes the batch, mid and free allocatable of many nodes, as the scalar rules do.
 
-The inputs of a node beside its averages are integers, built once per pod list and policy: its ``Market``.
+The inputs of a node beside its averages are integers, built once per pod list and policy: its ``OfferInputs``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EXACT: Final = 1 << 53
 
 
 @dataclass(slots=True, eq=False)
-class Market:
+class OfferInputs:
     """The inputs of one node. Valid while names, pods, facts, policy and forecast are the same objects."""
 
     names: Sequence[PodName]
@@ -52,7 +52,7 @@ class Market:
     unallocated resources for mid; then pairs again: the cap of mid, what production pods request, what batch and mid
     pods have requested, what is reclaimable, and what free pods have requested.
     """
-    sells_free: bool
+    offers_free: bool
     each: Ints
     """int64 [pods, 6], in order of ``names``: see ``known_pods.POD``."""
     pods_line: bytes
@@ -68,22 +68,22 @@ class Market:
         return same and self.forecast is forecast
 
 
-def market_of(
+def offer_inputs(
     names: Sequence[PodName],
     pods: KnownPods,
     facts: NodeFacts,
     policy: Policy,
     forecast: MidForecast,
     pod_line: Callable[[PodName], bytes],
-    before: Market | None,
-) -> Market:
-    """Build a market; ``before``: the node's market before, whose templates are reused."""
+    before: OfferInputs | None,
+) -> OfferInputs:
+    """Build a node's inputs; ``before``: those before, whose templates are reused."""
     colocation = colocation_on(policy, facts)
     strategy = _strategy(pods, facts, colocation, forecast)
     exact = max(map(abs, strategy)) < _EXACT
     known = [pods.by_uid.get(name.uid) for name in names]
     listed = len(names) - known.count(None) == len(pods.by_uid) or pods.there | pods.live <= {one.uid for one in names}
-    return Market(
+    return OfferInputs(
         names=names,
         pods=pods,
         facts=facts,
@@ -95,14 +95,14 @@ def market_of(
         and not pods.exclusive
         and exact,
         strategy=np.array(strategy if exact else (0,) * len(strategy), np.int64),
-        sells_free=colocation.free_class_enable,
+        offers_free=colocation.free_class_enable,
         each=np.frombuffer(b"".join(map(_row, names, known)), np.int64).reshape(len(names), len(POD)),
         pods_line=_pods_line(names, pod_line, before),
     )
 
 
 def _row(name: PodName, pod: KnownPod | None) -> bytes:
-    """Return a pod's row of ``Market.each``; ``pod``: as the list has it."""
+    """Return a pod's row of ``OfferInputs.each``; ``pod``: as the list has it."""
     if pod is None:
         return row_of(name.priority_class, there=False, live=False, lse=False, request=(0, 0))
     kind = pod.kind
@@ -112,8 +112,8 @@ def _row(name: PodName, pod: KnownPod | None) -> bytes:
     return row_of(name.priority_class, there=kind.there, live=kind.live, lse=kind.lse, request=request)
 
 
-def _pods_line(names: Sequence[PodName], pod_line: Callable[[PodName], bytes], before: Market | None) -> bytes:
-    """Build ``Market.pods_line`` from the lines of unchanged pods.
+def _pods_line(names: Sequence[PodName], pod_line: Callable[[PodName], bytes], before: OfferInputs | None) -> bytes:
+    """Build ``OfferInputs.pods_line`` from the lines of unchanged pods.
 
     Compares identities: reading the objects would miss the processor's cache.
     """
@@ -179,12 +179,12 @@ MID_TERMS = (
 FREE_TERMS = (*BATCH_TERMS[:-1], "batch_used", "free")
 
 
-class Sold(NamedTuple):
+class Offered(NamedTuple):
     """Results of each node, int64. Pairs are CPU in millicores and memory in bytes."""
 
     figures: Ints
     """[n, 6]: batch, mid, then free, at least what is requested."""
-    sold: Ints
+    offered: Ints
     """[n, 6]: the same without that minimum."""
     batch_terms: Ints
     """[n, 2, 8]: of CPU and memory, in order of ``BATCH_TERMS``."""
@@ -198,15 +198,15 @@ class Sold(NamedTuple):
     """[n, 2]"""
 
 
-def sold(markets: Sequence[Market], own: Ints, pods: Ints, counts: Ints) -> Sold:
+def offered(offers: Sequence[OfferInputs], own: Ints, pods: Ints, counts: Ints) -> Offered:
     """Compute the batch, mid and free allocatable of plain nodes.
 
     ``own``: int64 [n, 2, 2]: average use of the node, then of its system. ``pods``: int64 [N, 2]: average use of all
-    pods, node by node, in order of ``Market.names``.
+    pods, node by node, in order of ``OfferInputs.names``.
     """
-    strategy = np.concatenate([market.strategy for market in markets]).reshape(len(markets), -1)
+    strategy = np.concatenate([offer.strategy for offer in offers]).reshape(len(offers), -1)
     capacity, margin, reserved, policy = (strategy[:, column : column + 2] for column in (0, 2, 4, 6))
-    high, lse, prod, batch, *request = np.concatenate([market.each for market in markets]).T
+    high, lse, prod, batch, *request = np.concatenate([offer.each for offer in offers]).T
     taken, used = _taken(policy, pods, counts, high[:, None], lse, np.stack(request, 1))
     system = own[:, 1]
     larger = np.maximum(system, reserved)
@@ -218,11 +218,11 @@ def sold(markets: Sequence[Market], own: Ints, pods: Ints, counts: Ints) -> Sold
     idle = capacity - margin - larger - used
     terms = capacity, margin, system, reserved, larger, used, idle, batch_used, np.maximum(idle - batch_used, 0)
     free = np.stack(terms, 2)
-    sells_free = np.array([[market.sells_free] for market in markets])
-    figures = np.concatenate([of_batch[:, :, -1], mid[:, :, -1], np.where(sells_free, free[:, :, -1], 0)], 1)
+    offers_free = np.array([[offer.offers_free] for offer in offers])
+    figures = np.concatenate([of_batch[:, :, -1], mid[:, :, -1], np.where(offers_free, free[:, :, -1], 0)], 1)
     asked = strategy[:, [13, 14, 15, 16, 19, 20]]
     prod_use = sums(pods * prod[:, None], counts)
-    return Sold(np.maximum(figures, asked), figures, of_batch, mid, free, asked, prod_use)
+    return Offered(np.maximum(figures, asked), figures, of_batch, mid, free, asked, prod_use)
 
 
 def _taken(policy: Ints, pods: Ints, counts: Ints, high: Ints, lse: Ints, request: Ints) -> tuple[Ints, Ints]:

@@ -10,14 +10,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from slacktide.schemas.allocatable import SOLD, NodeAllocatable, Prediction
+from slacktide.schemas.allocatable import OFFERED, NodeAllocatable, Prediction
 from slacktide.schemas.codec import encode
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.score import NOTHING, NodeScore, Statistic
 from slacktide.streams.columns.lines import FIRST, escaped, mark, template, text
 from slacktide.streams.columns.node_figures import AMOUNT_MAX, Sampled
-from slacktide.streams.columns.offered import BATCH_TERMS, FREE_TERMS, MID_TERMS, Market, sold
+from slacktide.streams.columns.offered import BATCH_TERMS, FREE_TERMS, MID_TERMS, OfferInputs, offered
 from slacktide.streams.columns.rings import LENGTHS_S, Bools, Ints
 from slacktide.streams.decisions.because import in_unit
 from slacktide.streams.decisions.known_pods import PodName
@@ -30,7 +30,7 @@ class Due(NamedTuple):
 
     named: Sequence[Sampled]
     """The sample of each node."""
-    markets: Sequence[Market]
+    offers: Sequence[OfferInputs]
     windows_ms: Sequence[int]
     inventory_revisions: Sequence[str]
     late: Sequence[int]
@@ -75,7 +75,7 @@ def publish(due: Due, policy_version: str) -> list[Figures | None]:
 
     Raises MarksError if a name looks like a mark.
     """
-    its = sold(due.markets, due.own, due.pods, due.counts)
+    its = offered(due.offers, due.own, due.pods, due.counts)
     left = np.maximum(0, its.figures - its.asked)
     own, pods = due.own.reshape(-1, 4).tolist(), due.pods.ravel().tolist()
     aggregates = due.aggregates.reshape(len(own), -1).tolist()
@@ -84,32 +84,32 @@ def publish(due: Due, policy_version: str) -> list[Figures | None]:
         [its.figures[:, :2], its.batch_terms.reshape(-1, 16), its.figures[:, 2:4], its.mid_terms.reshape(-1, 22)], 1
     ).tolist()
     free = np.concatenate([its.figures[:, 4:], its.free_terms.reshape(-1, 18)], 1).tolist()
-    floored = ((its.asked > its.sold) << np.arange(len(SOLD))).sum(1).tolist()
+    floored = ((its.asked > its.offered) << np.arange(len(OFFERED))).sum(1).tolist()
     suppressed = (due.suppressed_milli < its.asked[:, 0]).tolist()
-    sound = (its.sold.max(1) <= AMOUNT_MAX).tolist()
+    sound = (its.offered.max(1) <= AMOUNT_MAX).tolist()
     asked, lefts, prod_use = its.asked.tolist(), left.tolist(), its.prod_use.tolist()
     found: list[Figures | None] = []
     begin = 0
-    for at, (named, market) in enumerate(zip(due.named, due.markets, strict=True)):
-        end = begin + 2 * len(market.names)
+    for at, (named, offer) in enumerate(zip(due.named, due.offers, strict=True)):
+        end = begin + 2 * len(offer.names)
         its_pods, begin = pods[begin:end], end
         if not sound[at]:
             found.append(None)
             continue
-        lines = _Lines(market, named, policy_version, due.windows_ms[at], due.inventory_revisions[at])
+        lines = _Lines(offer, named, policy_version, due.windows_ms[at], due.inventory_revisions[at])
         front, late = (named.seq, named.observed_ms, due.covered_ms[at]), due.late[at]
         amounts = [part[tier : tier + 2] for tier in (0, 2, 4) for part in (asked[at], lefts[at])]
         shown = tuple(any(pair) for pair in amounts)
         its_amounts = chain.from_iterable(compress(amounts, shown))
-        peaks = (market.forecast.prod_reclaimable, market.forecast.prod_peak)
+        peaks = (offer.forecast.prod_reclaimable, offer.forecast.prod_peak)
         predicted = [value for use in peaks if use is not None for value in (use.cpu_milli, use.mem_bytes)]
         before, behind = lines.metric(late=bool(late))
         score = lines.score(shown, suppressed=suppressed[at], over_line=bool(due.over_line[at]))
         parts = (
             (before, (*front, due.samples[at], *own[at])),
-            (market.pods_line, its_pods),
+            (offer.pods_line, its_pods),
             (behind, (*aggregates[at], *([late] if late else ()), *predicted)),
-            (lines.allocatable(floored[at]), (*front, *allocatable[at], *(free[at] if market.sells_free else ()))),
+            (lines.allocatable(floored[at]), (*front, *allocatable[at], *(free[at] if offer.offers_free else ()))),
             (score, (*front[:2], *own[at], *prod_use[at], *statistics[at], *its_amounts)),
         )
         found.append(_figures(parts))
@@ -128,8 +128,8 @@ _Shared = tuple[bytes, Sequence[bytes]]
 
 
 class _Lines:
-    def __init__(self, market: Market, named: Sampled, policy_version: str, window_ms: int, inventory: str) -> None:
-        self._market, self._named, self._version = market, named, policy_version
+    def __init__(self, offer: OfferInputs, named: Sampled, policy_version: str, window_ms: int, inventory: str) -> None:
+        self._offer, self._named, self._version = offer, named, policy_version
         self._window_ms, self._inventory = window_ms, inventory
         self._key = (window_ms, inventory, named.boot_id)
 
@@ -137,8 +137,8 @@ class _Lines:
         """Return the templates before and behind the pods."""
 
         def shared() -> _Shared:
-            pods = [_HERE] if self._market.pods_line else []
-            forecast = self._market.forecast
+            pods = [_HERE] if self._offer.pods_line else []
+            forecast = self._offer.forecast
             parts = _Forecast(*map(bool, (forecast.revision, forecast.prod_reclaimable, forecast.prod_peak)))
             return _metric(self._window_ms, parts, pods=bool(pods), late=late), [*pods, *self._names_forecast()]
 
@@ -147,18 +147,18 @@ class _Lines:
 
     def allocatable(self, floored: int) -> bytes:
         def shared() -> _Shared:
-            prediction, free = self._market.forecast.prediction, self._market.sells_free
+            prediction, free = self._offer.forecast.prediction, self._offer.offers_free
             more = [] if prediction is None else [*self._names_forecast(), escaped(encode(prediction))]
             return _allocatable(self._window_ms, floored, self._inventory, predicted=bool(more), free=free), more
 
         return self._line(("allocatable", floored), shared)[0]
 
     def _names_forecast(self) -> Sequence[bytes]:
-        revision = self._market.forecast.revision
+        revision = self._offer.forecast.revision
         return [text(revision)] if revision else []
 
     def score(self, shown: tuple[bool, ...], *, suppressed: bool, over_line: bool) -> bytes:
-        whole, inventory = self._market.facts.allocatable, self._inventory
+        whole, inventory = self._offer.facts.allocatable, self._inventory
         use = Use(cpu_milli=whole.cpu_milli or 0, mem_bytes=whole.mem_bytes or 0)
         case = ("score", shown, suppressed, over_line)
         return self._line(
@@ -166,7 +166,7 @@ class _Lines:
         )[0]
 
     def _line(self, case: tuple[object, ...], shared: Callable[[], _Shared]) -> Sequence[bytes]:
-        key, lines = (case, self._key), self._market.lines
+        key, lines = (case, self._key), self._offer.lines
         line = lines.get(key)
         if line is None:
             named = self._named
@@ -246,7 +246,7 @@ def _allocatable(window_ms: int, floored: int, inventory: str, *, predicted: boo
         mid_mem_bytes=marks.next(),
         mid_cpu_terms=marks.terms(MID_TERMS, "milli"),
         mid_mem_terms=marks.terms(MID_TERMS, "bytes"),
-        floored=[field for bit, field in enumerate(SOLD) if floored >> bit & 1],
+        floored=[field for bit, field in enumerate(OFFERED) if floored >> bit & 1],
         inventory_revision=inventory,
         forecast_revision=_REVISION if predicted else "",
         prediction=_PREDICTION if predicted else None,

@@ -31,13 +31,13 @@ from slacktide.schemas.topics import (
     QUEUE_STATE,
     QUEUE_WORKLOAD,
 )
-from slacktide.streams.decisions.queue.cluster_objects import sold_flavors
+from slacktide.streams.decisions.queue.cluster_objects import offered_flavors
 from slacktide.streams.engine import queue_metrics as metrics
 from slacktide.streams.engine.leader_election import LeaderElection, campaign, mono_ms
 from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail, places_of, present
 from slacktide.streams.queue.decider import Decider, Exceeding
 from slacktide.streams.queue.ledger import Fence, decision_of, inputs_of, last_of_each, ledger_of
-from slacktide.streams.queue.offered import Selling
+from slacktide.streams.queue.offered import FlavorOffers
 from slacktide.streams.records import Out, Record, of_queue, text_of
 
 log = logging.getLogger(__name__)
@@ -111,8 +111,8 @@ async def _decide(
         if settings.credit is not None:
             credit = await stack.enter_async_context(Tail(settings.bootstrap, FETCH_WAIT_MS))
             term.credit = settings.credit(credit, term.epoch, sender)
-        selling = SellingWriter(settings.bootstrap, settings.process)
-        stack.push_async_callback(selling.close)
+        offering = OfferWriter(settings.bootstrap, settings.process)
+        stack.push_async_callback(offering.close)
         while election.elected and not stop.is_set():
             if not term.goes_on:
                 await term.listen()
@@ -126,22 +126,22 @@ async def _decide(
             if election.leads:
                 election.check()
                 await term.act()
-                await selling.step(term.objects, sender, now_ms())
+                await offering.step(term.objects, sender, now_ms())
     metrics.DECIDES.set(0)
     log.info("no longer the queue's decider", extra={"epoch": term.epoch})
 
 
 LOOK_MS = 5_000
-SELLING_WAIT_MS = 20
+OFFER_WAIT_MS = 20
 
 
-class SellingWriter:
+class OfferWriter:
     """Belongs to one term of the decider. It reads nodes only while some quota is a share."""
 
     def __init__(self, bootstrap: Cluster, process: str) -> None:
         self._bootstrap, self._process = bootstrap, process
         self._tail: Tail | None = None
-        self._selling = Selling()
+        self._offers = FlavorOffers()
         self._looked_ms: int | None = None
 
     async def step(self, objects: Iterable[QueueObject], sender: Sender, now_ms: int) -> None:
@@ -150,22 +150,22 @@ class SellingWriter:
             return
         self._looked_ms = mono_ms()
         objects = list(objects)
-        if not sold_flavors(objects):
+        if not offered_flavors(objects):
             return
         try:
             if self._tail is None:
                 counts = await present(self._bootstrap, [INVENTORY.name, ALLOCATABLE.name])
-                self._tail = await Tail(self._bootstrap, SELLING_WAIT_MS).__aenter__()
+                self._tail = await Tail(self._bootstrap, OFFER_WAIT_MS).__aenter__()
                 read = await self._tail.read(places_of(counts, dict.fromkeys(counts, WHOLE)))
-                self._selling.receive(read.records)
+                self._offers.receive(read.records)
             else:
-                self._selling.receive(await self._tail.more())
+                self._offers.receive(await self._tail.more())
         except LogError as exc:
             log.warning("quotas cannot follow the nodes' batch resources", extra={"why": str(exc)})
             await self.close()
             return
         outs: list[Out] = []
-        for one in self._selling.due(objects, now_ms):
+        for one in self._offers.due(objects, now_ms):
             key, spec = spec_key(one), spec_of(one)
             value = None if spec is None else encode(spec)
             outs.append(of_queue(QUEUE_SPEC.name, key, value, source=f"queue/{self._process}", event_ms=now_ms))

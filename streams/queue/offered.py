@@ -10,10 +10,11 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import LastWriter, NodeInventory
-from slacktide.schemas.queue_objects import Metadata, NodeSize, QueueObject, ResourceFlavorObject, SoldObject, SoldSpec
+from slacktide.schemas.queue_objects import Metadata, QueueObject, ResourceFlavorObject
+from slacktide.schemas.queue_offered import NodeSize, OfferedObject, OfferedSpec
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY
 from slacktide.streams.decisions.coverage import NodeTable
-from slacktide.streams.decisions.queue.cluster_objects import sold_flavors
+from slacktide.streams.decisions.queue.cluster_objects import offered_flavors
 from slacktide.streams.decisions.queue.flavor_match import Damped, damped
 from slacktide.streams.records import Record, text_of
 
@@ -28,7 +29,7 @@ class _Figures(NamedTuple):
     memory: Damped
 
 
-class Selling:
+class FlavorOffers:
     """Nodes, and the damped batch allocatable of each flavor."""
 
     def __init__(self) -> None:
@@ -51,39 +52,41 @@ class Selling:
                 elif record.topic == INVENTORY.name and self._writer.take(its := decode(record.value, NodeInventory)):
                     self._labels[its.node] = None if its.facts.unschedulable else its.facts.labels
 
-    def due(self, objects: Iterable[QueueObject], now_ms: int) -> list[SoldObject]:
+    def due(self, objects: Iterable[QueueObject], now_ms: int) -> list[OfferedObject]:
         """Return the amounts to write now. ``objects`` includes flavors with shared quotas and their last amounts."""
         objects = list(objects)
         labels = {one.metadata.name: one.spec.node_labels for one in objects if isinstance(one, ResourceFlavorObject)}
-        known = {one.metadata.name: one.spec for one in objects if isinstance(one, SoldObject)}
+        known = {one.metadata.name: one.spec for one in objects if isinstance(one, OfferedObject)}
         return [
             one
-            for flavor in sorted(sold_flavors(objects))
+            for flavor in sorted(offered_flavors(objects))
             if (one := self._due(flavor, labels.get(flavor) or {}, known.get(flavor), now_ms)) is not None
         ]
 
-    def _due(self, flavor: str, labels: Mapping[str, str], known: SoldSpec | None, now_ms: int) -> SoldObject | None:
+    def _due(
+        self, flavor: str, labels: Mapping[str, str], known: OfferedSpec | None, now_ms: int
+    ) -> OfferedObject | None:
         own = {name: self._labels.get(name, {}) for name in sorted(self._published.latest)}
         has = [name for name, its in own.items() if its is not None and labels.items() <= its.items()]
         nodes = [size for name in has if (size := _size(self._published.latest[name].message)) is not None]
         cpu, memory = sum(one.cpu_milli for one in nodes), sum(one.memory_bytes for one in nodes)
         before = self._figures.get(flavor)
         if before is None:
-            first = SoldSpec(cpu_milli=cpu, memory_bytes=memory) if known is None else known
+            first = OfferedSpec(cpu_milli=cpu, memory_bytes=memory) if known is None else known
             before = _Figures(Damped(first.cpu_milli, now_ms), Damped(first.memory_bytes, now_ms))
         figures = _Figures(damped(before.cpu, cpu, now_ms), damped(before.memory, memory, now_ms))
         self._figures[flavor] = figures
         since_ms = now_ms - self._written_ms.get(flavor, 0)
-        spec = SoldSpec(cpu_milli=figures.cpu.amount, memory_bytes=figures.memory.amount, nodes=nodes)
+        spec = OfferedSpec(cpu_milli=figures.cpu.amount, memory_bytes=figures.memory.amount, nodes=nodes)
         same = known is not None and (known.cpu_milli, known.memory_bytes) == (spec.cpu_milli, spec.memory_bytes)
         if known == spec or since_ms < (SIZES_MS if same else WRITE_MS):
             return None
         self._written_ms[flavor] = now_ms
-        return SoldObject(metadata=Metadata(name=flavor), spec=spec)
+        return OfferedObject(metadata=Metadata(name=flavor), spec=spec)
 
 
 def _size(one: NodeAllocatable) -> NodeSize | None:
-    """Return what a node sells; None: it was withdrawn."""
+    """Return what a node offers; None: it was withdrawn."""
     if one.batch_cpu_milli is None or one.batch_mem_bytes is None:
         return None
     return NodeSize(cpu_milli=one.batch_cpu_milli, memory_bytes=one.batch_mem_bytes)

@@ -107,13 +107,13 @@ class Fast:
                 node.window,
                 pods=len(uids),
                 spread_ms=node.spread_ms,
-                capacity=capacity_of(each.sold_by or each.facts),
+                capacity=capacity_of(each.offered_by or each.facts),
             ),
-            window_ms=node.window_ms(each.sold_by, policy),
+            window_ms=node.window_ms(each.offered_by, policy),
             restarted=each.restarted,
             boot=boot,
             names=[text(one) for one in (policy.version, of.facts_revision, of.pods_revision)],
-            market=None if before is None else before.market,
+            offer=None if before is None else before.offer,
             commas=numbers_commas(len(uids)),
         )
 

@@ -197,18 +197,18 @@ class NamedSample(msgspec.Struct):
     held_forecast: HeldForecast | None = None
 
     @property
-    def sold_by(self) -> NodeFacts | None:
+    def offered_by(self) -> NodeFacts | None:
         """Return the facts that reclaimed resources are computed from: the inventory's, otherwise the sample's."""
         return self.facts if self.described is None else self.described.facts
 
     @property
     def inventory_revision(self) -> str:
-        """Return the revision of the inventory that ``sold_by`` is from; "": none."""
+        """Return the revision of the inventory that ``offered_by`` is from; "": none."""
         return "" if self.described is None else self.described.revision
 
     def arrival(self, policy: Policy) -> Arrival:
         """Return the sample as input of its window."""
-        window_ms = self.node.window_ms(self.sold_by, policy)
+        window_ms = self.node.window_ms(self.offered_by, policy)
         return Arrival(self.node.window, self.sample, self.pods, window_ms, self.restarted)
 
 

@@ -144,9 +144,9 @@ class Shadow:
         """
         partition = seen.record.partition
         yield self._writer.shadow_answer(self.answer(seen, now_ms), partition)
-        if seen.metric is not None and seen.sold_by is not None and seen.pods is not None:
-            sold = self.sold(seen.metric, seen.sold_by, seen.pods, seen.inventory_revision, seen.held_forecast)
-            yield self._writer.shadow_allocatable(sold, partition)
+        if seen.metric is not None and seen.offered_by is not None and seen.pods is not None:
+            offered = self.offered(seen.metric, seen.offered_by, seen.pods, seen.inventory_revision, seen.held_forecast)
+            yield self._writer.shadow_allocatable(offered, partition)
 
     def answer(self, seen: NamedSample, now_ms: int) -> NodeCommand:
         """Decide one sample as if its agent had this policy."""
@@ -154,7 +154,7 @@ class Shadow:
         answerer = Answerer(worker=self.name, policy=self.policy, now_ms=now_ms)
         return answerer.decided(seen.record, sample, seen.facts, seen.pods)
 
-    def sold(
+    def offered(
         self,
         metric: NodeMetric,
         facts: NodeFacts,

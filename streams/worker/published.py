@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from slacktide.schemas.allocatable import SOLD, NodeAllocatable
+from slacktide.schemas.allocatable import OFFERED, NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES, NodeFacts, Pod, Resources
@@ -181,7 +181,7 @@ def _allocatable(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeAlloc
             free_mem_bytes=free.mem_bytes,
         ),
     )
-    floored = published_floor(dict.fromkeys(SOLD), [pod], None if last.facts is None else last.facts.capacity)
+    floored = published_floor(dict.fromkeys(OFFERED), [pod], None if last.facts is None else last.facts.capacity)
     terms = {because.of: because.terms for because in floored.because}
     colocation = policy.colocation if last.facts is None else colocation_on(policy, last.facts)
     too_old = degraded(now_s=silent_ms // 1_000, updated_s=0, degrade_time_min=colocation.degrade_time_min)

@@ -196,11 +196,11 @@ class Publishing:
         existing, name = self._held.existing, node.window.node
         if node.partition in self._held_back or not existing.may_publish(node.partition, name):
             return None
-        sold_by, revision = (facts, "") if described is None else (described.facts, described.revision)
+        offered_by, revision = (facts, "") if described is None else (described.facts, described.revision)
         forecast, held = NO_FORECAST, existing.forecast_of(node.partition, name)
         if held is not None:
-            forecast = held.on(pods, sold_by, self.in_force, boot_id=sample.boot_id, at_ms=sample.observed_ms)
-        return Candidate(node.window, sample, sold_by, pods, revision, node.late_of(sample.boot_id), forecast)
+            forecast = held.on(pods, offered_by, self.in_force, boot_id=sample.boot_id, at_ms=sample.observed_ms)
+        return Candidate(node.window, sample, offered_by, pods, revision, node.late_of(sample.boot_id), forecast)
 
     def _published(self, wave: Sequence[NamedSample], now_ms: int) -> list[Out]:
         candidates: list[Candidate] = []

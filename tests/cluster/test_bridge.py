@@ -204,18 +204,18 @@ async def test_what_each_node_sells_is_a_metric_until_the_lease_is_lost(rig: Bri
     rig.say_policy(threshold=SUPPRESS)
     rig.say(node, cpu=1_500, mem=4 * GIB, mid=500)
     rig.replica("one")
-    await until(lambda: sold(metrics.SOLD_CPU, node) == {"batch": 1_500, "mid": 500, "free": 0})
-    assert sold(metrics.SOLD_MEMORY, node) == {"batch": 4 * GIB, "mid": 500, "free": 0}
-    assert sold(metrics.SOLD_CPU, other) == {"batch": 0, "mid": 0, "free": 0}, "it sells nothing"
+    await until(lambda: sold(metrics.OFFERED_CPU, node) == {"batch": 1_500, "mid": 500, "free": 0})
+    assert sold(metrics.OFFERED_MEMORY, node) == {"batch": 4 * GIB, "mid": 500, "free": 0}
+    assert sold(metrics.OFFERED_CPU, other) == {"batch": 0, "mid": 0, "free": 0}, "it sells nothing"
     rig.cluster.delete(f"/api/v1/nodes/{other}")
-    await until(lambda: sold(metrics.SOLD_CPU, other) == {})
+    await until(lambda: sold(metrics.OFFERED_CPU, other) == {})
     await until(lambda: served(metrics.NODES)[0] >= 1 and served(metrics.TROUBLE))
 
     rig.cluster.patch(LEASE, {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 3_600}})
     await until(lambda: served(metrics.LEADING) == [0])
     for gauge in (metrics.EPOCH, metrics.NODES, metrics.FROZEN, metrics.CAPPED):
         assert served(gauge) == [0]
-    for gauge in (metrics.SOLD_CPU, metrics.SOLD_MEMORY, metrics.TROUBLE):
+    for gauge in (metrics.OFFERED_CPU, metrics.OFFERED_MEMORY, metrics.TROUBLE):
         assert served(gauge) == []
     rig.cluster.delete(LEASE)
 

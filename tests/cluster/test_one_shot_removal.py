@@ -27,7 +27,7 @@ RIGHTS = (
 )
 DEPLOYMENT = f"{SYSTEM}/slacktide-bridge"
 NOTHING: dict[str, dict[str, str]] = {"capacity": {}, "allocatable": {}}
-SOLD = {"kubernetes.io/batch-cpu": "2k", "kubernetes.io/batch-memory": str(GIB)}
+OFFERED = {"kubernetes.io/batch-cpu": "2k", "kubernetes.io/batch-memory": str(GIB)}
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def sold(rig: BridgeRig) -> str:
     """A node with batch resources that the bridge wrote."""
     node = selling(rig)
     rig.replica("leads", deployment=DEPLOYMENT)
-    await until(lambda: rig.resources(node)["allocatable"] == SOLD)
+    await until(lambda: rig.resources(node)["allocatable"] == OFFERED)
     return node
 
 
@@ -57,7 +57,7 @@ async def sold_by_one_that_was_killed(rig: BridgeRig) -> str:
     """The same, by a process that has no time to end."""
     node = selling(rig)
     with rig.command(f"--deployment={DEPLOYMENT}", "--metrics-port=0"):
-        await until(lambda: rig.resources(node)["allocatable"] == SOLD)
+        await until(lambda: rig.resources(node)["allocatable"] == OFFERED)
     return node
 
 
@@ -150,7 +150,7 @@ async def test_a_rollout_and_another_apply_keep_the_resources_and_the_hold(own: 
     own.cluster.kubectl("apply", "-k", str(MANIFESTS))
     await own.end()
 
-    assert own.resources(node)["allocatable"] == SOLD
+    assert own.resources(node)["allocatable"] == OFFERED
     assert held(own.cluster) == [True, True, True]
 
 
@@ -191,7 +191,7 @@ async def test_where_no_bridge_is_left_the_commands_of_the_docs_let_the_rights_g
         own.cluster.kubectl(*shlex.split(command)[1:])
 
     assert not any(own.cluster.exists(path) for path in RIGHTS)
-    assert own.resources(node)["allocatable"] == SOLD, "removed by hand, as the docs show"
+    assert own.resources(node)["allocatable"] == OFFERED, "removed by hand, as the docs show"
 
 
 def test_a_bridge_that_never_sold_holds_nothing(server: ApiServer) -> None:

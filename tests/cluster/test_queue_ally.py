@@ -15,15 +15,16 @@ from slacktide.agents.kubernetes import api_server as kubernetes
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.queue import spec_key, spec_of
-from slacktide.schemas.queue_objects import Metadata, SoldObject, SoldSpec
+from slacktide.schemas.queue_objects import Metadata
+from slacktide.schemas.queue_offered import OfferedObject, OfferedSpec
 from slacktide.schemas.topics import QUEUE_SPEC
 from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out, Record
 from testbed.cluster import kueue as ally
 from testbed.cluster.api_server import ApiServer, Json
-from testbed.cluster.evicting import Clock
 from testbed.cluster.identity import access_of
 from testbed.cluster.queue_rig import GROUP, Queue, install
+from testbed.lone_agent import SteppedClock
 from testbed.waiting import soon
 
 pytestmark = pytest.mark.cluster
@@ -54,11 +55,11 @@ def ask(server: ApiServer, queue: Queue) -> None:
     server.patch(f"{GROUP}/clusterqueues/{queue.name}", {"metadata": {"annotations": ASKS}})
 
 
-def figure(queue: Queue, cpu_milli: int) -> SoldObject:
-    return SoldObject(metadata=Metadata(name=queue.flavor), spec=SoldSpec(cpu_milli=cpu_milli, memory_bytes=1))
+def figure(queue: Queue, cpu_milli: int) -> OfferedObject:
+    return OfferedObject(metadata=Metadata(name=queue.flavor), spec=OfferedSpec(cpu_milli=cpu_milli, memory_bytes=1))
 
 
-def record(one: SoldObject) -> Record:
+def record(one: OfferedObject) -> Record:
     return Record(topic=QUEUE_SPEC.name, partition=0, offset=0, timestamp_ms=0, key=spec_key(one).encode(),
                   value=encode(spec_of(one)))  # fmt: skip
 
@@ -110,7 +111,7 @@ async def test_beside_kueue_only_cluster_queues_that_ask_get_what_is_sold(queuei
 async def test_a_quota_is_written_once_a_minute_and_never_over_another_write(queueing, monkeypatch):
     queue = Queue(queueing, "1")
     ask(queueing, queue)
-    clock = Clock()
+    clock = SteppedClock()
     quotas = Quotas(clock)
     quotas.read(record(figure(queue, 4_000)))
     async with asked(queueing) as api:
@@ -124,7 +125,7 @@ async def test_a_quota_is_written_once_a_minute_and_never_over_another_write(que
 
         assert await written(4_000) == "2000m"
         assert await written(6_000) == "2000m"
-        clock.now_ms += int(EVERY_S * 1_000)
+        clock.pass_ms(int(EVERY_S * 1_000))
         assert await written(6_000) == "3000m"
 
         listed = api.list
@@ -134,7 +135,7 @@ async def test_a_quota_is_written_once_a_minute_and_never_over_another_write(que
             queueing.patch(f"{GROUP}/clusterqueues/{queue.name}", {"metadata": {"labels": {"changed": "meanwhile"}}})
             return found
 
-        clock.now_ms += int(EVERY_S * 1_000)
+        clock.pass_ms(int(EVERY_S * 1_000))
         with monkeypatch.context() as patched:
             patched.setattr(api, "list", overtaken)
             assert await written(8_000) == "3000m"

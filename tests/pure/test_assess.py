@@ -14,7 +14,7 @@ from slacktide.deploy.cli.assess import report
 from slacktide.schemas.policy import DEFAULT
 from slacktide.schemas.policy.strategies import CalculatePolicy
 from slacktide.streams.analysis.assess.assessment import assess
-from slacktide.streams.analysis.assess.usage import Amounts, Matrix, Terms, Usage, future_max, past_max, sold, spread
+from slacktide.streams.analysis.assess.usage import Amounts, Matrix, Terms, Usage, future_max, offered, past_max, spread
 from slacktide.streams.decisions.resources.batch_resource import Capacity, Sums, available
 
 GIB = 1 << 30
@@ -68,7 +68,7 @@ def test_arrays_sell_what_the_rule_sells(
         max_used_request=one(larger),
     )
 
-    found = sold(given_amounts, Terms(reclaim_pct=reclaim_pct, cap_pct=cap_pct, policy=policy))
+    found = offered(given_amounts, Terms(reclaim_pct=reclaim_pct, cap_pct=cap_pct, policy=policy))
 
     assert int(found[0, 0]) == min(rule.terms["batch_bytes"], capacity)
 

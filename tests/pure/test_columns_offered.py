@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Pod, Resources
-from slacktide.streams.columns.offered import Market, market_of
+from slacktide.streams.columns.offered import OfferInputs, offer_inputs
 from slacktide.streams.columns.publish import pod_line
 from slacktide.streams.decisions.known_pods import KnownPods, PodName
 from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST
@@ -35,8 +35,8 @@ def _pod(draw: st.DrawFn) -> Pod:
 _lists = st.lists(st.lists(_pod(), unique_by=lambda pod: pod.uid), min_size=1, max_size=6)
 
 
-def _market(names: list[PodName], pods: KnownPods, before: Market | None) -> Market:
-    return market_of(names, pods, FACTS, SUPPRESS, NO_FORECAST, pod_line, before)
+def _inputs(names: list[PodName], pods: KnownPods, before: OfferInputs | None) -> OfferInputs:
+    return offer_inputs(names, pods, FACTS, SUPPRESS, NO_FORECAST, pod_line, before)
 
 
 @given(_lists, st.data())
@@ -47,6 +47,6 @@ def test_a_market_made_of_the_last_one_is_as_if_made_anew(lists: list[list[Pod]]
         kept = data.draw(st.sets(st.sampled_from(sorted(names))) if names else st.just(set()))
         names = {uid: names[uid] for uid in kept} | {uid: pod.name for uid, pod in last.by_uid.items()}
         its = [names[uid] for uid in sorted(names)]
-        anew, before = _market(its, last, None), _market(its, last, before)
-        for field in fields(Market):
+        anew, before = _inputs(its, last, None), _inputs(its, last, before)
+        for field in fields(OfferInputs):
             assert np.array_equal(getattr(anew, field.name), getattr(before, field.name)), field.name

@@ -12,7 +12,7 @@ from slacktide.schemas.credit import QUEUE
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.strategies import EvictionBudget
 from slacktide.schemas.proof import ClusterKey, Verifier
-from slacktide.schemas.queue_objects import SoldObject
+from slacktide.schemas.queue_offered import OfferedObject
 from slacktide.schemas.topics import CREDIT, OUTCOME
 from slacktide.streams.engine.queueing import Term
 from slacktide.streams.governor.governor import Governor
@@ -123,7 +123,7 @@ async def test_nobody_stops_for_a_quota_that_an_operator_made_smaller() -> None:
 
 async def test_without_a_governor_nobody_stops_and_credit_is_asked_for_once_a_second() -> None:
     log, one, cluster = await begun(sharing("a"), sold(6_000))
-    log.put(SoldObject(metadata=sold(0).metadata))
+    log.put(OfferedObject(metadata=sold(0).metadata))
     await turns(one, cluster, 5)
     assert len(cluster.running) == 6
     asked = [decode(record.value, NodeOutcome) for record in log.topics[OUTCOME.name]]

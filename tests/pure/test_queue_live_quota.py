@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from slacktide.deploy.cli.queue.topics import standing as cluster_queues
-from slacktide.schemas.queue_objects import Metadata, NodeSize, ResourceFlavorObject, ResourceFlavorSpec, SoldSpec
+from slacktide.schemas.queue_objects import Metadata, ResourceFlavorObject, ResourceFlavorSpec
+from slacktide.schemas.queue_offered import NodeSize, OfferedSpec
 from slacktide.schemas.topics import ALLOCATABLE
-from slacktide.streams.queue.offered import Selling
+from slacktide.streams.queue.offered import FlavorOffers
 from slacktide.streams.queue.projection import objects_of
 from testbed.queue_log import FLAVOR, Cluster, Log, lawful, local, queue, standing, term, turns, workload
 from testbed.queue_nodes import GI, allocatable, inventory, record, sharing, sold
@@ -14,35 +15,35 @@ MINUTE_MS = 60_000
 
 
 def test_a_flavor_sells_what_its_nodes_sell_that_take_pods() -> None:
-    selling = Selling()
+    offers = FlavorOffers()
     flavor = ResourceFlavorObject(metadata=Metadata(name="default"), spec=ResourceFlavorSpec(node_labels={"zone": "a"}))
-    selling.receive([inventory("n1", "a"), inventory("n2", "a"), inventory("n3", "b")])
-    selling.receive([inventory("n4", "a", unschedulable=True), inventory("n5", "a"), inventory("n6", "a")])
-    selling.receive(allocatable(f"n{number}", 1_000 + number) for number in range(1, 7))
-    selling.receive([allocatable("n5", None), record(ALLOCATABLE, "n6", None), record(ALLOCATABLE, "#heartbeat", None)])
-    [one] = selling.due([sharing("a"), flavor], MINUTE_MS)
-    assert one.spec == SoldSpec(
+    offers.receive([inventory("n1", "a"), inventory("n2", "a"), inventory("n3", "b")])
+    offers.receive([inventory("n4", "a", unschedulable=True), inventory("n5", "a"), inventory("n6", "a")])
+    offers.receive(allocatable(f"n{number}", 1_000 + number) for number in range(1, 7))
+    offers.receive([allocatable("n5", None), record(ALLOCATABLE, "n6", None), record(ALLOCATABLE, "#heartbeat", None)])
+    [one] = offers.due([sharing("a"), flavor], MINUTE_MS)
+    assert one.spec == OfferedSpec(
         cpu_milli=2_003, memory_bytes=2 * GI, nodes=[NodeSize(cpu_milli=cpu, memory_bytes=GI) for cpu in (1_001, 1_002)]
     )
-    assert selling.due([queue("a", "1"), flavor], 2 * MINUTE_MS) == [], "no quota is a share of it"
+    assert offers.due([queue("a", "1"), flavor], 2 * MINUTE_MS) == [], "no quota is a share of it"
 
 
 def test_a_figure_is_written_at_most_once_a_minute_and_goes_on_from_the_last_record() -> None:
-    selling = Selling()
-    selling.receive([inventory("n1", "a"), allocatable("n1", 4_000)])
+    offers = FlavorOffers()
+    offers.receive([inventory("n1", "a"), allocatable("n1", 4_000)])
     known = sold(1_000, 1_000)
-    [first] = selling.due([sharing("a"), FLAVOR, known], 10 * MINUTE_MS)
+    [first] = offers.due([sharing("a"), FLAVOR, known], 10 * MINUTE_MS)
     assert first.spec.cpu_milli == 1_001
-    assert selling.due([sharing("a"), FLAVOR, first], 11 * MINUTE_MS - 1) == []
-    [second] = selling.due([sharing("a"), FLAVOR, first], 11 * MINUTE_MS)
+    assert offers.due([sharing("a"), FLAVOR, first], 11 * MINUTE_MS - 1) == []
+    [second] = offers.due([sharing("a"), FLAVOR, first], 11 * MINUTE_MS)
     assert 1_390 < second.spec.cpu_milli <= 1_401
 
 
 def test_a_late_record_of_an_older_sample_or_of_an_older_bridge_changes_nothing() -> None:
-    selling = Selling()
-    selling.receive([inventory("n1", "a", epoch=2), allocatable("n1", 4_000, seq=2), inventory("n2", "a", epoch=2)])
-    selling.receive([allocatable("n1", 1_000, seq=1), inventory("n1", "a", unschedulable=True, epoch=1)])
-    [one] = selling.due([sharing("a"), FLAVOR], MINUTE_MS)
+    offers = FlavorOffers()
+    offers.receive([inventory("n1", "a", epoch=2), allocatable("n1", 4_000, seq=2), inventory("n2", "a", epoch=2)])
+    offers.receive([allocatable("n1", 1_000, seq=1), inventory("n1", "a", unschedulable=True, epoch=1)])
+    [one] = offers.due([sharing("a"), FLAVOR], MINUTE_MS)
     assert one.spec.cpu_milli == 4_000
 
 

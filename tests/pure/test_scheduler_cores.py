@@ -121,8 +121,8 @@ class Cores(Asked):
         self.view.whole(map(parsed, self.pods.values()), at_s=WALL_S)
 
     def another_replica_sends(self, name: str, cpus: str) -> None:
-        until_s = self.clock.now_s + 9
-        self.view.sent(("default", name), f"uid-{name}", "a", until_s=until_s, at_s=WALL_S, cpus=cpus)
+        ends_s = self.clock.now_s + 9
+        self.view.sent(("default", name), f"uid-{name}", "a", until_s=ends_s, at_s=WALL_S, cpus=cpus)
 
     def rules(self, **facts: Any) -> int:
         """What the node has: how many nodes are known then."""

@@ -8,7 +8,8 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources
 from slacktide.schemas.message import Message
-from slacktide.schemas.queue_objects import ClusterQueueObject, Metadata, NodeSize, SoldObject, SoldSpec
+from slacktide.schemas.queue_objects import ClusterQueueObject, Metadata
+from slacktide.schemas.queue_offered import NodeSize, OfferedObject, OfferedSpec
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, Topic
 from slacktide.streams.records import Record
 from testbed.queue_log import queue
@@ -23,11 +24,11 @@ def sharing(name: str, percent: str = "100", *, cohort: str = "") -> ClusterQueu
     return msgspec.structs.replace(plain, metadata=Metadata(name=name, annotations=annotations))
 
 
-def sold(cpu_milli: int, *nodes: int, memory: int = 100 * GI) -> SoldObject:
+def sold(cpu_milli: int, *nodes: int, memory: int = 100 * GI) -> OfferedObject:
     """What the flavor ``default`` sells, and its nodes."""
     sizes = [NodeSize(cpu_milli=node, memory_bytes=memory) for node in nodes]
-    return SoldObject(
-        metadata=Metadata(name="default"), spec=SoldSpec(cpu_milli=cpu_milli, memory_bytes=memory, nodes=sizes)
+    return OfferedObject(
+        metadata=Metadata(name="default"), spec=OfferedSpec(cpu_milli=cpu_milli, memory_bytes=memory, nodes=sizes)
     )
 
 

@@ -224,7 +224,7 @@ class _Leader:
         self._publisher.inventory(place.facts)
         self._writing.node(uid, place.facts, shown, mono_s(self._clock))
         self._descheduler.node(place)
-        metrics.sells(place.facts.name, shown.allocatable)
+        metrics.offers(place.facts.name, shown.allocatable)
 
     def removed(self, name: str) -> None:
         """Remove a node."""

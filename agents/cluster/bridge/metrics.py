@@ -17,12 +17,12 @@ CAPPED = Gauge(
     "slacktide_bridge_nodes_capped",
     "Nodes whose figures exceed their capacity. The bridge writes the capacity instead.",
 )
-SOLD_CPU = Gauge(
+OFFERED_CPU = Gauge(
     "slacktide_bridge_sold_cpu_milli",
     "CPU of batch, mid and free resources in the Node's status, in thousandths of a CPU.",
     ["node", "tier"],
 )
-SOLD_MEMORY = Gauge(
+OFFERED_MEMORY = Gauge(
     "slacktide_bridge_sold_memory_bytes",
     "Memory of batch, mid and free resources in the Node's status.",
     ["node", "tier"],
@@ -39,26 +39,26 @@ for _kind in ("status", "metric", "topology"):
 for _topic in read_by("bridge"):
     REFUSED.labels(_topic.name)
 
-_SOLD = {
-    "batch_cpu_milli": (SOLD_CPU, "batch"),
-    "mid_cpu_milli": (SOLD_CPU, "mid"),
-    "batch_mem_bytes": (SOLD_MEMORY, "batch"),
-    "mid_mem_bytes": (SOLD_MEMORY, "mid"),
-    "free_cpu_milli": (SOLD_CPU, "free"),
-    "free_mem_bytes": (SOLD_MEMORY, "free"),
+_OFFERED = {
+    "batch_cpu_milli": (OFFERED_CPU, "batch"),
+    "mid_cpu_milli": (OFFERED_CPU, "mid"),
+    "batch_mem_bytes": (OFFERED_MEMORY, "batch"),
+    "mid_mem_bytes": (OFFERED_MEMORY, "mid"),
+    "free_cpu_milli": (OFFERED_CPU, "free"),
+    "free_mem_bytes": (OFFERED_MEMORY, "free"),
 }
 """Gauge and tier by field of the Node's allocatable."""
 
 
-def sells(node: str, figures: Mapping[str, int | None]) -> None:
+def offers(node: str, figures: Mapping[str, int | None]) -> None:
     """Set the allocatable in a Node's status; None and unreadable values count as 0."""
-    for field, (gauge, tier) in _SOLD.items():
+    for field, (gauge, tier) in _OFFERED.items():
         gauge.labels(node, tier).set(max(0, figures[field] or 0))
 
 
 def gone(node: str) -> None:
     """Remove a deleted Node."""
-    for gauge, tier in _SOLD.values():
+    for gauge, tier in _OFFERED.values():
         if (node, tier) in gauge._metrics:  # noqa: SLF001 - removing what is not there warns
             gauge.remove(node, tier)
 
@@ -73,5 +73,5 @@ def leads_no_more() -> None:
     """This replica stopped leading; its view of the cluster is no longer served."""
     for gauge in (LEADING, EPOCH, NODES, FROZEN, CAPPED, POLICY_REFUSED, OVER):
         gauge.set(0)
-    for labelled in (TROUBLE, SOLD_CPU, SOLD_MEMORY):
+    for labelled in (TROUBLE, OFFERED_CPU, OFFERED_MEMORY):
         labelled.clear()

@@ -210,7 +210,7 @@ class Mirror:
                     node = await api.patch(NODES, write.node, write.body, Node, sub="status")
                     shows = shown(node.status.capacity, node.status.allocatable)
                     self._writing.shows(write.node, shows)
-                    metrics.sells(write.node, shows.allocatable)
+                    metrics.offers(write.node, shows.allocatable)
                     log.debug("batch and mid resources written", extra={"node": write.node, "why": write.reason})
                 else:
                     await self._metric(api, write)

@@ -84,7 +84,7 @@ def figures_of(published: NodeAllocatable) -> Figures:
     return {field: getattr(published, field) for field in NAMES}
 
 
-def unsold(published: NodeAllocatable) -> NodeAllocatable:
+def withdrawn(published: NodeAllocatable) -> NodeAllocatable:
     """Return the record without figures, for a dry run."""
     return msgspec.structs.replace(published, **dict.fromkeys(NAMES))
 

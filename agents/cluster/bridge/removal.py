@@ -61,7 +61,7 @@ class _Node(Part, frozen=True, kw_only=True):
     metadata: _NodeMetadata
     status: NodeStatus = NodeStatus()
 
-    def sold_by(self, manager: str) -> bool:
+    def offered_by(self, manager: str) -> bool:
         """Return whether it has batch or mid resources that no other manager wrote last, such as Koordinator.
 
         Without managed fields they count as the bridge's.
@@ -172,7 +172,7 @@ class Removal:
     async def _withdraw(self) -> int:
         """Remove the resources from all Nodes that this bridge wrote last; returns the number of Nodes."""
         listed = await self._api.list(NODES, _Node)
-        names = [node.metadata.name for node in listed.items if node.sold_by(self._manager)]
+        names = [node.metadata.name for node in listed.items if node.offered_by(self._manager)]
         few = asyncio.Semaphore(AT_ONCE)
 
         async def one(name: str) -> None:

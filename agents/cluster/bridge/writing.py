@@ -166,7 +166,7 @@ class Writing:
             return None
         since_s = node.budget.since_s(now_s)
         if node.colocation.resource_dry_run:
-            published = node_status.unsold(published)
+            published = node_status.withdrawn(published)
         published = node_status.capped(published, node.facts.capacity)
         wanted = node_status.status_write(node.shown, published, node.colocation, since_s)
         if wanted is None or not node.budget.allows(now_s, urgent=wanted.urgent):

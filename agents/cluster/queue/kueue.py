@@ -32,8 +32,9 @@ from slacktide.agents.kubernetes.resource import (
 )
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, CaseError
-from slacktide.schemas.queue import QueueSpec
-from slacktide.schemas.queue_objects import Metadata, Part, SoldObject, SoldSpec
+from slacktide.schemas.queue import OFFERED_KEY, QueueSpec
+from slacktide.schemas.queue_objects import Metadata, Part
+from slacktide.schemas.queue_offered import OfferedObject, OfferedSpec
 from slacktide.streams.decisions.queue.flavor_match import QUOTA_OF, effective_groups
 from slacktide.streams.records import Record, text_of
 
@@ -178,32 +179,32 @@ class Quotas:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._sold: dict[str, SoldSpec] = {}
+        self._offered: dict[str, OfferedSpec] = {}
         self._written_s: dict[str, float] = {}
 
     def read(self, record: Record) -> None:
         """Take a record of the spec topic."""
         kind, _, flavor = text_of(record.key or b"").partition("/")
-        if kind != "Sold":
+        if kind != OFFERED_KEY:
             return
         if record.value is None:
-            self._sold.pop(flavor, None)
+            self._offered.pop(flavor, None)
             return
         try:
-            one = decode(record.value, QueueSpec).sold
+            one = decode(record.value, QueueSpec).offered
         except BadMessageError:
             return  # the former amount remains in force
         if one is not None:
-            self._sold[flavor] = one.spec
+            self._offered[flavor] = one.spec
 
     @property
-    def sold(self) -> list[SoldObject]:
+    def offered(self) -> list[OfferedObject]:
         """Return the batch resources of each flavor's nodes."""
-        return [SoldObject(metadata=Metadata(name=flavor), spec=spec) for flavor, spec in self._sold.items()]
+        return [OfferedObject(metadata=Metadata(name=flavor), spec=spec) for flavor, spec in self._offered.items()]
 
     async def write(self, api: ApiServer, queues: Resource) -> None:
         """Write the quotas that differ; rejected writes are logged and retried. Raises ApiError."""
-        if not self._sold:
+        if not self._offered:
             return
         asking = [one for one in (await api.list(queues, dict)).items if QUOTA_OF in _annotations(one)]
         due = [
@@ -219,7 +220,7 @@ class Quotas:
         name = one["metadata"]["name"]
         own = one["spec"].get("resourceGroups") or []
         try:
-            groups = effective_groups(own, _annotations(one), self._sold, name)
+            groups = effective_groups(own, _annotations(one), self._offered, name)
         except CaseError as exc:
             log.warning("the quota of a ClusterQueue does not follow batch resources", extra={"why": str(exc)})
             return

@@ -60,7 +60,7 @@ class JobQueue:
         self._quotas = Quotas(clock)
         self._notices, self._replica = Notices(self._source, clock), replica
         self._source.refused = self._notices.refused
-        self._statuses = Statuses(self._source, self._actuator, lambda: self._quotas.sold, clock)
+        self._statuses = Statuses(self._source, self._actuator, lambda: self._quotas.offered, clock)
         self._served: dict[str, Resource] = {}
         self._sender = Sender(cluster, client_id="slacktide-bridge-queue", timeout_s=3.0)
         self._connecting = asyncio.Lock()

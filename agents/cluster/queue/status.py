@@ -23,7 +23,8 @@ from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import ApiError, ApiRefusedError, Resource
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.queue import QueueState
-from slacktide.schemas.queue_objects import ClusterQueueObject, LocalQueueObject, QueueObject, SoldObject
+from slacktide.schemas.queue_objects import ClusterQueueObject, LocalQueueObject, QueueObject
+from slacktide.schemas.queue_offered import OfferedObject
 from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, Stopped
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
@@ -167,9 +168,9 @@ class Statuses:
     """Writes statuses during one leader term."""
 
     def __init__(
-        self, source: Source, actuator: Actuator, sold: Callable[[], Iterable[SoldObject]], clock: Clock
+        self, source: Source, actuator: Actuator, offered: Callable[[], Iterable[OfferedObject]], clock: Clock
     ) -> None:
-        self._source, self._actuator, self._sold, self._clock = source, actuator, sold, clock
+        self._source, self._actuator, self._offered, self._clock = source, actuator, offered, clock
         self._seen: tuple[int, int] | None = None
 
     async def run(self, api: ApiServer, served: Callable[[], Mapping[str, Resource]]) -> None:
@@ -196,7 +197,7 @@ class Statuses:
     def _due(self) -> list[tuple[Queue, Json]]:
         source = self._source
         works = {uid: work for uid, (_, work) in source.works.items()}
-        objects = [*source.objects, *self._sold()]
+        objects = [*source.objects, *self._offered()]
         made = statuses(objects, works, self._actuator.states, source.stands, self._clock.wall_ms())
         return [(one, status) for one, status in made.items() if not status.items() <= self._stands(one).items()]
 

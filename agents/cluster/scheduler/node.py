@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from slacktide.schemas.allocatable import SOLD, NodeAllocatable
+from slacktide.schemas.allocatable import OFFERED, NodeAllocatable
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.score import NOTHING as NO_USE
@@ -42,7 +42,7 @@ from slacktide.streams.decisions.numa.placement import NodeZonesView, Reservatio
 Figures = NodeScore | NodeMetric | NodeAllocatable
 _OF: dict[type[Figures], Callable[[Figures], object]] = {
     NodeScore: attrgetter("allocatable", "pressure", "stale_ms"),
-    NodeAllocatable: attrgetter(*SOLD, "stale_ms"),
+    NodeAllocatable: attrgetter(*OFFERED, "stale_ms"),
 }
 """The fields that affect pods, if placed pods count. A metric always does."""
 F = TypeVar("F", NodeScore, NodeMetric, NodeAllocatable)
@@ -340,7 +340,7 @@ class KnownNode:
             return batch, mid, free
         if self._asked is None:
             listed = [pod.pod.requests for pod in self.pods.values()]
-            self._asked = Resources(**{field: sum(getattr(one, field) or 0 for one in listed) for field in SOLD})
+            self._asked = Resources(**{field: sum(getattr(one, field) or 0 for one in listed) for field in OFFERED})
         batch, mid, free = (self._left(tier, self._asked) for tier in ("batch", "mid", "free"))
         return batch, mid, free
 
@@ -348,8 +348,9 @@ class KnownNode:
         """Return published minus requested resources of a tier."""
         fields = f"{tier}_cpu_milli", f"{tier}_mem_bytes"
         published = self._of(NodeAllocatable)
-        sold = _least(Amounts(*(getattr(published, field, None) or 0 for field in fields)), self._most)
-        return Amounts(*(max(0, one - (getattr(asked, field) or 0)) for one, field in zip(sold, fields, strict=True)))
+        offered = _least(Amounts(*(getattr(published, field, None) or 0 for field in fields)), self._most)
+        taken = (getattr(asked, field) or 0 for field in fields)
+        return Amounts(*(max(0, one - other) for one, other in zip(offered, taken, strict=True)))
 
 
 def _of_zones(record: NodeZones) -> NodeZones:

@@ -10,7 +10,7 @@ import msgspec
 
 from slacktide.agents.kubernetes.objects import Pod
 from slacktide.schemas import inventory
-from slacktide.schemas.allocatable import SOLD
+from slacktide.schemas.allocatable import OFFERED
 from slacktide.schemas.errors import BadMessageError, QuantityError, TextError
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.kubernetes_pod import read_pod
@@ -60,7 +60,7 @@ class SchedulerPod:
     def without_benefit(self) -> bool:
         """Whether it requests batch or mid resources from a scheduler without load scoring."""
         requests = self.asked.pod.requests
-        return self.scheduler != SCHEDULER and any(getattr(requests, field) for field in SOLD)
+        return self.scheduler != SCHEDULER and any(getattr(requests, field) for field in OFFERED)
 
 
 def parsed(item: Pod, noted: Callable[[str], object] = lambda _: None) -> SchedulerPod:

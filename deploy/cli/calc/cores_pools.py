@@ -103,8 +103,8 @@ def _pools(found: Sequence[Pool]) -> list[dict[str, object]]:
 
 _POOL = Form(strict=True, names={"cpus": "cpuset"}, cpus=(CpuList, NO_CPUS))
 _POOLS = (Nullable[list[Annotated[Pool, _POOL]]], ())
-_SYSTEM_CPUS = (Nullable[Annotated[Cpus | None, By(lambda given, _: read_cpus(given.cpuset), GivenSystemQos)]], NO_CPUS)
-RuleNode = Annotated[CpusetRule, Form(strict=True, ls=_POOLS, be=_POOLS, system=_SYSTEM_CPUS)]
+_SystemCpus = Nullable[Annotated[Cpus | None, By(lambda given, _: read_cpus(given.cpuset), GivenSystemQos)]]
+RuleNode = Annotated[CpusetRule, Form(strict=True, ls=_POOLS, be=_POOLS, system=(_SystemCpus, NO_CPUS))]
 """The pools of a node, and its settings."""
 
 

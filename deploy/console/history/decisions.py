@@ -56,7 +56,7 @@ class Decisions:
         places = () if row is None else row.places.values()
         return {Place(topic, number): offset for topic, number, offset in places if (topic, number, offset) not in here}
 
-    def sold_at(self, node: str, at_ms: int, *, shadow: bool = False) -> NodeAllocatable | None:
+    def offered_at(self, node: str, at_ms: int, *, shadow: bool = False) -> NodeAllocatable | None:
         """Return the newest kept allocatable, of the policy or its shadow; None: none."""
         found = self._kept(node, at_ms, ((SHADOW_ALLOCATABLE if shadow else ALLOCATABLE).name,))
         return next(readable(lambda one: decode(one.value, NodeAllocatable), found[:1]), None)

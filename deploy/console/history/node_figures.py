@@ -229,8 +229,8 @@ class NodeFigures:
         }
         if facts is not None:
             figures |= {"capacity_cpu_milli": facts.capacity.cpu_milli, "capacity_mem_bytes": facts.capacity.mem_bytes}
-        if (sold := self.allocatable) is not None:
-            figures |= {"sold_cpu_milli": sold.body.batch_cpu_milli, "sold_mem_bytes": sold.body.batch_mem_bytes}
+        if (offered := self.allocatable) is not None:
+            figures |= {"sold_cpu_milli": offered.body.batch_cpu_milli, "sold_mem_bytes": offered.body.batch_mem_bytes}
         if self.score is not None:
             asked = self.score.body.batch_asked
             figures |= {"requested_cpu_milli": asked.cpu_milli, "requested_mem_bytes": asked.mem_bytes}

@@ -19,8 +19,8 @@ from slacktide.streams.analysis.assess.usage import (
     Usage,
     block_s,
     future_max,
+    offered,
     past_max,
-    sold,
     spread,
 )
 from slacktide.streams.decisions.resources.batch_resource import cpu_policy
@@ -115,7 +115,7 @@ class _Side:
     """Results for one resource."""
 
     amounts: Amounts
-    sold: Matrix
+    offered: Matrix
     oracle: Matrix
     unit: float
 
@@ -181,17 +181,18 @@ def _side(amounts: Amounts, terms: Terms, horizon: int, unit: float) -> _Side:
     kept = np.where(np.isnan(amounts.kept), 0, amounts.kept)
     oracle = np.maximum(amounts.capacity - future_max(kept + amounts.high_taken, horizon), 0)
     oracle[:, oracle.shape[1] - horizon :] = np.nan  # the horizon ends after the recording
-    return _Side(amounts=amounts, sold=sold(amounts, terms), oracle=np.where(amounts.known, oracle, np.nan), unit=unit)
+    oracle = np.where(amounts.known, oracle, np.nan)
+    return _Side(amounts=amounts, offered=offered(amounts, terms), oracle=oracle, unit=unit)
 
 
 def _evicting(mem: _Side, policy: Policy, life: int) -> NDArray[np.bool_]:
     """Find steps above the memory eviction threshold, if batch pods use all of their requests."""
     threshold = policy.resource_threshold.mem_evict_threshold_pct
     if threshold is None:
-        return np.zeros(mem.sold.shape, dtype=np.bool_)
+        return np.zeros(mem.offered.shape, dtype=np.bool_)
     amounts = mem.amounts
     system = np.fmax(amounts.node_used - amounts.pods_used, 0)
-    used = np.where(np.isnan(system), 0, system) + amounts.high_used + past_max(mem.sold, life)
+    used = np.where(np.isnan(system), 0, system) + amounts.high_used + past_max(mem.offered, life)
     over: NDArray[np.bool_] = amounts.known & (used * 100 > threshold * amounts.capacity)
     return over
 
@@ -200,7 +201,7 @@ def _squeezed(cpu: _Side, policy: Policy, life: int) -> NDArray[np.bool_]:
     """Find steps where suppression reduces the CPU of batch pods below the satisfaction bound of their requests."""
     threshold = policy.resource_threshold
     bound = threshold.cpu_evict_be_satisfaction_lower_pct or SATISFIED_PCT
-    amounts, running = cpu.amounts, past_max(cpu.sold, life)
+    amounts, running = cpu.amounts, past_max(cpu.offered, life)
     system = np.fmax(amounts.node_used - amounts.pods_used, 0)
     allowed = amounts.capacity * threshold.cpu_suppress_threshold_pct / 100 - amounts.high_taken
     allowed = np.maximum(allowed - np.where(np.isnan(system), 0, system), 0)
@@ -232,10 +233,10 @@ def _pool(
 
 
 def _amount(side: _Side, rows: NDArray[np.intp], step_s: int) -> Amount:
-    total = side.total(side.sold, rows)
+    total = side.total(side.offered, rows)
     oracle = side.total(side.oracle, rows)
-    compared = ~np.isnan(side.oracle[rows]) & ~np.isnan(side.sold[rows])
-    ours, best = side.sold[rows][compared], side.oracle[rows][compared]
+    compared = ~np.isnan(side.oracle[rows]) & ~np.isnan(side.offered[rows])
+    ours, best = side.offered[rows][compared], side.oracle[rows][compared]
     p50_spread, p95_spread = spread(total, step_s, (0.5, 0.05))
     return Amount(
         p50=_quantile(total, 0.5),
@@ -306,7 +307,7 @@ def _curve(usage: Usage, cpu: _Side, rows: NDArray[np.intp]) -> Curve:
         capacity=points(cpu.amounts.capacity),
         used=points(cpu.amounts.high_used),
         requested=points(cpu.amounts.requested),
-        sold=points(cpu.sold),
+        sold=points(cpu.offered),
         oracle=points(cpu.oracle),
     )
 

@@ -86,7 +86,7 @@ class Terms:
     policy: CalculatePolicy
 
 
-def sold(amounts: Amounts, terms: Terms) -> Matrix:
+def offered(amounts: Amounts, terms: Terms) -> Matrix:
     """Compute whole millicores or bytes per node and step; NaN for gaps."""
     kept = np.where(np.isnan(amounts.reserved), 0, amounts.reserved) if terms.policy == "request" else amounts.kept
     high = {"request": amounts.requested, "maxUsageRequest": amounts.max_used_request}.get(

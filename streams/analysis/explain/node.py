@@ -30,7 +30,7 @@ from slacktide.streams.analysis.explain.held import (
     unheld_findings,
 )
 from slacktide.streams.analysis.explain.node_log import NodeLog, order
-from slacktide.streams.analysis.explain.offered import mid_findings, selling_findings
+from slacktide.streams.analysis.explain.offered import mid_findings, offered_findings
 from slacktide.streams.analysis.explain.placement import left_of
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 
@@ -110,7 +110,7 @@ class Lasting:
         if not self._inputs or any(one is not other for one, other in zip(inputs, self._inputs, strict=True)):
             self._inputs = inputs
             self._found = [
-                *selling_findings(log, _figures(log)),
+                *offered_findings(log, _figures(log)),
                 *mid_findings(log),
                 *exclusive_findings(log),
                 *tier_findings(log.pods),
@@ -254,7 +254,7 @@ def node_row(log: NodeLog, now_ms: int) -> NodeRow:
     metric, allocatable, facts = log.metric, log.allocatable, log.facts
     last = last_limit(log, now_ms)
     worst = next((one for one in node_findings(log, now_ms) if one.severity != "ok"), None)
-    sold = None if allocatable is None else allocatable.body
+    offered = None if allocatable is None else allocatable.body
     return NodeRow(
         node=log.node,
         severity="ok" if worst is None else worst.severity,
@@ -263,12 +263,12 @@ def node_row(log: NodeLog, now_ms: int) -> NodeRow:
         age_ms=None if metric is None else log.uncovered_ms(metric, now_ms),
         capacity_cpu_milli=None if facts is None else facts.capacity.cpu_milli,
         used_cpu_milli=None if metric is None else metric.body.node_use.cpu_milli,
-        batch_cpu_milli=None if sold is None else sold.batch_cpu_milli,
-        batch_free_cpu_milli=None if sold is None else left_of("batch_cpu_milli", sold.batch_cpu_milli, log),
+        batch_cpu_milli=None if offered is None else offered.batch_cpu_milli,
+        batch_free_cpu_milli=None if offered is None else left_of("batch_cpu_milli", offered.batch_cpu_milli, log),
         capacity_mem_bytes=None if facts is None else facts.capacity.mem_bytes,
         used_mem_bytes=None if metric is None else metric.body.node_use.mem_bytes,
-        batch_mem_bytes=None if sold is None else sold.batch_mem_bytes,
-        batch_free_mem_bytes=None if sold is None else left_of("batch_mem_bytes", sold.batch_mem_bytes, log),
+        batch_mem_bytes=None if offered is None else offered.batch_mem_bytes,
+        batch_free_mem_bytes=None if offered is None else left_of("batch_mem_bytes", offered.batch_mem_bytes, log),
         limits=None if last is None else measured(last.body.after),
         policy_version="" if last is None else last.body.policy_version,
     )

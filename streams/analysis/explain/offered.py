@@ -52,7 +52,7 @@ def amount(value: float | None, field: str) -> str:
     return f"{value:,.0f}m" if field.endswith("milli") else f"{value:g}"
 
 
-def selling_findings(log: NodeLog, shown: Sequence[Figure]) -> Iterator[Finding]:
+def offered_findings(log: NodeLog, shown: Sequence[Figure]) -> Iterator[Finding]:
     """Report zero, capped and floored figures."""
     off = disabled(log)
     if off is not None:

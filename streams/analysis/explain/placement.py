@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slacktide.schemas.allocatable import SOLD
+from slacktide.schemas.allocatable import OFFERED
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import UNCOVERED_MS, Use
 from slacktide.schemas.placement import PodPlacement
@@ -100,17 +100,17 @@ def _node_room(log: NodeLog, asked: Resources, manifest: Manifest | None, asked_
     offered, stale_ms, frozen, why = log.allocatable, 0, False, "no figures are published"
     if offered is not None:  # heartbeats keep it valid
         stale_ms, why, age_ms = offered.body.stale_ms, offered.body.reason, log.uncovered_ms(offered, asked_ms)
-        if age_ms > UNCOVERED_MS and any(getattr(asked, field) for field in SOLD):
+        if age_ms > UNCOVERED_MS and any(getattr(asked, field) for field in OFFERED):
             stale_ms, frozen = stale_ms + age_ms, not stale_ms
     rooms: list[Room] = []
-    for field in (*SOLD, *NATIVE):
+    for field in (*OFFERED, *NATIVE):
         if amount_asked := getattr(asked, field):
-            if field in SOLD:
-                sold = None if offered is None else getattr(offered.body, field)
-                left = left_of(field, sold, log)
+            if field in OFFERED:
+                whole = None if offered is None else getattr(offered.body, field)
+                left = left_of(field, whole, log)
             else:
-                sold, left = None if log.facts is None else getattr(log.facts.allocatable, field), None
-            rooms.append(Room(of=field, asked=amount_asked, sold=sold, left=left))
+                whole, left = None if log.facts is None else getattr(log.facts.allocatable, field), None
+            rooms.append(Room(of=field, asked=amount_asked, sold=whole, left=left))
     return NodeRoom(
         node=log.node,
         selected=not unlike,
@@ -123,9 +123,9 @@ def _node_room(log: NodeLog, asked: Resources, manifest: Manifest | None, asked_
     )
 
 
-def left_of(field: str, sold: int | None, log: NodeLog) -> int | None:
+def left_of(field: str, offered: int | None, log: NodeLog) -> int | None:
     """Return the free amount by the node's score, else by the pods of its newest keyframe; None: unknown."""
-    if sold is None:
+    if offered is None:
         return None
     if log.score is not None:
         tier, _, kind = field.partition("_")
@@ -133,8 +133,8 @@ def left_of(field: str, sold: int | None, log: NodeLog) -> int | None:
         return int(getattr(left, kind))
     if log.keyframe is None:
         return None
-    because = published_floor({field: sold}, log.pods).because[0]
-    return max(0, sold - int(because.terms["floor"]))
+    because = published_floor({field: offered}, log.pods).because[0]
+    return max(0, offered - int(because.terms["floor"]))
 
 
 def unlike_of(manifest: Manifest | None, facts: NodeFacts | None) -> str:
@@ -203,11 +203,11 @@ def refused_by_all(placement: PodPlacement) -> Iterator[Finding]:
 
 
 def _of_manifest(asked: Resources, manifest: Manifest) -> Iterator[Finding]:
-    sold = [resource_name(field) for field in SOLD if getattr(asked, field)]
-    if sold and manifest.scheduler != SCHEDULER:
+    offered = [resource_name(field) for field in OFFERED if getattr(asked, field)]
+    if offered and manifest.scheduler != SCHEDULER:
         yield Finding(
             "pending.scheduler",
-            f"the pod requests {' and '.join(sold)}, but its schedulerName is {manifest.scheduler}, not "
+            f"the pod requests {' and '.join(offered)}, but its schedulerName is {manifest.scheduler}, not "
             f"{SCHEDULER}: {manifest.scheduler} neither scores load nor accounts for these resources",
             advice=f"set spec.schedulerName: {SCHEDULER}, or let a ClusterColocationProfile set it",
         )
@@ -247,9 +247,9 @@ def unserved(manifest: Manifest) -> Finding:
 
 def _too_high(rooms: Sequence[NodeRoom], considered: str) -> Iterator[Finding]:
     """Report requests above the largest node's allocatable, if any node offers resources."""
-    selling = [one for one in rooms if not one.why_none]
+    offering = [one for one in rooms if not one.why_none]
     for number, room in enumerate(rooms[0].rooms if rooms else ()):
-        most, node = max(((one.rooms[number].sold or 0, one.node) for one in selling), default=(0, ""))
+        most, node = max(((one.rooms[number].sold or 0, one.node) for one in offering), default=(0, ""))
         if most and room.asked > most:
             asks = f"{resource_name(room.of)}: the pod requests {amount(room.asked, room.of)}"
             yield Finding(

@@ -101,7 +101,7 @@ class _Node:
     facts: dict[str, NodeFacts] = field(default_factory=dict)
     pods: dict[str, Listed] = field(default_factory=dict)
     other: Hypothetical = field(default_factory=Hypothetical)
-    sold: list[int] = field(default_factory=lambda: [0, 0])
+    offered: list[int] = field(default_factory=lambda: [0, 0])
     """Batch millicores: by the recorded policies, by the other one."""
     victims: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
 
@@ -249,7 +249,7 @@ class WhatIf:
             if asked.answer is not None and EVICTS in asked.answer:
                 node.obeyed(0, decode(asked.answer, NodeCommand), counted=asked.counted)
             if asked.allocatable is not None:
-                node.sold[0] = asked.allocatable.batch_cpu_milli or 0
+                node.offered[0] = asked.allocatable.batch_cpu_milli or 0
             sample = node.other.sample(asked.sample, asked.pods, self._other.in_force.version)
             would_be.append(_written(asked, sample))
         for out in self._other.samples(would_be, _latest_ms(wave.values())):
@@ -258,7 +258,7 @@ class WhatIf:
                 asked.node.obeyed(1, command, counted=asked.counted)
                 asked.node.other.obey(command, asked.pods or [])
             elif out.topic == ALLOCATABLE.name:
-                wave[out.key or b""].node.sold[1] = decode(out.value, NodeAllocatable).batch_cpu_milli or 0
+                wave[out.key or b""].node.offered[1] = decode(out.value, NodeAllocatable).batch_cpu_milli or 0
 
     def _count(self, asked: _Asked) -> None:
         """Count the time since the previous sample, under the limits in it."""
@@ -280,10 +280,10 @@ class WhatIf:
         line = (facts.capacity.cpu_milli or 0) * threshold.cpu_suppress_threshold_pct / 100
         change = node.change
         change.covered_s += span_ms / 1_000
-        _add(change.recorded, span_ms, held, (be_milli, be_milli), node.sold[0], (used - line,) * 2)
+        _add(change.recorded, span_ms, held, (be_milli, be_milli), node.offered[0], (used - line,) * 2)
         rest = used - be_milli
         over = (rest + bounds.low_milli - line, rest + bounds.high_milli - line)
-        _add(change.other, span_ms, would, (bounds.low_milli, bounds.high_milli), node.sold[1], over)
+        _add(change.other, span_ms, would, (bounds.low_milli, bounds.high_milli), node.offered[1], over)
 
 
 def _all(nodes: Sequence[NodeChange]) -> NodeChange:
@@ -319,12 +319,12 @@ def _written(asked: _Asked, sample: NodeSample) -> Record:
 
 
 def _add(
-    side: Side, span_ms: int, allowed: float, used: tuple[float, float], sold: int, over_line: tuple[float, float]
+    side: Side, span_ms: int, allowed: float, used: tuple[float, float], offered: int, over_line: tuple[float, float]
 ) -> None:
     hours = span_ms / HOUR_MILLI_MS
     side.allowed_core_h += allowed * hours
     side.used_low_core_h += used[0] * hours
     side.used_high_core_h += used[1] * hours
-    side.batch_sold_core_h += sold * hours
+    side.batch_sold_core_h += offered * hours
     side.over_line_low_s += span_ms / 1_000 * (over_line[0] > 0)
     side.over_line_high_s += span_ms / 1_000 * (over_line[1] > 0)

@@ -54,9 +54,9 @@ def priority_with_default(pod: Pod) -> int:
 def own_resource(pod: Pod, measure: Measure) -> str:
     """Return the resource of the pod's class: native for prod, and for free pods that request no free resources."""
     band = effective_priority_class(pod)
-    sold_to_free = _FREE_PREFIX + measure
-    if band == "koord-free" and getattr(pod.requests, sold_to_free) is not None:
-        return sold_to_free
+    offered_to_free = _FREE_PREFIX + measure
+    if band == "koord-free" and getattr(pod.requests, offered_to_free) is not None:
+        return offered_to_free
     return _OWN_PREFIX.get(band, "") + measure
 
 
@@ -308,16 +308,16 @@ def by_allocatable(
         if resource not in sums:
             continue
         terms: Terms = {"threshold_pct": threshold_pct, "lower_pct": lower_pct}
-        sold = amount_of(allocatable, resource)
+        offered = amount_of(allocatable, resource)
         requested, bound = sums[resource], "formula"
-        terms |= {f"allocatable_{unit}": sold, f"requested_{unit}": requested}
-        if not sold:
+        terms |= {f"allocatable_{unit}": offered, f"requested_{unit}": requested}
+        if not offered:
             bound, amounts[resource] = "not_sold", requested
-        elif requested / sold <= threshold_pct / 100:
+        elif requested / offered <= threshold_pct / 100:
             bound = "below_threshold"
         else:  # each measure keeps the reference's order of floating-point arithmetic
             lower = lower_pct / 100
-            over = (requested / sold - lower) * sold if measure == "mem_bytes" else requested - lower * sold
+            over = (requested / offered - lower) * offered if measure == "mem_bytes" else requested - lower * offered
             amounts[resource] = int(over)
         if resource in amounts:
             terms[f"release_{unit}"] = amounts[resource]

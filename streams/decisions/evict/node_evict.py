@@ -167,8 +167,8 @@ def cpu_evict(node: CpuEvictNode, *, features: Collection[str], policy: Resource
     measure: Measure = "cpu_milli"
     tasks = []
     if (feature := "BECPUEvict") in features:
-        sold = node.allocatable.batch_cpu_milli
-        release = by_satisfaction(feature, window=node.be, allocatable_milli=sold, policy=policy)
+        offered = node.allocatable.batch_cpu_milli
+        release = by_satisfaction(feature, window=node.be, allocatable_milli=offered, policy=policy)
         pods = best_effort_by_ratio(node.pods, feature=feature, order=order) if release.amounts else ()
         tasks.append(
             EvictTask(
@@ -374,8 +374,8 @@ def observed(terms: Terms) -> str:
         ratio = 100 * terms["average_satisfied_ratio"]
         return f"{ratio:.0f}% of the requested CPU was available, threshold {terms['lower_pct']:g}%"
     for unit in ("milli", "bytes"):
-        sold = terms.get(f"allocatable_{unit}")
-        if sold is not None and terms.keys() >= {f"requested_{unit}", "threshold_pct"}:
-            share = f"{100 * terms[f'requested_{unit}'] / sold:.0f}%" if sold else "more than 100%"
+        offered = terms.get(f"allocatable_{unit}")
+        if offered is not None and terms.keys() >= {f"requested_{unit}", "threshold_pct"}:
+            share = f"{100 * terms[f'requested_{unit}'] / offered:.0f}%" if offered else "more than 100%"
             return f"{share} of the batch allocatable was requested, threshold {terms['threshold_pct']:g}%"
     return ""

@@ -24,16 +24,15 @@ from slacktide.schemas.queue_objects import (
     QueueObject,
     ResourceFlavorObject,
     ResourceQuota,
-    SoldObject,
-    SoldSpec,
     WorkloadObject,
     WorkloadPodSet,
     WorkloadPriorityClassObject,
     WorkloadSpec,
 )
+from slacktide.schemas.queue_offered import OfferedObject, OfferedSpec
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
 from slacktide.streams.decisions.queue.assign import Fungibility, Group
-from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, Taint, quota_percent, sold_nominal
+from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, Taint, offered_nominal, quota_percent
 from slacktide.streams.decisions.queue.job import (
     PRIORITY_CLASS,
     QUEUE_NAME,
@@ -124,11 +123,11 @@ class QueueObjects:
         self._namespaces = {one.metadata.name: one.metadata.labels or {} for one in self._all(NamespaceObject)}
         self._specs = {one.metadata.name: one for one in self._all(ClusterQueueObject)}
         self._selectors = {name: _namespace_selector(one) for name, one in self._specs.items()}
-        sold = {one.metadata.name: one.spec for one in self._all(SoldObject)}
-        cohorts = [_node(one, sold) for one in self._all(CohortObject)]
+        offered = {one.metadata.name: one.spec for one in self._all(OfferedObject)}
+        cohorts = [_node(one, offered) for one in self._all(CohortObject)]
         if (name := cohort_on_cycle(cohorts)) is not None:
             raise CaseError(f"Cohort {name}", "it is its own ancestor; accepted: a parent that is not below it")
-        self._tree = quota_tree([_node(one, sold) for one in self._specs.values()], cohorts)
+        self._tree = quota_tree([_node(one, offered) for one in self._specs.values()], cohorts)
         self._names: dict[str, str] = {}
         self._run_s: dict[str, int] = {}
         self._times = [0]
@@ -141,7 +140,7 @@ class QueueObjects:
         holders = [held for each in workloads if (held := self._holder(each)) is not None]
         admitted = [each for each in workloads if each.status.admission is not None]
         waits = [each for each in workloads if each.status.admission is None]
-        used = sold_flavors(self._objects)
+        used = offered_flavors(self._objects)
         arriving: list[JobObject | KindObject] = [*self._all(JobObject), *self._all(KindObject)]
         jobs = [one for one in arriving if uid_of(one) not in owned]
         drained = {}
@@ -171,7 +170,7 @@ class QueueObjects:
             drained=drained,
             sizes={
                 one.metadata.name: [(each.cpu_milli, each.memory_bytes) for each in one.spec.nodes]
-                for one in self._all(SoldObject)
+                for one in self._all(OfferedObject)
                 if one.metadata.name in used and one.spec.nodes
             },
         )
@@ -329,7 +328,7 @@ def sharing_queues(objects: Iterable[QueueObject]) -> frozenset[str]:
     )
 
 
-def sold_flavors(objects: Iterable[QueueObject]) -> set[str]:
+def offered_flavors(objects: Iterable[QueueObject]) -> set[str]:
     """Return flavors with a quota that is a share of batch allocatable."""
     return {
         flavor.name
@@ -344,7 +343,7 @@ def _share_percent(one: ClusterQueueObject | CohortObject) -> int | None:
     return quota_percent(one.metadata.annotations or {}, one.metadata.name)
 
 
-def _node(one: ClusterQueueObject | CohortObject, sold: Mapping[str, SoldSpec]) -> NodeSpec:
+def _node(one: ClusterQueueObject | CohortObject, offered: Mapping[str, OfferedSpec]) -> NodeSpec:
     if isinstance(one, ClusterQueueObject):
         of, parent = f"ClusterQueue {one.metadata.name}", one.spec.cohort_name or one.spec.cohort
     else:
@@ -353,7 +352,7 @@ def _node(one: ClusterQueueObject | CohortObject, sold: Mapping[str, SoldSpec]) 
 
     def nominal(flavor: str, each: ResourceQuota) -> int:
         own = limit_of(each.name, each.nominal_quota, of) or 0
-        share = None if percent is None else sold_nominal(each.name, sold.get(flavor), percent)
+        share = None if percent is None else offered_nominal(each.name, offered.get(flavor), percent)
         return own if share is None else share
 
     quotas = {

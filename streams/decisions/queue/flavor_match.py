@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from slacktide.schemas.bounds import INT32_MAX
 from slacktide.schemas.errors import CaseError, QuantityError, TextError
-from slacktide.schemas.queue_objects import SoldSpec
+from slacktide.schemas.queue_offered import OfferedSpec
 from slacktide.schemas.text import integer_of, shown
 from slacktide.schemas.units import quantity
 from slacktide.streams.decisions.queue.job import Toleration
@@ -43,16 +43,16 @@ class Damped(NamedTuple):
     """Maximum of batch allocatable since then."""
 
 
-def damped(before: Damped, sold: int, now_ms: int) -> Damped:
+def damped(before: Damped, offered: int, now_ms: int) -> Damped:
     """Return the damped amount at ``now_ms``; CPU in millicores, or memory in bytes."""
     amount = before.amount
-    if sold >= amount:
-        step = max(1, sold * GROW_PERCENT * (now_ms - before.at_ms) // 6_000_000)
-        return Damped(min(sold, amount + step), now_ms)
-    if sold * 100 >= amount * (100 - LINE_PERCENT):
+    if offered >= amount:
+        step = max(1, offered * GROW_PERCENT * (now_ms - before.at_ms) // 6_000_000)
+        return Damped(min(offered, amount + step), now_ms)
+    if offered * 100 >= amount * (100 - LINE_PERCENT):
         return Damped(amount, now_ms)
     since = now_ms if before.below_ms is None else before.below_ms
-    most = sold if before.below_ms is None else max(sold, before.below_max)
+    most = offered if before.below_ms is None else max(offered, before.below_max)
     if now_ms - since >= SHRINK_MS:
         return Damped(most, now_ms)
     return Damped(amount, now_ms, since, most)
@@ -71,12 +71,12 @@ def quota_percent(annotations: Mapping[str, str], of: str) -> int | None:
     return int(text)
 
 
-def sold_nominal(resource: str, sold: SoldSpec | None, percent: int) -> int | None:
+def offered_nominal(resource: str, offered: OfferedSpec | None, percent: int) -> int | None:
     """Return the nominal quota, rounded down; 0 if batch allocatable is unknown, None for other resources."""
     if resource in CPU:
-        return 0 if sold is None else sold.cpu_milli * percent // 100
+        return 0 if offered is None else offered.cpu_milli * percent // 100
     if resource in MEMORY:
-        return 0 if sold is None else sold.memory_bytes * percent // 100
+        return 0 if offered is None else offered.memory_bytes * percent // 100
     return None
 
 
@@ -84,19 +84,19 @@ Json = dict[str, Any]
 
 
 def effective_groups(
-    groups: Sequence[Json], annotations: Mapping[str, str], sold: Mapping[str, SoldSpec], of: str
+    groups: Sequence[Json], annotations: Mapping[str, str], offered: Mapping[str, OfferedSpec], of: str
 ) -> list[Json] | None:
     """Return the current resource groups; None if the ClusterQueue does not opt in.
 
-    ``sold``: damped batch allocatable by flavor. An unknown flavor keeps its quotas. Raises CaseError if an annotation
-    is invalid; ``of`` names the ClusterQueue.
+    ``offered``: damped batch allocatable by flavor. An unknown flavor keeps its quotas. Raises CaseError if an
+    annotation is invalid; ``of`` names the ClusterQueue.
     """
     percent = quota_percent(annotations, of)
     if percent is None:
         return None
 
     def resource(flavor: str, one: Json) -> Json:
-        share = sold_nominal(one["name"], sold[flavor], percent) if flavor in sold else None
+        share = offered_nominal(one["name"], offered[flavor], percent) if flavor in offered else None
         if share is None:
             return one
         text, before = f"{share}m" if one["name"] == "cpu" else str(share), one.get("nominalQuota", 0)

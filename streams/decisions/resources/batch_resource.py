@@ -111,10 +111,10 @@ def available(
     amount, margin, cap = capacity.amount * capacity.scale, capacity.margin, capacity.cap
     left = amount - margin - kept - high
     terms: Terms = dict(zip(in_unit(unit, *_TERMS), (amount, margin, system, reserved, kept, high, left), strict=True))
-    capped, sold = in_unit(unit, "cap", "batch")
+    capped, offered = in_unit(unit, "cap", "batch")
     if cap is not None:
         terms[capped] = cap
-    terms[sold] = max(left, 0) if cap is None else min(max(left, 0), cap)
+    terms[offered] = max(left, 0) if cap is None else min(max(left, 0), cap)
     return batch_because(of, unit, terms)
 
 

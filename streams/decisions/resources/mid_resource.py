@@ -89,14 +89,14 @@ def _figured(figures: _Figures, of: str, unit: str, *, static: bool) -> Because:
         terms |= {"unallocated_pct": figures.unallocated_pct, of_part: part}
         value = base + part
     cap = int(figures.capacity * (figures.threshold_pct / 100))
-    capped, sold = in_unit(unit, "cap", "mid")
-    terms[capped], terms[sold] = cap, min(value, cap)
+    capped, offered = in_unit(unit, "cap", "mid")
+    terms[capped], terms[offered] = cap, min(value, cap)
     return mid_because(of, unit, terms)
 
 
 def mid_because(of: str, unit: str, terms: Terms) -> Because:
     """Build the reason from computed or recorded terms."""
-    *parts, sold = in_unit(unit, *_PARTS, "mid")
+    *parts, offered = in_unit(unit, *_PARTS, "mid")
     parts = [part for part in parts if part in terms]
-    bound = "capped" if terms[sold] < sum([terms[part] for part in parts]) else "formula"
+    bound = "capped" if terms[offered] < sum([terms[part] for part in parts]) else "formula"
     return Because(of=of, bound=bound, terms=terms, adds=tuple([f"+{part}" for part in parts]))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.queue_objects import SoldSpec
+from slacktide.schemas.queue_offered import OfferedSpec
 from slacktide.streams.decisions.queue.flavor_match import effective_groups
 
 ASKS = {"slacktide.io/quota-of": "batch", "slacktide.io/quota-percent": "50"}
-SOLD = {"spot": SoldSpec(cpu_milli=9_001, memory_bytes=4_097)}
+OFFERED = {"spot": OfferedSpec(cpu_milli=9_001, memory_bytes=4_097)}
 
 
 def groups(**quotas: dict[str, object]) -> list[dict]:
@@ -22,7 +22,7 @@ def test_what_is_sold_takes_the_place_of_nominal_quotas_and_all_else_stays() -> 
         spot={"cpu": 1, "memory": "1Gi", "kubernetes.io/batch-cpu": 7, "nvidia.com/gpu": 8}, solid={"cpu": 3}
     )
     given[0]["flavors"][0]["resources"][0]["lendingLimit"] = "1"
-    found = effective_groups(given, ASKS, SOLD, "a")
+    found = effective_groups(given, ASKS, OFFERED, "a")
     assert found is not None
     first, second = found[0]["flavors"]
     assert first["resources"] == [
@@ -37,9 +37,9 @@ def test_what_is_sold_takes_the_place_of_nominal_quotas_and_all_else_stays() -> 
 
 def test_an_equal_quota_stays_as_it_is_written() -> None:
     given = groups(spot={"cpu": "4.5", "memory": "2Ki"})
-    assert effective_groups(given, ASKS, SOLD, "a") == given
-    assert effective_groups(groups(spot={"cpu": "many"}), ASKS, SOLD, "a") == groups(spot={"cpu": "4500m"})
+    assert effective_groups(given, ASKS, OFFERED, "a") == given
+    assert effective_groups(groups(spot={"cpu": "many"}), ASKS, OFFERED, "a") == groups(spot={"cpu": "4500m"})
 
 
 def test_without_the_annotation_nothing_is_written() -> None:
-    assert effective_groups(groups(spot={"cpu": 1}), {"slacktide.io/quota-percent": "50"}, SOLD, "a") is None
+    assert effective_groups(groups(spot={"cpu": 1}), {"slacktide.io/quota-percent": "50"}, OFFERED, "a") is None

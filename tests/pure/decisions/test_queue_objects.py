@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from slacktide.schemas.errors import CaseError
-from slacktide.schemas.queue_objects import Metadata, SoldObject, SoldSpec
-from slacktide.schemas.queue_objects import NodeSize as Size
-from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, queue_cluster, sharing_queues, sold_flavors
+from slacktide.schemas.queue_objects import Metadata
+from slacktide.schemas.queue_offered import NodeSize, OfferedObject, OfferedSpec
+from slacktide.streams.decisions.queue.cluster_objects import (
+    QueueObjects,
+    offered_flavors,
+    queue_cluster,
+    sharing_queues,
+)
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, Quota
 from slacktide.streams.decisions.queue.workload_objects import booked, published, wanted
 from testbed.plain import plain
@@ -48,11 +53,11 @@ def test_a_workload_waits_in_a_cluster_queue_whose_selector_may_not_match_and_no
 
 
 def test_a_share_of_what_is_sold_replaces_the_nominal_quota_and_nodes_have_sizes() -> None:
-    sold = SoldObject(
+    sold = OfferedObject(
         metadata=Metadata(name="f"),
-        spec=SoldSpec(cpu_milli=3_000, memory_bytes=10, nodes=[Size(cpu_milli=3, memory_bytes=4)]),
+        spec=OfferedSpec(cpu_milli=3_000, memory_bytes=10, nodes=[NodeSize(cpu_milli=3, memory_bytes=4)]),
     )
-    other = SoldObject(metadata=Metadata(name="g"), spec=sold.spec)
+    other = OfferedObject(metadata=Metadata(name="g"), spec=sold.spec)
     given = objects(
         cluster_queue("a", resource(), resource("pods", 7), metadata={"annotations": SHARES}), cluster_queue("b")
     )
@@ -64,12 +69,12 @@ def test_a_share_of_what_is_sold_replaces_the_nominal_quota_and_nodes_have_sizes
     ]
     assert found.sizes == {"f": [(3, 4)]}, "nobody shares what g sells"
     assert queue_cluster(given).queues[0].node.quotas[CPU] == Quota(0), "nothing is known"
-    assert queue_cluster([*given, SoldObject(metadata=Metadata(name="f"))]).sizes == {}
+    assert queue_cluster([*given, OfferedObject(metadata=Metadata(name="f"))]).sizes == {}
     assert sharing_queues(given) == {"a"}
-    assert sold_flavors(given) == {"f"}
-    assert sold_flavors(objects(cluster_queue("b"))) == set()
+    assert offered_flavors(given) == {"f"}
+    assert offered_flavors(objects(cluster_queue("b"))) == set()
     inner = objects(cohort("c", {"annotations": SHARES}, resourceGroups=cluster_queue()["spec"]["resourceGroups"]))
-    assert (sharing_queues(inner), sold_flavors(inner)) == (frozenset(), {"f"})
+    assert (sharing_queues(inner), offered_flavors(inner)) == (frozenset(), {"f"})
 
 
 def test_a_record_keeps_what_decisions_go_by() -> None:

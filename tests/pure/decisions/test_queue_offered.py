@@ -3,15 +3,15 @@
 import pytest
 
 from slacktide.schemas.errors import CaseError
-from slacktide.schemas.queue_objects import SoldSpec
+from slacktide.schemas.queue_offered import OfferedSpec
 from slacktide.streams.decisions.queue.flavor_match import (
     Damped,
     PodGroup,
     Room,
     damped,
+    offered_nominal,
     pod_groups,
     quota_percent,
-    sold_nominal,
 )
 from slacktide.streams.decisions.queue.preempt import Holder, excess
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
@@ -74,11 +74,11 @@ def test_a_share_is_a_percentage_and_anything_else_is_refused() -> None:
 
 
 def test_a_share_is_of_cpu_and_memory_by_either_name() -> None:
-    spec = SoldSpec(cpu_milli=1_001, memory_bytes=70_001)
-    assert [sold_nominal(name, spec, 50) for name in ("cpu", "kubernetes.io/batch-cpu")] == [500, 500]
-    assert [sold_nominal(name, spec, 50) for name in ("memory", "kubernetes.io/batch-memory")] == [35_000, 35_000]
-    assert sold_nominal("pods", spec, 50) is None
-    assert [sold_nominal(name, None, 50) for name in ("cpu", "memory")] == [0, 0]
+    spec = OfferedSpec(cpu_milli=1_001, memory_bytes=70_001)
+    assert [offered_nominal(name, spec, 50) for name in ("cpu", "kubernetes.io/batch-cpu")] == [500, 500]
+    assert [offered_nominal(name, spec, 50) for name in ("memory", "kubernetes.io/batch-memory")] == [35_000, 35_000]
+    assert offered_nominal("pods", spec, 50) is None
+    assert [offered_nominal(name, None, 50) for name in ("cpu", "memory")] == [0, 0]
 
 
 CPU = FlavorResource("default", "cpu")

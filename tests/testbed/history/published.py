@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from slacktide.schemas.allocatable import SOLD, NodeAllocatable
+from slacktide.schemas.allocatable import OFFERED, NodeAllocatable
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import BadMessageError
@@ -28,11 +28,11 @@ from testbed.sampled import decoded
 def below_floor(published: NodeAllocatable, pods: Sequence[Pod], capacity: Resources | None = None) -> list[str]:
     """Figures that are lower than the live pods' requests, summed here anew, as far as the node has so much."""
     live = [pod for pod in pods if pod.phase in LIVE_PHASES]
-    asked = {name: sum(getattr(pod.requests, name) or 0 for pod in live) for name in SOLD}
+    asked = {name: sum(getattr(pod.requests, name) or 0 for pod in live) for name in OFFERED}
     if capacity is not None:
         most = {True: capacity.cpu_milli or 0, False: capacity.mem_bytes or 0}
         asked = {name: min(floor, most[name.endswith("milli")]) for name, floor in asked.items()}
-    return [f"{name} {getattr(published, name)} < {asked[name]}" for name in SOLD if _short(published, name, asked)]
+    return [f"{name} {getattr(published, name)} < {asked[name]}" for name in OFFERED if _short(published, name, asked)]
 
 
 def _short(published: NodeAllocatable, name: str, asked: dict[str, int]) -> bool:

@@ -1,4 +1,4 @@
-// All nodes: what is wrong first, then how much is used and sold, and a heat map of the nodes.
+// All nodes: what is wrong first, then how much is used and offered, and a heat map of the nodes.
 
 import { number } from "../arithmetic.js";
 import { card, el, fill, named, plain, setText, table } from "../dom.js";

@@ -1,4 +1,4 @@
-// One node over time: who uses it, what is sold of it and why, what suppression did, and who decided.
+// One node over time: who uses it, what is offered of it and why, what suppression did, and who decided.
 
 import { number } from "../arithmetic.js";
 import { chart, legend } from "../chart.js";
@@ -117,7 +117,7 @@ function cpuStrips(groups) {
   });
 }
 
-/** What few sell stays closed, until it is opened: and then it stays open. */
+/** What few offer stays closed, until it is opened: and then it stays open. */
 const unfolded = new Set();
 const folded = (figure, node) => el("details.part", { open: unfolded.has(figure.of), ontoggle: (event) => { event.target.open ? unfolded.add(figure.of) : unfolded.delete(figure.of); } },
   el("summary", {}, `${t(`of.${figure.of}`)} ${written(figure.of, figure.published)}`), falling(figure, node));

@@ -1,4 +1,4 @@
-// What holds on which nodes, and what another policy, the shadow, would sell.
+// What holds on which nodes, and what another policy, the shadow, would offer.
 
 import { number } from "../arithmetic.js";
 import { card, el, fill, named, plain, table } from "../dom.js";
