@@ -19,7 +19,7 @@ from slacktide.schemas.knob import pod_group
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.admission.admitted_pod import object_of, pod_of, translated
-from slacktide.streams.decisions.admission.qos_priority_admit import exceeded
+from slacktide.streams.decisions.admission.namespace_quota import PREFIX, judged, quotas_of
 from slacktide.streams.decisions.evict.evict_tasks import AllocatableThreshold, EvictPod, Measure, by_allocatable
 from slacktide.streams.decisions.knobs import isolation
 from slacktide.streams.decisions.known_pods import KnownPods
@@ -179,8 +179,8 @@ def asked(pod: Pod) -> object:
 
 
 def quota(pod: Pod) -> object:
-    bounds = {f"{tier}_{measure}": 0 for tier in TIERS for measure in MEASURES}
-    return exceeded(bounds, [], pod.requests)
+    none = quotas_of({f"{PREFIX}{tier}-{resource}": "0" for tier in TIERS for resource in ("cpu", "memory")})
+    return judged(none, pod.requests, []) if none.concerns(pod.requests) else None
 
 
 BY_HOLDING: Mapping[str, Rule] = {
