@@ -50,6 +50,7 @@ from slacktide.streams.analysis.explain.evidence import Finding as Explained
 from testbed.doctor_facts import V2
 from testbed.policies import config_map
 from testbed.snapshots import cases, checks, json_text, situations, stable
+from testbed.vectors import each_row
 
 CASES = cases(__file__)
 NOW_MS = 1_800_000_000_000
@@ -165,14 +166,7 @@ def test_what_control_groups_lack_is_said_with_what_to_do(facts: CgroupFacts, sn
     assert checks(cgroup_findings(facts)) == snapshot
 
 
-@situations(
-    "facts",
-    {
-        "no control groups": {"version": 0, "pods": "", "best_effort": ""},
-        "no group of pods": {"pods": "", "best_effort": ""},
-        "no best-effort group": {"best_effort": ""},
-    },
-)
+@each_row("facts")
 def test_what_stands_on_something_missing_is_not_complained_of_too(facts: dict[str, object], snapshot) -> None:
     handed_on = dict.fromkeys(V2.controllers, "not handed on")
     facts = replace(V2, knobs={}, trouble="it is away", controllers=handed_on, **facts)
@@ -225,10 +219,6 @@ def of_policy(cgroups: CgroupFacts = V2, cpus: int = 8, **configs: object) -> li
     return rest
 
 
-def suppress(policy: str = "cfsQuota", **strategy: object) -> dict[str, object]:
-    return {"threshold": {"clusterStrategy": {"enable": True, "cpuSuppressPolicy": policy} | strategy}}
-
-
 CGROUPS = {"v2": V2, "v2 without PSI": NO_PSI, "v1": V1_ALONE}
 
 
@@ -237,16 +227,7 @@ def test_what_a_policy_cannot_do_here_is_said(given: dict, snapshot) -> None:
     assert checks(of_policy(CGROUPS[given["cgroups"]], given["cpus"], **given["policy"])) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("configs", "knob_name"),
-    [
-        (suppress(), "cpu-quota"),
-        (suppress("cpuset"), "cpu-set"),
-        ({"burst": {"clusterStrategy": {"policy": "cpuBurstOnly"}}}, "cpu-burst"),
-        ({"qos": {"clusterStrategy": {"beClass": {"memoryQOS": {"enable": True}}}}}, "memory-high"),
-    ],
-    ids=["suppress by quota", "suppress by CPU set", "CPU burst", "memory by QoS class"],
-)
+@each_row("configs", "knob_name")
 def test_a_rule_whose_knob_cannot_be_used_is_void_here(configs: dict, knob_name: str, snapshot) -> None:
     for without_void in (V2, replace(V2, knobs={})):  # that there is no group is said already
         assert "policy.void-here" not in {one.check for one in of_policy(without_void, **configs)}
@@ -476,15 +457,7 @@ def test_of_a_host_without_kubernetes_pods_are_named_and_what_matches_nothing(sn
     assert checks(host_findings(replace(host, pods=list("abcdefg"))), good=True) == snapshot(name="many pods")
 
 
-@situations(
-    "given",
-    {
-        "a file that does not validate: nothing is guessed": ("{slice: web.slice, qosClass: gold}", "other.slice"),
-        "its best-effort group is looked at as a kubelet's is": ("{slice: wob.slice, qosClass: LS}", "batch.slice"),
-        # Nothing is held, and nothing is wrong: systemd removes slices that hold nothing.
-        "its best-effort group is not there": ("{slice: wob.slice, qosClass: LS}", "other.slice"),
-    },
-)
+@each_row("given")
 def test_a_host_without_kubernetes_is_looked_at(tmp_path: Path, given: tuple[str, str], snapshot) -> None:
     workload, group = given
     file = write(tmp_path, {"host.yaml": f"bestEffort: batch.slice\nworkloads: [{workload}]\n"}) / "host.yaml"

@@ -291,16 +291,7 @@ def by_cpus(cpus: list[int], *, used_milli: int) -> NodeLog:
     return node_log("node-1", chain.records)
 
 
-@pytest.mark.parametrize(
-    ("cpus", "used_milli", "told"),
-    [
-        ([0], 20, {"pod.held"}),
-        ([0, 1], 20, {"pod.limit", "lint.idle"}),
-        ([0, 1], 1_900, {"pod.limit"}),
-        ([0, 1, 2, 3], 20, {"lint.idle"}),
-    ],
-    ids=["fewer than requested", "not felt", "used up", "all"],
-)
+@each_row("cpus", "used_milli", "told")
 def test_a_limit_by_cpus_is_told_as_one_by_quota(cpus: list[int], used_milli: int, told: set[str]) -> None:
     """The node's own ``cpu_suppressed`` counts both: one fact, one word."""
     on = by_cpus(cpus, used_milli=used_milli)

@@ -24,6 +24,7 @@ from slacktide.streams.decisions.cores.take import (
     read_cpus,
     written,
 )
+from testbed.vectors import each_row
 
 BINDS, EXCLUSIVE = ("", FULL, SPREAD), ("", CORE_LEVEL, ZONE_LEVEL)
 
@@ -122,13 +123,7 @@ def test_who_leaves_gives_all_back(topology: Topology, wanted: int) -> None:
     assert allocate(replace(free, taken=ledger.taken), Wish(), wanted) == cpus
 
 
-@pytest.mark.parametrize(
-    ("exclusive", "places"),
-    [
-        pytest.param("", 1, id="shares a socket, as there is room"),
-        pytest.param(ZONE_LEVEL, 2, id="keeps off the zone of its like"),
-    ],
-)
+@each_row("exclusive", "places")
 def test_a_pod_keeps_off_the_zones_of_pods_with_its_policy(exclusive: str, places: int) -> None:
     topology, ledger = node(), Ledger()
     for name in ("a", "b"):

@@ -81,10 +81,7 @@ def test_what_fits_only_while_nobody_else_uses_it_does_not_exceed_the_quota() ->
     assert exceeds_max_quota(own, asks(5), held)
 
 
-@pytest.mark.parametrize(
-    ("changed", "victim"),
-    [({}, "h0"), ({"corrected": True}, "h0"), ({"corrected": True, "chosen_before": {"h1": "x"}}, "h1")],
-)
+@each_row("changed", "victim")
 def test_a_corrected_choice_keeps_that_of_the_cycle_before(changed, victim) -> None:
     done = assign(Queued("w", 1, 0), asks(2), full(2, 2, **changed))
     assert [one.holder.queued.uid for one in done.targets] == [victim]
