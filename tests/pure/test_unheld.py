@@ -25,10 +25,9 @@ from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.suppress.cpu_suppress import decide
 from testbed.chains import Chain
 from testbed.samples import BATCH, SERVICE, START_MS, sample
-from testbed.vectors import each_row
+from testbed.vectors import changed, each_row
 
 NATIVE = Resources(cpu_milli=2_000, mem_bytes=1 << 30)
-BOTH = Resources(cpu_milli=2_000, batch_cpu_milli=1_000)
 FREE = Pod(
     uid="free", namespace="jobs", name="scan", qos_label="BE", priority=3_500, kube_qos="Burstable", requests=NATIVE
 )
@@ -37,22 +36,9 @@ FACTS = NodeFacts(name="node-1", capacity=SIZE, allocatable=SIZE)
 ON = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "vain"),
-    [
-        pytest.param({}, True, id="free, with native requests"),
-        pytest.param({"priority": 5_500}, True, id="batch, with native requests"),
-        pytest.param({"kube_qos": "Guaranteed"}, True, id="with limits alike"),
-        pytest.param({"qos_label": None}, True, id="by its priority alone"),
-        pytest.param({"priority": None}, True, id="by its label alone"),
-        pytest.param({"kube_qos": "BestEffort"}, False, id="without native requests it lies in the group"),
-        pytest.param({"qos_label": "LS", "priority": 9_500}, False, id="it claims nothing"),
-        pytest.param({"qos_label": "LS", "requests": BOTH}, True, id="batch resources beside native ones"),
-        pytest.param({"qos_label": "LS", "priority": 7_500}, False, id="mid pods lie outside by design"),
-    ],
-)
+@each_row("changes", "vain")
 def test_a_claim_is_in_vain_outside_the_group(changes: dict, vain: bool) -> None:  # noqa: FBT001
-    pod = msgspec.structs.replace(FREE, **changes)
+    pod = changed(FREE, changes)
     [counted] = inventory_of(FACTS, [pod]).pods
 
     assert (claims_in_vain(pod), counted.unheld) == (vain, vain)

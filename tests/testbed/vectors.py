@@ -13,6 +13,7 @@ import pytest
 from testbed.snapshots import cases
 
 Test = TypeVar("Test", bound=Callable[..., object])
+Message = TypeVar("Message", bound=msgspec.Struct)
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 CASES = Path(__file__).parent.parent / "pure" / "decisions" / "cases"
@@ -44,6 +45,11 @@ def each_row(*arguments: str) -> Callable[[Test], Test]:
         return pytest.mark.parametrize(arguments, params)(test)
 
     return mark
+
+
+def changed(message: Message, changes: Mapping[str, Any]) -> Message:
+    """The message with what a row says of its fields, which is read by their types."""
+    return msgspec.convert(msgspec.to_builtins(message) | changes, type(message))
 
 
 def stated(name: str) -> Iterator[Any]:

@@ -111,16 +111,7 @@ def test_a_taint_keeps_pods_away_unless_it_is_only_preferred() -> None:
     assert matches(NodeNeeds(selector={"disk": "ssd"}), NodeFlavor(node_labels={"zone": "a"}))
 
 
-@pytest.mark.parametrize(
-    ("operator", "values", "holds"),
-    [
-        *(("In", ("5",), True), ("In", ("4", "6"), False), ("NotIn", ("5",), False), ("NotIn", ("4",), True)),
-        *(("Gt", ("4", "9"), True), ("Gt", ("5",), False), ("Gt", ("6",), False)),
-        *(("Lt", ("6", "1"), True), ("Lt", ("5",), False), ("Lt", ("4",), False)),
-        *(("Gt", ("x",), False), ("Gt", (), False), ("Lt", ("x",), False), ("Lt", (), False)),
-        *(("Exists", (), True), ("DoesNotExist", (), False), ("Near", ("5",), False)),
-    ],
-)
+@each_row("operator", "values", "holds")
 def test_an_affinity_holds_by_its_operator(operator: str, values: tuple[str, ...], holds: bool) -> None:  # noqa: FBT001
     needs = NodeNeeds(affinity=((Expression("size", operator, values),),))
     assert matches(needs, NodeFlavor({"size": "5"})) == holds
