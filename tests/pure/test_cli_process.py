@@ -164,10 +164,7 @@ def test_a_process_that_fails_ends_although_something_in_it_does_not(body: str) 
     code, lines = ended(started(body.strip()))
 
     assert code == 1
-    assert [line["message"] for line in lines][-2:] == [
-        "the log is gone",
-        "did not stop within 1 s: exiting",
-    ]
+    assert [line["message"] for line in lines][-2:] == ["the log is gone", "did not stop within 1 s: exiting"]
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])

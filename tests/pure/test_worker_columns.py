@@ -36,11 +36,7 @@ from testbed.vectors import each_row
 
 POLICY = policy_of(
     Colocation(enable=True, metric_aggregate_duration_s=10, mid_cold_start_s=36_000),
-    ResourceThreshold(
-        enable=True,
-        cpu_suppress_policy="cfsQuota",
-        mem_evict_threshold_pct=70,
-    ),
+    ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota", mem_evict_threshold_pct=70),
 )
 SELLS_FREE = policy_of(
     msgspec.structs.replace(POLICY.colocation, free_class_enable=True, mem_calculate_policy="request"),

@@ -137,10 +137,7 @@ def test_a_pod_keeps_off_the_zones_of_pods_with_its_policy(exclusive: str, place
 def test_nobody_shares_the_cpus_of_lse_pods_and_only_best_effort_pods_those_of_lsr_pods(
     topology: Topology, lse: set[int], lsr: set[int]
 ) -> None:
-    pods = [
-        CoresPod(uid="e", qos_label="LSE", cpus=lse),
-        CoresPod(uid="r", qos_label="LSR", cpus=lsr),
-    ]
+    pods = [CoresPod(uid="e", qos_label="LSE", cpus=lse), CoresPod(uid="r", qos_label="LSR", cpus=lsr)]
     found = pools(topology, pods, None, {}, Kept())
     ls, be = (NO_CPUS.union(*(pool.cpus for pool in its)) for its in (found.ls, found.be))
 

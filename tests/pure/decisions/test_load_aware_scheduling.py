@@ -48,13 +48,7 @@ def test_production_and_others_meet_the_same_node_whoever_comes_first_and_it_sta
 
 
 @given(
-    pod=pods("new"),
-    there=pods_there,
-    reported=reports,
-    custom=thresholds,
-    more=pairs,
-    args=all_args,
-    allocatable=pairs,
+    pod=pods("new"), there=pods_there, reported=reports, custom=thresholds, more=pairs, args=all_args, allocatable=pairs
 )
 def test_a_busier_node_is_never_better(
     pod: LoadAwarePod,

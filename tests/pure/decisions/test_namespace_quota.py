@@ -45,12 +45,7 @@ def test_each_band_but_free_has_quotas_in_the_unit_of_its_resource() -> None:
     }
     read = quotas_of(annotations)
 
-    assert read.bounds == {
-        "cpu_milli": 1_500,
-        "mem_bytes": 1 << 30,
-        "mid_mem_bytes": 2 << 30,
-        "batch_cpu_milli": 8_000,
-    }
+    assert read.bounds == {"cpu_milli": 1_500, "mem_bytes": 1 << 30, "mid_mem_bytes": 2 << 30, "batch_cpu_milli": 8_000}
     assert read.in_vain == ["quota.slacktide.io/free-memory"]
     assert quotas_of({}).bounds == {}
     assert quotas(batch_cpu=str(2**63 - 1)).bounds == {"batch_cpu_milli": 2**63 - 1}
