@@ -15,6 +15,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse
 from slacktide.schemas.sample_columns_codec import to_sample
+from testbed.vectors import each_row
 
 EXAMPLES = Path(topics.__file__).parent / "examples" / topics.BACKFILL.name
 """Samples that name their pods."""
@@ -55,15 +56,7 @@ def test_no_limit_is_no_number() -> None:
     assert math.isnan(cpu_of(msgspec.structs.replace(bare, limits=None), 4_000)["be_limit"] or 0)
 
 
-@pytest.mark.parametrize(
-    ("threshold", "at_pct"),
-    [
-        pytest.param(ResourceThreshold(enable=True), 70, id="the default"),
-        pytest.param(ResourceThreshold(enable=True, mem_evict_threshold_pct=82), 82, id="as the policy sets it"),
-        pytest.param(ResourceThreshold(enable=True, mem_evict_threshold_pct=None), math.nan, id="unset"),
-        pytest.param(ResourceThreshold(enable=False), math.nan, id="off"),
-    ],
-)
+@each_row("threshold", "at_pct")
 def test_memory_is_held_against_the_threshold_of_evictions(threshold: ResourceThreshold, at_pct: float) -> None:
     size = Resources(cpu_milli=4_000, mem_bytes=8_000)
     facts = NodeFacts(name="n", capacity=size, allocatable=size)

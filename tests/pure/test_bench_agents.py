@@ -7,6 +7,8 @@ from bench.agents import Stretch, brokers_per_agent_pct, joining, per_node, rows
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.vectors import each_row
+
 
 def stretch(agents: int, brokers_pct: float, *, in_time: float = 1.0, pace: float = 1.0) -> Stretch:
     return Stretch(
@@ -34,14 +36,7 @@ def test_agents_join_until_all_are_there_and_never_more(wanted: int, shift: int)
     assert turns <= wanted / shift + 1
 
 
-@pytest.mark.parametrize(
-    ("in_time", "pace", "steady"),
-    [
-        pytest.param(1.0, 1.0, True, id="all in time"),
-        pytest.param(0.9, 1.0, False, id="a tenth of the answers is late"),
-        pytest.param(1.0, 0.9, False, id="a tenth of the samples is missed"),
-    ],
-)
+@each_row("in_time", "pace", "steady")
 def test_steady_is_who_keeps_pace_and_is_answered_in_time(in_time: float, pace: float, *, steady: bool) -> None:
     assert stretch(100, 80.0, in_time=in_time, pace=pace).steady is steady
 

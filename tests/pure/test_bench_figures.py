@@ -30,6 +30,7 @@ from slacktide.schemas import topics
 from slacktide.schemas.outcome import NodeOutcome
 from testbed import chains
 from testbed.snapshots import situations
+from testbed.vectors import each_row
 
 KILLED_MS = 100_000
 
@@ -55,15 +56,7 @@ def test_missing_counts_holes(numbers: set[int]) -> None:
     assert missing(seen) == len(set(range(min(numbers), max(numbers))) - numbers)
 
 
-@pytest.mark.parametrize(
-    ("points", "at"),
-    [
-        pytest.param([(90, 60), (110, 20), (120, 60)], 120, id="it fell and came back"),
-        pytest.param([(90, 60), (110, 61)], 110, id="it never fell"),
-        pytest.param([(90, 60), (110, 60), (120, 10)], None, id="it fell again"),
-        pytest.param([(90, 60)], None, id="nothing came afterwards"),
-    ],
-)
+@each_row("points", "at")
 def test_a_window_is_back_once_it_stays_at_its_level(points: list[tuple[int, int]], at: int | None) -> None:
     """A figure that is right for a moment only is not whole."""
     assert back_at(points, 60, 100) == at
@@ -88,14 +81,7 @@ def watched(nodes: int, growth: float, sent: float) -> Watched:
     )
 
 
-@pytest.mark.parametrize(
-    ("growth", "sent", "flat"),
-    [
-        pytest.param(5.0, 1000.0, True, id="lag that hardly grows"),
-        pytest.param(50.0, 1000.0, False, id="lag that grows"),
-        pytest.param(0.0, 800.0, False, id="generators that are too slow prove nothing"),
-    ],
-)
+@each_row("growth", "sent", "flat")
 def test_lag_is_flat_where_a_worker_keeps_up_with_all_nodes(growth: float, sent: float, flat: bool) -> None:  # noqa: FBT001
     """Of 1,000 nodes at 1 Hz."""
     assert watched(1_000, growth, sent).flat is flat

@@ -16,6 +16,7 @@ from bench.stamp import Form, StampedNode
 
 from slacktide.schemas.sample import NodeSample
 from testbed import rungs
+from testbed.vectors import each_row
 
 MINUTE_MS = 60_000
 SECONDS = 150
@@ -96,15 +97,7 @@ def test_percentiles_are_the_nearest_ranks() -> None:
     assert spread(range(1, 61)) == {"avg": 30.5, "p50": 30, "p90": 54, "p95": 57, "p99": 60}
 
 
-@pytest.mark.parametrize(
-    ("got", "place"),
-    [
-        pytest.param({"a": [1.0, 2.5], "b": "x"}, "answer.a[1]", id="a number"),
-        pytest.param({"a": [1.0], "b": "x"}, "answer.a", id="a list's length"),
-        pytest.param({"a": [1.0, 2.0], "b": "y"}, "answer.b", id="a text"),
-        pytest.param({"a": [1.0, 2.0]}, "answer", id="a field that lacks"),
-    ],
-)
+@each_row("got", "place")
 def test_a_difference_is_named_by_its_place(got: dict, place: str) -> None:
     """So a peer that answers nonsense says where."""
     assert reference.difference(got, {"a": [1.0, 2.0], "b": "x"}).startswith(f"{place}: ")

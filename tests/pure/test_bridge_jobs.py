@@ -21,6 +21,7 @@ from slacktide.schemas.outcome import PodName
 from slacktide.streams.jobs.fold import JobFold
 from testbed.chains import outcome, outcome_record
 from testbed.scenarios import run, scenarios
+from testbed.vectors import each_row
 
 EVICTION = JobEviction(node="node-1", rule="BECPUEvict", acted_ms=5)
 FINALIZER = "batch.kubernetes.io/job-tracking"
@@ -152,18 +153,7 @@ def test_bridge_jobs(case):
     run(case, Written)
 
 
-@pytest.mark.parametrize(
-    ("spec", "status", "wanted"),
-    [
-        pytest.param({}, {"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}, 2_000,
-                     id="a container's resize that is deferred"),
-        pytest.param({}, {}, 8_000, id="nothing is reported yet"),
-        pytest.param({"resources": {"requests": {"cpu": "8"}}},
-                     {"resources": {"requests": {"cpu": "4"}}, "allocatedResources": {"cpu": "2"},
-                      "containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}, 2_000,
-                     id="a pod's resize that is deferred"),
-    ],
-)  # fmt: skip
+@each_row("spec", "status", "wanted")
 def test_what_the_kubelet_allocated_counts(spec: dict[str, Any], status: dict[str, Any], wanted: int) -> None:
     containers = [{"name": "c", "resources": {"requests": {"cpu": "8"}}}]
     item = {"metadata": {"name": "a", "uid": "u"}, "spec": {"containers": containers} | spec, "status": status}

@@ -1,7 +1,6 @@
 """Which CPU quotas a node says may move, and what it remembers between two looks: on virtual machines."""
 
 import msgspec
-import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from slacktide.agents.node.knobs import Bursts
@@ -13,6 +12,7 @@ from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.streams.decisions.burst.node_burst import burst_settings
 from testbed.samples import sample
 from testbed.stories import each_story, story
+from testbed.vectors import changed, each_row
 from testbed.virtual.kernel import VirtualKernel
 
 LIMIT = Resources(cpu_milli=1_000)
@@ -158,18 +158,9 @@ def test_containers_begin_with_tokens_of_their_own_the_same_in_all_of_a_boot() -
     assert len(set(starts("a"))) == 5
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param({"qos_label": "LSR"}, id="it has CPUs of its own"),
-        pytest.param({"qos_label": "BE"}, id="it is best-effort"),
-        pytest.param({"phase": "Succeeded"}, id="it has ended"),
-        pytest.param({"containers": [Container(name="main")]}, id="its container has no limit"),
-        pytest.param({"containers": []}, id="its containers are not told"),
-    ],
-)
+@each_row("other")
 def test_pods_that_cannot_burst_are_not_even_looked_at(other: dict) -> None:
-    node = Node(pod(**other), demand_milli=3_000)
+    node = Node(changed(pod(), other), demand_milli=3_000)
 
     assert [node.look() for _ in range(3)] == [[], [], []]
     assert node.kernel.looked == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slacktide.agents.node.cgroup.parse import busy_ticks, idle_ticks, stall_us
+from testbed.vectors import each_row
 
 STAT = b"cpu  3357 10 4313 1362393 500 7 9 21 40 0\ncpu0 1679 5 2156 681196 250 3 4 10 20 0\nbtime 1700000000\n"
 PSI = b"some avg10=1.53 avg60=0.40 avg300=0.10 total=58761459\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=123\n"
@@ -37,40 +38,13 @@ def test_large_numbers_are_read_to_the_unit() -> None:
     assert stall_us(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=%d\n" % LARGEST) == LARGEST
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"\n" + STAT, id="an empty line first"),
-        pytest.param(b"cpu0 1 2 3 40 5 6 7\n", id="one CPU alone"),
-        pytest.param(b"intr 1 2 3 40 5 6 7\n", id="another line"),
-        pytest.param(b"cpu 1 2 3 40 5 6\n", id="a time is missing"),
-        pytest.param(b"cpu 1 2 3 40 5 6 7", id="cut off"),
-        pytest.param(b"cpu 1 2 3 x 5 6 7\n", id="idle is no number"),
-        pytest.param(b"cpu 1 2 3 40 -5 6 7\n", id="a negative wait"),
-        pytest.param(b"cpu 1 2 3 %d 5 6 7\n" % (LARGEST + 1), id="19 digits"),
-        pytest.param(b"cpu 1 2 3 \xd9\xa3 5 6 7\n", id="digits of another script"),
-    ],
-)
+@each_row("text")
 def test_idle_time_of_malformed_text_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match="malformed"):
         idle_ticks(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"full avg10=0.00 avg60=0.00 avg300=0.00 total=123\n", id="no line some"),
-        pytest.param(b"some avg10=0.00 avg60=0.00 avg300=0.00\n", id="no total"),
-        pytest.param(b"some avg10=0.00 avg60=0.00 avg300=0.00 sum=12345\n", id="another figure"),
-        pytest.param(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=\n", id="an empty total"),
-        pytest.param(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=1.5\n", id="a fraction"),
-        pytest.param(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=-1\n", id="a negative total"),
-        pytest.param(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=%d\n" % (LARGEST + 1), id="19 digits"),
-        pytest.param(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=58761459", id="cut off"),
-    ],
-)
+@each_row("text")
 def test_stall_of_malformed_text_is_refused(text: bytes) -> None:
     """A total that is cut off would be smaller than the one before it."""
     with pytest.raises(ValueError, match="malformed"):

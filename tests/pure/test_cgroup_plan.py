@@ -2,7 +2,6 @@
 
 from pathlib import PurePosixPath
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
@@ -19,6 +18,7 @@ from slacktide.agents.node.cgroup.plan import (
     plan_v2,
 )
 from testbed.stories import each_story, story
+from testbed.vectors import each_row
 
 BE = BEST_EFFORT_ITSELF
 POD, POD_2 = PurePosixPath("pod1"), PurePosixPath("pod2")
@@ -224,13 +224,7 @@ def test_on_v2_what_holds_already_is_not_written() -> None:
     assert plan_v2(at(20_000), at(20_000)) == []
 
 
-@pytest.mark.parametrize(
-    ("wanted", "text"),
-    [
-        pytest.param(at(20_000), "20000 100000", id="a limit"),
-        pytest.param(at(None), "max 100000", id="no limit"),
-    ],
-)
+@each_row("wanted", "text")
 def test_on_v2_one_file_says_it_all(wanted: Bandwidth, text: str) -> None:
     plan = plan_v2(at(30_000), wanted)
 

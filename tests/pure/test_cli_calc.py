@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -12,55 +13,25 @@ from hypothesis import strategies as st
 from slacktide.deploy.cli.calc.calculations import Calculation, block, calculations
 from slacktide.deploy.cli.main import cli
 from slacktide.streams.decisions.because import Because
-from testbed.snapshots import command_text, situations
-from testbed.vectors import lines
+from testbed.snapshots import command_text
+from testbed.vectors import each_row, lines
 
 QUOTA = {"be_allowed_cpu_milli": 900, "current_be_cfs_quota_us": -1, "node_capacity_cpu_milli": 8_000}
 
 
-def line(name: str, **changed) -> str:
-    return json.dumps({"name": name, "input": QUOTA | changed})
+def line(case: dict[str, Any]) -> str:
+    """A case as a line, of which the input is that of a quota with these changes if it has none of its own."""
+    return json.dumps({"name": case["name"], "input": case.get("input") or QUOTA | case.get("changes", {})})
 
 
 def calc(*arguments: str, given: str = "") -> Result:
     return CliRunner().invoke(cli, ["calc", *arguments], input=given)
 
 
-LOAD = {"type": "load", "checkpoint": {"reference_seconds": 0, "total_weight": 1, "bucket_weights": {"three": 1}}}
-HISTOGRAM = {"resource": "cpu", "half_life_seconds": 60, "events": [{"type": "restart"}, LOAD]}
-ALLOWED = {
-    "node_capacity_cpu_milli": 10_000,
-    "node_allocatable_cpu_milli": 10_000,
-    "node_cpu_usage_cores": 4.0,
-    "pods": [{"qos_class": "LS", "kube_qos_class": "Burstable", "cpu_usage_cores": 3.0}],
-    "threshold_percent": 80,
-}
-
-
-@situations(
-    "given",
-    {
-        "each line is answered in order, and one that is wrong stops none": (
-            ["cpu_suppress_cfs_quota"],
-            [line("one"), "nonsense", "", line("three", be_allowed_cpu_milli="a"), line("four")],
-        ),
-        "a key that is wrong is named by its map's path": (
-            ["peak_histogram"], [json.dumps({"name": "a", "input": HISTOGRAM})],
-        ),
-        "all computed is success": (["cpu_suppress_cfs_quota"], [line("one")]),
-        "no lines are no failure": (["cpu_suppress_cfs_quota"], []),
-        "explain adds the terms and the step that bound": (["cpu_suppress_cfs_quota", "--explain"], [line("one")]),
-        "a table shows the arithmetic falling and ends with the output": (
-            ["cpu_suppress_allowed", "--table"], [json.dumps({"name": "node-1", "input": ALLOWED})],
-        ),
-        "a table says what could not be computed": (
-            ["cpu_suppress_cfs_quota", "--table"], [line("one", node_capacity_cpu_milli=-1)],
-        ),
-    },
-)  # fmt: skip
-def test_cases_are_answered(given: tuple[list[str], list[str]], snapshot) -> None:
-    arguments, lines = given
-    done = calc(*arguments, given="\n".join(lines))
+@each_row("arguments", "lines")
+def test_cases_are_answered(arguments: list[str], lines: list[dict[str, Any] | str], snapshot) -> None:
+    texts = [one if isinstance(one, str) else line(one) for one in lines]
+    done = calc(*arguments, given="\n".join(texts))
     assert f"{command_text(done)}\nstderr: {done.stderr.rstrip()}" == snapshot
 
 

@@ -112,10 +112,7 @@ def test_output_onto_a_full_disk_is_told_in_one_line(arguments: tuple[str, ...])
     assert (done.returncode, done.stderr) == (1, b"Error: output cannot be written: No space left on device\n")
 
 
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [(["nods"], "nodes"), (["topics", "tial"], "tail"), (["dead-letter", "lst"], "list"), (["polcy"], "policy")],
-)
+@each_row("given", "meant")
 def test_an_unknown_command_names_those_that_are_near(given: list[str], meant: str) -> None:
     done = CliRunner().invoke(main.cli, given)
 

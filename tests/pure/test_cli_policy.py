@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from slacktide.deploy.cli.main import cli
 from testbed.policies import config_map
 from testbed.snapshots import cases, command_text, situations
+from testbed.vectors import each_row
 
 CASES = cases(__file__)
 
@@ -66,14 +67,7 @@ def test_what_is_no_policy_fails_without_a_traceback(
     assert content is not None or f"{policy}: no such file\n" in result.output
 
 
-@situations(
-    "flags",
-    {
-        "with who said it, which features act, and what is in vain": [],
-        "of what somebody said alone": ["--changed"],
-        "the same as JSON": ["--output", "json"],
-    },
-)
+@each_row("flags")
 def test_what_holds_on_a_node_is_told(files: tuple[Path, Path], flags: list[str], snapshot) -> None:
     assert command_text(run("effective", files[0], "--node", files[1], *flags), files[0].parent) == snapshot
 

@@ -26,6 +26,7 @@ from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.endpoints import Endpoints, EndpointsError
 from slacktide.schemas.health import Health
 from testbed.kubelet import Certificates
+from testbed.vectors import each_row
 
 PROCESS = """
 import asyncio, logging, sys, time
@@ -163,10 +164,7 @@ def test_a_process_that_fails_ends_although_something_in_it_does_not(body: str) 
     code, lines = ended(started(body.strip()))
 
     assert code == 1
-    assert [line["message"] for line in lines][-2:] == [
-        "the log is gone",
-        "did not stop within 1 s: exiting",
-    ]
+    assert [line["message"] for line in lines][-2:] == ["the log is gone", "did not stop within 1 s: exiting"]
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
@@ -200,13 +198,7 @@ def test_a_drain_that_hangs_is_cut_short(body: str) -> None:
     assert lines[-1]["message"] == "did not stop within 1 s: exiting"
 
 
-@pytest.mark.parametrize(
-    ("raised", "message", "error"),
-    [
-        pytest.param('raise LogError("kafka-1:9092: away")', "kafka-1:9092: away", None, id="on purpose, one line"),
-        pytest.param("1 / 0", "", "ZeroDivisionError", id="an error of its own, with where it came from"),
-    ],
-)
+@each_row("raised", "message", "error")
 def test_an_error_is_logged(raised: str, message: str, error: str | None) -> None:
     code, lines = ended(started(raised))
 

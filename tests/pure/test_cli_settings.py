@@ -14,7 +14,8 @@ from slacktide.deploy.cli.main import COMMANDS, cli
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.settings import configured, setting
 from slacktide.deploy.runtime.text import show
-from testbed.snapshots import command_text, situations
+from testbed.snapshots import command_text
+from testbed.vectors import each_row
 
 LONG_RUNNING = ("up", "agent", "stream")
 
@@ -62,15 +63,7 @@ def test_showing_settings_does_nothing_else() -> None:
     assert made("--sugar").output.strip() == repr(TeaSettings(sugar=True))
 
 
-@situations(
-    "given",
-    {
-        "out of range": (["--steep-s", "0.5"], {}),
-        "a folder that is not there": (["--strainer", "/nowhere"], {}),
-        "an unknown flag": (["--milk"], {}),
-        "from the environment": ([], {"SLACKTIDE_STEEP_S": "forever"}),
-    },
-)
+@each_row("given")
 def test_a_refused_value_says_what_is_accepted(given: tuple[list[str], dict[str, str]], snapshot) -> None:
     arguments, env = given
     assert command_text(made(*arguments, **env)) == snapshot

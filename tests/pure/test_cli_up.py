@@ -96,10 +96,7 @@ def test_the_shipped_policy_has_idle_pods_a_high_quota_and_memory_eviction_and_n
     assert resource_threshold_on(parsed.policy, facts).mem_evict_threshold_pct == 70
 
 
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [(0, "exit code 0"), (1, "exit code 1"), (-9, "killed by SIGKILL"), (-99, "killed by signal 99")],
-)
+@each_row("code", "text")
 def test_how_a_process_ended_is_said_in_words(code: int, text: str) -> None:
     assert how(code) == text
 

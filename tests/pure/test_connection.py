@@ -17,6 +17,7 @@ from slacktide.schemas.connection import KEYS, MECHANISMS, PASSWORDS, Cluster, S
 from slacktide.schemas.errors import ConfigError
 from slacktide.streams.kafka.connecting import client
 from testbed.scenarios import scenarios
+from testbed.vectors import each_row
 
 FILE = "kafka.conf"
 ROOT = Path(__file__).parents[2]
@@ -155,14 +156,7 @@ def test_a_file_that_is_not_there_is_told_before_anybody_is_asked(tmp_path: Path
     assert "none.conf: --kafka-config: No such file or directory: accepted: a file with lines KEY=VALUE" in said
 
 
-@pytest.mark.parametrize(
-    ("key", "content", "said"),
-    [
-        pytest.param("ssl.ca.location", None, "No such file or directory", id="a CA that is not there"),
-        pytest.param("ssl.ca.location", "hello", "NO_CERTIFICATE_OR_CRL_FOUND", id="a CA that is none"),
-        pytest.param("ssl.certificate.location", "hello", "PEM", id="a certificate that is none"),
-    ],
-)
+@each_row("key", "content", "said")
 def test_a_file_of_tls_that_is_none_is_told_by_its_key(tmp_path, key, content, said) -> None:
     named = tmp_path / "named.pem"
     if content is not None:

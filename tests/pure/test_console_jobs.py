@@ -29,7 +29,7 @@ from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Record
 from testbed.console import jobs_and_queue
 from testbed.samples import START_MS
-from testbed.snapshots import json_text, situations, stable
+from testbed.snapshots import json_text, stable
 from testbed.vectors import each_row
 
 FOLLOWED = {topic.name for topic in OBJECTS}
@@ -56,13 +56,7 @@ def test_the_page_is_what_the_topics_hold(given_: dict[str, str], snapshot) -> N
     assert stable(json_text(page(**given_))) == snapshot
 
 
-@situations(
-    "given_",
-    {
-        "a Job's evictions": {"job": "jobs/etl", "figure": "evictions"},
-        "a queue's use opens who holds and who waits": {"queue": "gpu", "figure": "used"},
-    },
-)
+@each_row("given_")
 def test_a_figure_is_explained_with_its_records(given_: dict[str, str], snapshot) -> None:
     assert stable("\n".join(page("explain", **given_)["lines"])) == snapshot
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from slacktide.deploy.demo.conditions import Condition, conditions
 from slacktide.deploy.demo.figures import Ledger, Step, percentile, reactions_ms, slowdown
 from slacktide.deploy.demo.report import Reaction, Report, as_json, not_closed, rows, sentences, verdict
 from testbed.snapshots import cases, situations
+from testbed.vectors import each_row
 
 CASES = cases(__file__)
 STEP = Step(node="n", at_ms=10_000, until_ms=12_500)
@@ -41,14 +41,7 @@ def test_nothing_has_no_percentile():
     assert percentile([], 99) is None
 
 
-@pytest.mark.parametrize(
-    ("cut", "reaction"),
-    [
-        pytest.param((10_300, 10_340), [340], id="a cut after a sample after the step answers it"),
-        pytest.param((9_900, 10_020), [], id="a cut by a sample from before the step does not"),
-        pytest.param((12_400, 12_600), [], id="nor one after the next step"),
-    ],
-)
+@each_row("cut", "reaction")
 def test_what_answers_a_step(cut, reaction):
     """The sample must have seen the step, and the act must come before the next one."""
     observed_ms, acted_ms = cut

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from slacktide.agents.node.host_pods import Remark
-from slacktide.agents.node.pressure import NO_GROUPS, UNPRIVILEGED
+from slacktide.agents.node.pressure import NO_GROUPS
 from slacktide.deploy.cli.doctor import machine_facts
 from slacktide.deploy.cli.doctor.agent_checks import agent_findings, kafka_findings, node_findings
 from slacktide.deploy.cli.doctor.cluster_checks import drain_finding, webhook_clients_finding
@@ -50,6 +51,7 @@ from slacktide.streams.analysis.explain.evidence import Finding as Explained
 from testbed.doctor_facts import V2
 from testbed.policies import config_map
 from testbed.snapshots import cases, checks, json_text, situations, stable
+from testbed.vectors import each_row
 
 CASES = cases(__file__)
 NOW_MS = 1_800_000_000_000
@@ -81,9 +83,12 @@ NO_PSI = replace(V2, no_stall="cpu.pressure: Operation not supported")
 V1_ALONE = replace(V1, no_stall=NO_GROUPS)
 
 
-def knob(name: str, **facts: object) -> CgroupFacts:
-    """The v2 machine with another state of one knob."""
-    return replace(V2, knobs=dict(V2.knobs) | {name: replace(V2.knobs[name], **facts)})
+def groups(of: str = "v2", *, knobs: Any = (), controllers: Any = (), **facts: object) -> CgroupFacts:
+    """Control groups with another state of some knobs and controllers, and other facts."""
+    there = {"v2": V2, "v2 without PSI": NO_PSI, "v1": V1}[of]
+    others = {name: replace(there.knobs[name], **knobs[name]) for name in knobs}
+    held = dict(there.controllers) | dict(controllers)
+    return replace(there, knobs=dict(there.knobs) | others, controllers=held, **facts)
 
 
 def change(kind: str) -> Change:
@@ -92,10 +97,6 @@ def change(kind: str) -> Change:
 
 def machine(*, quota_writable: bool = True, **facts: object) -> Iterator[Finding]:
     return machine_findings(msgspec.convert(CASES["machine"] | facts, MachineFacts), quota_writable=quota_writable)
-
-
-def controllers(machine_: CgroupFacts = V2, **state: str) -> dict[str, str]:
-    return dict(machine_.controllers) | state
 
 
 @pytest.mark.parametrize(
@@ -134,45 +135,12 @@ def test_a_right_is_missed_only_where_something_does_not_work_without_it(snapsho
     assert checks(machine(capabilities=KILL, user_id=1000, quota_writable=False)) == snapshot
 
 
-@situations(
-    "facts",
-    {
-        "a knob that acts today, not writable": knob("cpu-quota", state="not writable", trouble="Permission denied"),
-        "a knob that acts today, not there": knob("cpu-quota", state="absent"),
-        "a knob that a newer kernel has": knob("cpu-burst", state="absent"),
-        "v2, a required controller not handed on": replace(V2, controllers=controllers(cpu="not handed on")),
-        "v2, a controller that the kernel has not": replace(V2, controllers=controllers(cpuset="absent")),
-        "v2, a kernel that cannot freeze": replace(V2, controllers=controllers(freezer="absent")),
-        "v2 without pressure": replace(V2, refused_triggers=dict.fromkeys(("cpu", "memory"), "not supported")),
-        "v2 without the right to short windows": replace(V2, refused_triggers={"memory": UNPRIVILEGED}),
-        "v1 misses only what it never had": replace(V1, hybrid=True, refused_triggers={"cpu": NO_GROUPS}),
-        "v1, a controller that is not mounted": replace(V1, controllers=controllers(V1, cpuacct="absent")),
-        "a knob of an absent controller refers to it": replace(
-            knob("memory-limit", state="absent"), controllers=controllers(memory="absent")
-        ),
-        "v1, the kubelet cannot write the weight of an idle tier": replace(V1, idle_tier=True),
-        "v2, the kubelet cannot write the weight of an idle tier": replace(V2, idle_tier=True),
-        "what systemd has to hand on is said in its words": replace(
-            V2, driver="none", controllers=controllers(cpu="not handed on")
-        ),
-        "v1, systemd makes no groups to freeze": replace(
-            V1, driver="none", controllers=controllers(V1, freezer="not handed on")
-        ),
-        "PSI of groups is missed by no machine of its own": NO_PSI,
-    },
-)
-def test_what_control_groups_lack_is_said_with_what_to_do(facts: CgroupFacts, snapshot) -> None:
-    assert checks(cgroup_findings(facts)) == snapshot
+@each_row("facts")
+def test_what_control_groups_lack_is_said_with_what_to_do(facts: dict[str, Any], snapshot) -> None:
+    assert checks(cgroup_findings(groups(**facts))) == snapshot
 
 
-@situations(
-    "facts",
-    {
-        "no control groups": {"version": 0, "pods": "", "best_effort": ""},
-        "no group of pods": {"pods": "", "best_effort": ""},
-        "no best-effort group": {"best_effort": ""},
-    },
-)
+@each_row("facts")
 def test_what_stands_on_something_missing_is_not_complained_of_too(facts: dict[str, object], snapshot) -> None:
     handed_on = dict.fromkeys(V2.controllers, "not handed on")
     facts = replace(V2, knobs={}, trouble="it is away", controllers=handed_on, **facts)
@@ -225,10 +193,6 @@ def of_policy(cgroups: CgroupFacts = V2, cpus: int = 8, **configs: object) -> li
     return rest
 
 
-def suppress(policy: str = "cfsQuota", **strategy: object) -> dict[str, object]:
-    return {"threshold": {"clusterStrategy": {"enable": True, "cpuSuppressPolicy": policy} | strategy}}
-
-
 CGROUPS = {"v2": V2, "v2 without PSI": NO_PSI, "v1": V1_ALONE}
 
 
@@ -237,20 +201,11 @@ def test_what_a_policy_cannot_do_here_is_said(given: dict, snapshot) -> None:
     assert checks(of_policy(CGROUPS[given["cgroups"]], given["cpus"], **given["policy"])) == snapshot
 
 
-@pytest.mark.parametrize(
-    ("configs", "knob_name"),
-    [
-        (suppress(), "cpu-quota"),
-        (suppress("cpuset"), "cpu-set"),
-        ({"burst": {"clusterStrategy": {"policy": "cpuBurstOnly"}}}, "cpu-burst"),
-        ({"qos": {"clusterStrategy": {"beClass": {"memoryQOS": {"enable": True}}}}}, "memory-high"),
-    ],
-    ids=["suppress by quota", "suppress by CPU set", "CPU burst", "memory by QoS class"],
-)
+@each_row("configs", "knob_name")
 def test_a_rule_whose_knob_cannot_be_used_is_void_here(configs: dict, knob_name: str, snapshot) -> None:
     for without_void in (V2, replace(V2, knobs={})):  # that there is no group is said already
         assert "policy.void-here" not in {one.check for one in of_policy(without_void, **configs)}
-    assert checks(of_policy(knob(knob_name, state="not writable"), **configs)) == snapshot
+    assert checks(of_policy(groups(knobs={knob_name: {"state": "not writable"}}), **configs)) == snapshot
 
 
 def test_a_policy_that_is_refused_fails_with_every_finding(snapshot) -> None:
@@ -476,15 +431,7 @@ def test_of_a_host_without_kubernetes_pods_are_named_and_what_matches_nothing(sn
     assert checks(host_findings(replace(host, pods=list("abcdefg"))), good=True) == snapshot(name="many pods")
 
 
-@situations(
-    "given",
-    {
-        "a file that does not validate: nothing is guessed": ("{slice: web.slice, qosClass: gold}", "other.slice"),
-        "its best-effort group is looked at as a kubelet's is": ("{slice: wob.slice, qosClass: LS}", "batch.slice"),
-        # Nothing is held, and nothing is wrong: systemd removes slices that hold nothing.
-        "its best-effort group is not there": ("{slice: wob.slice, qosClass: LS}", "other.slice"),
-    },
-)
+@each_row("given")
 def test_a_host_without_kubernetes_is_looked_at(tmp_path: Path, given: tuple[str, str], snapshot) -> None:
     workload, group = given
     file = write(tmp_path, {"host.yaml": f"bestEffort: batch.slice\nworkloads: [{workload}]\n"}) / "host.yaml"
@@ -502,18 +449,9 @@ def test_two_layouts_at_once_are_refused(tmp_path) -> None:
 AGENT = AgentFacts(url="http://127.0.0.1:9464", not_live="", not_ready="", not_fresh="")
 
 
-@situations(
-    "facts",
-    {
-        "none runs here": None,
-        "it works": AGENT,
-        "blocked": replace(AGENT, not_live="the event loop has been blocked for 12 s"),
-        "not ready": replace(AGENT, not_ready="Kafka is unreachable"),
-        "not fresh": replace(AGENT, not_fresh="the guard is in charge"),
-    },
-)
-def test_an_agent_that_runs_has_to_work(facts: AgentFacts | None, snapshot) -> None:
-    assert checks(agent_findings(facts), good=True) == snapshot
+@each_row("facts")
+def test_an_agent_that_runs_has_to_work(facts: dict[str, str] | None, snapshot) -> None:
+    assert checks(agent_findings(None if facts is None else replace(AGENT, **facts)), good=True) == snapshot
 
 
 def test_a_node_whose_figures_are_frozen_is_not_ready(snapshot) -> None:

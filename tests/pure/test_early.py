@@ -2,14 +2,13 @@
 
 import itertools
 
-import msgspec
-import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from slacktide.agents.node.ahead import APART_NS, PAUSE_NS_MAX, Early, took_back
-from slacktide.schemas.outcome import NodeOutcome, Spent
+from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits
 from testbed.stories import each_story, story
+from testbed.vectors import changed, each_row
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -81,15 +80,6 @@ OUTCOME = NodeOutcome(
 MUCH, LITTLE = Limits(be_cfs_quota_us=100_000), Limits(be_cfs_quota_us=50_000)
 
 
-@pytest.mark.parametrize(
-    ("more", "did"),
-    [
-        pytest.param({"before": MUCH, "after": LITTLE}, True, id="a cut"),
-        pytest.param({"before": LITTLE, "after": MUCH}, False, id="a raise"),
-        pytest.param({"before": MUCH, "after": LITTLE, "result": "dry-run"}, False, id="a cut that was not made"),
-        pytest.param({"rule": "memory_evict", "spent": Spent(evictions=1)}, True, id="an eviction"),
-        pytest.param({"rule": "cpu_burst"}, False, id="another setting"),
-    ],
-)
+@each_row("more", "did")
 def test_what_an_early_sample_is_for(more: dict, did: object) -> None:
-    assert took_back(msgspec.structs.replace(OUTCOME, **more)) is did
+    assert took_back(changed(OUTCOME, more)) is did

@@ -15,6 +15,7 @@ from slacktide.streams.decisions.node_decision import decide_node
 from slacktide.streams.worker import Worker
 from testbed.policies import policy_from
 from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS, keyframe, policy_record, record_of
+from testbed.vectors import each_row
 
 POLICY = policy_from(
     threshold={
@@ -114,14 +115,7 @@ def test_rule_and_pod_are_the_agents_own_whatever_the_answer_calls_them() -> Non
     assert verdict.evict == own.evict
 
 
-@pytest.mark.parametrize(
-    ("now", "taken"),
-    [
-        pytest.param(EvictState(since_mem_ms=200, dying=["be", "be2"]), [], id="both went meanwhile"),
-        pytest.param(EvictState(since_mem_ms=200, dying=["be"]), None, id="one went: the other waits its time"),
-        pytest.param(EvictState(since_mem_ms=4_000, dying=["be"]), ["be2"], id="one went some time ago"),
-    ],
-)
+@each_row("now", "taken")
 def test_an_answer_to_a_sample_of_before_an_eviction_evicts_nobody_twice(now: EvictState, taken: list | None) -> None:
     assert taken_of(answer(), now) == taken
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from slacktide.agents.event import NOTE_MAX, event_path
@@ -14,55 +13,25 @@ from slacktide.agents.node.evict.eviction_api import EvictionRequest, Reply, bod
 from slacktide.agents.node.evict.eviction_client import Patience
 from slacktide.schemas.outcome import NodeOutcome, PodName
 from testbed.stories import each_story, story
+from testbed.vectors import each_row
 
 SECOND_NS = 10**9
 REQUEST = EvictionRequest(uid="uid-1", namespace="batch", name="job", grace_s=None)
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
-RBAC = (
-    'pods "job" is forbidden: User "a" cannot create resource "pods/eviction" in API group "" in the namespace "batch"'
-)
 
 
-def answer(status: int, message: str = "", *causes: str, retry_after_s: int | None = None) -> Answer:
-    body = {"kind": "Status", "message": message, "details": {"causes": [{"reason": cause} for cause in causes]}}
-    return Answer(status=status, body=json.dumps(body).encode(), retry_after_s=retry_after_s)
+def answer(status: int, message: str = "", cause: str = "", body: str = "", times: int = 1, **more: int) -> Answer:
+    """An answer with a Status of its own, or with another body, which may repeat."""
+    told = {"kind": "Status", "message": message, "details": {"causes": [{"reason": cause}] if cause else []}}
+    return Answer(status=status, body=body.encode() * times or json.dumps(told).encode(), **more)
 
 
-def denied(why: str) -> str:
-    return f'admission webhook "validate-evictions.slacktide.io" denied the request: {why}'
-
-
-@pytest.mark.parametrize(
-    ("given", "verdict"),
-    [
-        (answer(201), "evicted"),
-        (answer(404, 'pods "job" not found'), "gone"),
-        (answer(409, "the UID in the precondition (a) does not match the UID in record (b)."), "gone"),
-        (answer(409, denied("it has the uid b, not a")), "gone"),
-        (answer(404, denied("it is not there")), "gone"),
-        (answer(409, "Operation cannot be fulfilled"), "kept"),
-        (answer(429, BUDGET, "DisruptionBudget"), "kept"),
-        (answer(429, BUDGET), "overloaded"),
-        (Answer(status=429, body=b"Too many requests, please try again later.\n", retry_after_s=1), "overloaded"),
-        (answer(500, "This pod has more than one PodDisruptionBudget"), "kept"),
-        (answer(403, 'poddisruptionbudgets.policy "x" is forbidden: pdb disruptions allowed is negative'), "kept"),
-        (answer(403, denied("it is of QoS class LS")), "kept"),
-        (answer(403, RBAC), "forbidden"),
-        (answer(401, "Unauthorized"), "forbidden"),
-        (answer(422, "ValidatingAdmissionPolicy 'x' with binding 'x' denied request: no node claim"), "forbidden"),
-        (answer(400, "name in URL does not match name in Eviction object"), "kept"),
-        (answer(500, 'Internal error occurred: failed calling webhook "x": connection refused'), "fenced"),
-        (answer(503, denied("the pod could not be read")), "fenced"),
-        (answer(503, "apiserver is shutting down"), "away"),
-        (Answer(status=504, body=b"<html>gateway timeout</html>"), "away"),
-        (Answer(status=500, body=b"[" * 100_000), "away"),
-    ],
-)
-def test_each_answer_means_one_thing(given: Answer, verdict: str) -> None:
-    reply = reply_of(REQUEST, given)
+@each_row("given", "verdict")
+def test_each_answer_means_one_thing(given: dict[str, Any], verdict: str) -> None:
+    reply = reply_of(REQUEST, answer(**given))
 
     assert (reply.uid, reply.verdict) == ("uid-1", verdict)
-    assert reply.message.startswith(f"{given.status} ")
+    assert reply.message.startswith(f"{given['status']} ")
 
 
 def test_what_the_server_said_is_told_with_its_causes() -> None:

@@ -15,7 +15,8 @@ from slacktide.streams.analysis.explain.evidence import Logged, Place
 from slacktide.streams.analysis.explain.node_log import NodeLog, node_log
 from testbed.chains import outcome
 from testbed.samples import sample
-from testbed.snapshots import findings, situations
+from testbed.snapshots import findings
+from testbed.vectors import each_row
 
 PLACE = Place(topic="t", partition=0, offset=0, logged_ms=0)
 LSE = {"qos_label": "LSE", "cpuset": "0-1"}
@@ -35,22 +36,9 @@ def placed(uid: str = "p", node: str = "n", *, kept: int = 1) -> Logged[PodPlace
     return Logged(body=body, place=PLACE)
 
 
-@situations(
-    "given",
-    {
-        "LSE": (LSE, placed()),
-        "LSR, its wish not kept": ({"qos_label": "LSR", "cpuset": "0-1"}, placed(kept=0)),
-        "a record of an earlier pod": (LSE, placed("another")),
-        "the node has shrunk": (LSE | {"cpuset": "3-5"}, None),
-        "it has lost all": (LSE | {"cpuset": "8-9"}, None),
-        "it came without": (LSE | {"cpuset": ""}, None),
-        "it names more than it requests": (LSE | {"cpuset": "0-7"}, None),
-        "LS": ({"qos_label": "LS"}, placed()),
-        "it has ended": (LSE | {"phase": "Succeeded"}, placed()),
-    },
-)
-def test_explain_names_the_cpus_and_why(given: tuple[dict[str, Any], Logged[PodPlacement] | None], snapshot) -> None:
-    pod, placement = given
+@each_row("pod", "said")
+def test_explain_names_the_cpus_and_why(pod: dict[str, Any], said: dict[str, Any] | None, snapshot) -> None:
+    placement = None if said is None else placed(**said)
     asks = Resources(cpu_milli=3_000)
     listed = Pod(uid="p", namespace="a", name="p", kube_qos="Guaranteed", requests=asks, **pod)
     assert findings(cores_findings(on(listed), listed, placement)) == snapshot

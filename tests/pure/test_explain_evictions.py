@@ -22,9 +22,7 @@ FACTS = NodeFacts(name="node-1", capacity=CAPACITY, allocatable=CAPACITY)
 BOOT = "000000000001-0badcafe"
 POLICY = policy_from(
     colocation={"enable": True},
-    threshold={
-        "clusterStrategy": {"enable": True, "memoryEvictThresholdPercent": 50, "memoryEvictLowerPercent": 40},
-    },
+    threshold={"clusterStrategy": {"enable": True, "memoryEvictThresholdPercent": 50, "memoryEvictLowerPercent": 40}},
 )
 JOBS = [
     Pod(uid=f"be-{name}", namespace="jobs", name=f"etl-{name}", qos_label="BE", priority=5_000, grace_s=1)

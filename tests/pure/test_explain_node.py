@@ -38,6 +38,7 @@ from slacktide.streams.records import Out, Record
 from testbed.chains import Chain, logged, outcome, outcome_record
 from testbed.samples import BATCH, BOOT, FACTS, GIB, SERVICE, START_MS, SUPPRESS
 from testbed.snapshots import findings, situations, stable
+from testbed.vectors import each_row
 
 FOLLOWED = {topic.name for topic in FOLLOWED_TOPICS}
 LATELY = {topic.name for topic in (SAMPLE, COMMAND, OUTCOME)}
@@ -406,14 +407,7 @@ def test_terms_of_another_version_are_shown_as_they_are() -> None:
     assert (cpu.because.adds, dict(cpu.because.terms), cpu.emptied_by) == ((), {"other_milli": 7}, "")
 
 
-@pytest.mark.parametrize(
-    ("system", "high", "blamed"),
-    [
-        (5_000, 1_000, "system_or_reserved_milli"),
-        (1_000, 5_000, "high_priority_milli"),
-        (0, 7_000, "high_priority_milli"),
-    ],
-)
+@each_row("system", "high", "blamed")
 def test_what_takes_most_is_named_when_nothing_is_left(system: int, high: int, blamed: str) -> None:
     parts = {"system_or_reserved_milli": system, "high_priority_milli": high}
     terms = {"capacity_milli": 8_000, "margin_milli": 2_500, **parts, "batch_milli": 0}

@@ -34,7 +34,7 @@ from testbed.chains import logged as record_of
 from testbed.policies import policy_from
 from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS
 from testbed.snapshots import cases, findings, json_text, refusal, situations, stable
-from testbed.vectors import each_row
+from testbed.vectors import changed, each_row
 
 HOUR_MS = 3_600_000
 NOW_MS = START_MS + 12_100
@@ -291,16 +291,7 @@ def by_cpus(cpus: list[int], *, used_milli: int) -> NodeLog:
     return node_log("node-1", chain.records)
 
 
-@pytest.mark.parametrize(
-    ("cpus", "used_milli", "told"),
-    [
-        ([0], 20, {"pod.held"}),
-        ([0, 1], 20, {"pod.limit", "lint.idle"}),
-        ([0, 1], 1_900, {"pod.limit"}),
-        ([0, 1, 2, 3], 20, {"lint.idle"}),
-    ],
-    ids=["fewer than requested", "not felt", "used up", "all"],
-)
+@each_row("cpus", "used_milli", "told")
 def test_a_limit_by_cpus_is_told_as_one_by_quota(cpus: list[int], used_milli: int, told: set[str]) -> None:
     """The node's own ``cpu_suppressed`` counts both: one fact, one word."""
     on = by_cpus(cpus, used_milli=used_milli)
@@ -394,21 +385,9 @@ def test_a_pod_made_well_has_nothing_to_be_said_of_it() -> None:
     assert lint(document=pod(priority=None, priorityClassName="koord-batch")) == "", "the API server writes the number"
 
 
-@situations(
-    "changes",
-    {
-        "asks for nothing": {"requests": Resources(), "limits": Resources()},
-        "no limit": {"limits": Resources()},
-        "limit above request": {"limits": both(900, 2)["limits"]},
-        "asks for four times what it uses": both(600, 8),
-        "uses twice the memory that it asked for": both(600, 1),
-        "best-effort with a production priority": {"priority": 9_100},
-        "a priority between the bands": {"priority": 6_500},
-        "no priority": {"priority": None},
-    },
-)
+@each_row("changes")
 def test_what_invites_trouble_is_named(changes: dict[str, Any], snapshot) -> None:
-    assert lint(msgspec.structs.replace(GOOD, **changes)) == snapshot
+    assert lint(changed(GOOD, changes)) == snapshot
 
 
 @pytest.mark.parametrize("qos", ["BE", None])

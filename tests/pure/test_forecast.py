@@ -14,7 +14,7 @@ from slacktide.agents.node.forecast import Trainer
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.dead_letter import DeadLetter
-from slacktide.schemas.forecast import FORECAST_STALE_MS, NodeForecast, NodePeaks
+from slacktide.schemas.forecast import NodeForecast, NodePeaks
 from slacktide.schemas.inventory import Container, Resources
 from slacktide.schemas.metric import Use
 from slacktide.schemas.policy import policy_of
@@ -28,6 +28,7 @@ from testbed.chains import Chain
 from testbed.peaks import MINUTE_MS, seen, trained
 from testbed.samples import BATCH, BOOT, FACTS, GIB, PODS, SERVICE, START_MS, keyframe, policy_record, record_of
 from testbed.stories import each_story, story
+from testbed.vectors import each_row
 
 COLD = Colocation(enable=True, mid_cold_start_s=3_600)
 """A pod is predicted after an hour."""
@@ -166,14 +167,7 @@ def state_of(forecast: MidForecast) -> str:
     return forecast.prediction.state
 
 
-@pytest.mark.parametrize(
-    ("boot_id", "late_ms", "state"),
-    [
-        (BOOT, FORECAST_STALE_MS, ""),
-        (BOOT, FORECAST_STALE_MS + 1, "stale forecast"),
-        ("000000000002-0000000b", 0, "forecast of another boot"),
-    ],
-)
+@each_row("boot_id", "late_ms", "state")
 def test_a_forecast_counts_for_half_an_hour_and_for_its_boot(boot_id: str, late_ms: int, state: str) -> None:
     peaks, policy = known(trained(61)), policy_of(COLD, ResourceThreshold())
     at_ms = peaks.observed_ms + late_ms

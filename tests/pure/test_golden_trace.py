@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.topics import COMMAND
+from testbed.vectors import each_row
 
 GOLDEN = Path(__file__).parents[1] / "replay" / "golden.jsonl.gz"
 
@@ -121,14 +122,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, lines: list[bytes]) 
     assert "short.jsonl, line 50: the last line is missing" in replay(tmp_path / "short.jsonl").stderr
 
 
-@pytest.mark.parametrize(
-    "span",
-    [
-        pytest.param(("--since", "10s", "--until", "20s"), id="backwards"),
-        pytest.param(("--until", "1970-01-01"), id="nothing"),
-        pytest.param(("--since", "9999-12-31T23:59:59-14:00"), id="a time that UTC does not have"),
-    ],
-)
+@each_row("span")
 def test_a_span_that_ends_before_it_begins_is_wrong_usage(span: tuple[str, ...]) -> None:
     assert replay(GOLDEN, *span).exit_code == 2
 

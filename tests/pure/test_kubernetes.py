@@ -27,11 +27,7 @@ def read(items: list[dict[str, object]], node: str | None = None) -> Described:
 
 
 def a_node(name: str = "n", **metadata: object) -> dict[str, object]:
-    return {
-        "kind": "Node",
-        "metadata": {"name": name, **metadata},
-        "status": {"capacity": {"cpu": 4, "memory": "8Gi"}},
-    }
+    return {"kind": "Node", "metadata": {"name": name, **metadata}, "status": {"capacity": {"cpu": 4, "memory": "8Gi"}}}
 
 
 def a_pod(spec: dict[str, object] | None = None, name: str = "p", **more: object) -> dict[str, object]:

@@ -19,14 +19,7 @@ from testbed.vectors import each_row
 CPU_RATIO = "node.koordinator.sh/cpu-reclaim-ratio"
 
 
-@pytest.mark.parametrize(
-    ("text", "pct"),
-    [
-        ("0.5", 50), ("0.29", 28), ("0.57", 56), ("1", 100), ("1.5", 150), ("0", 0), ("-0", 0), ("2e-1", 20),
-        (".5", 50),         ("-0.1", None), ("half", None), ("", None), (" 0.5", None), ("nan", None), ("inf", None),
-        ("1e400", None), ("1_0", None), ("\u0665", None),
-    ],
-)  # fmt: skip
+@each_row("text", "pct")
 def test_a_ratio_label_is_a_percent_truncated_as_a_double(text: str, pct: int | None) -> None:
     assert ratio_pct(text) == pct
 

@@ -13,9 +13,7 @@ from slacktide.schemas.topics import MISSED_POD
 from slacktide.streams.records import Out
 
 
-async def test_the_oldest_are_dropped_above_the_limit_and_the_log_has_it_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_the_oldest_are_dropped_above_the_limit_and_the_log_has_it_once(caplog: pytest.LogCaptureFixture) -> None:
     dropped: list[int] = []
     outbox = Outbox(
         Cluster("127.0.0.1:1"), (MISSED_POD.name,), lambda: 0, source="webhook", dropped=lambda: dropped.append(1)

@@ -101,10 +101,7 @@ def test_classes_of_pods_have_their_own_defaults_and_what_is_said_of_one_leaves_
     assert (qos.be.network.egress_limit, qos.be.network.ingress_limit) == ("50M", 30)
 
 
-@pytest.mark.parametrize(
-    ("durations", "seconds"),
-    [(["5m", "10m", "30m"], (300, 600, 1800)), (["1h30m"], (5400,)), (["90s", "1500ms"], (90, 1)), (["1.5h"], (5400,))],
-)
+@each_row("durations", "seconds")
 def test_spans_are_written_as_go_writes_them(durations: list[str], seconds: tuple[int, ...]) -> None:
     policy = policy_from(colocation={"metricAggregatePolicy": {"durations": durations}})
 

@@ -152,11 +152,7 @@ def test_of_what_waits_some_may_wait_in_vain(policy: str, field: str) -> None:
 
 def test_a_feature_may_lack_for_the_cluster_what_a_node_strategy_adds() -> None:
     cluster = {"clusterStrategy": {"enable": True, "cpuEvictThresholdPercent": 80}}
-    node = {
-        "name": "some",
-        "nodeSelector": {"matchLabels": {"pool": "a"}},
-        "evictEnabledPriorityThreshold": 5999,
-    }
+    node = {"name": "some", "nodeSelector": {"matchLabels": {"pool": "a"}}, "evictEnabledPriorityThreshold": 5999}
 
     assert [one.field for one in unused(policy_from(threshold=cluster))] == ["cpu_evict_threshold_pct"]
     assert list(unused(policy_from(threshold=cluster | {"nodeStrategies": [node]}))) == []

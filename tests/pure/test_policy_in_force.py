@@ -11,6 +11,7 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.policy import DEFAULT, KEY, InForce, Policy
 from testbed.snapshots import situations
+from testbed.vectors import each_row
 
 PLACE = "slacktide.policy.v1 0:7"
 
@@ -23,20 +24,9 @@ def take(policies: InForce, value: Policy | bytes | None, key: str = KEY) -> boo
     return policies.take(key.encode(), encode(value) if isinstance(value, Policy) else value, PLACE)
 
 
-@pytest.mark.parametrize(
-    ("held", "said", "taken"),
-    [
-        pytest.param(policy("old", 5), policy("new", 5), True, id="the same writer again"),
-        pytest.param(policy("old", 5), policy("new", 6), True, id="a later term"),
-        pytest.param(policy("old", 5), policy("new", 4), False, id="a writer that lost its lease"),
-        pytest.param(policy("old", 5), policy("new", 1, "b"), True, id="another installation"),
-        pytest.param(policy("old", 5, ""), policy("new", 1, "b"), True, id="stored by an older release"),
-        pytest.param(policy("old", 5), policy("new", 4, ""), False, id="written by an older release, lower"),
-        pytest.param(policy("old", 5), policy("new", 6, ""), True, id="written by an older release, higher"),
-        pytest.param(DEFAULT, policy("new", 0, ""), True, id="the first one of all"),
-    ],
-)
-def test_an_epoch_counts_within_its_installation(held: Policy, said: Policy, *, taken: bool) -> None:
+@each_row("held", "said", "taken")
+def test_an_epoch_counts_within_its_installation(held: list | None, said: list, *, taken: bool) -> None:
+    held, said = policy(*held) if held else DEFAULT, policy(*said)
     policies = InForce(held)
 
     assert take(policies, said) is taken

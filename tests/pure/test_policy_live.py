@@ -10,7 +10,6 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import NodeFacts, revision_of
 from slacktide.schemas.metric import NodeMetric
-from slacktide.schemas.policy.effective import ANNOTATION_STRATEGY
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SCORE
@@ -18,6 +17,7 @@ from slacktide.streams.decisions.suppress.cpu_suppress import decide
 from slacktide.streams.worker import Worker
 from testbed.policies import policy_from
 from testbed.samples import FACTS, PODS, START_MS, keyframe, policy_record, record_of, sample
+from testbed.vectors import changed, each_row
 
 SPOT = {"name": "spot", "nodeSelector": {"matchLabels": {"pool": "spot"}}}
 POLICY = policy_from(
@@ -57,11 +57,9 @@ def told(*samples: NodeSample) -> dict[str, list]:
     return said
 
 
-@pytest.mark.parametrize(
-    ("facts", "threshold_pct"),
-    [pytest.param(FACTS, 65, id="the cluster's"), pytest.param(ON_SPOT, 40, id="its node strategy's")],
-)
-def test_suppress_goes_by_the_nodes_threshold(facts: NodeFacts, threshold_pct: int) -> None:
+@each_row("changes", "threshold_pct")
+def test_suppress_goes_by_the_nodes_threshold(changes: dict, threshold_pct: int) -> None:
+    facts = changed(FACTS, changes)
     decision = decide(sample(1), facts, PODS, POLICY)
     [command] = told(keyframe(1, facts=facts, **of(facts)))[COMMAND.name]
 
@@ -74,24 +72,9 @@ def test_suppress_may_be_off_on_some_nodes_alone() -> None:
     assert decide(sample(1), FACTS, PODS, OFF).bound != "disabled"
 
 
-@pytest.mark.parametrize(
-    ("facts", "reclaim_pct"),
-    [
-        pytest.param(FACTS, 60, id="the cluster's"),
-        pytest.param(ON_SPOT, 90, id="its node strategy's"),
-        pytest.param(
-            msgspec.structs.replace(ON_SPOT, annotations={ANNOTATION_STRATEGY: '{"cpuReclaimThresholdPercent": 75}'}),
-            75,
-            id="its annotation's",
-        ),
-        pytest.param(
-            msgspec.structs.replace(ON_SPOT, labels={"node.koordinator.sh/cpu-reclaim-ratio": "0.5"}),
-            50,
-            id="its label's",
-        ),
-    ],
-)
-def test_batch_resources_go_by_the_nodes_colocation(facts: NodeFacts, reclaim_pct: int) -> None:
+@each_row("changes", "reclaim_pct")
+def test_batch_resources_go_by_the_nodes_colocation(changes: dict, reclaim_pct: int) -> None:
+    facts = changed(FACTS, changes)
     [figure] = told(keyframe(1, facts=facts, **of(facts)))[ALLOCATABLE.name]
 
     assert figure.cpu_terms["margin_milli"] == 4_000 * (100 - reclaim_pct) // 100

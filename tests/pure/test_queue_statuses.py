@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from slacktide.agents.cluster.queue.job import Job
 from slacktide.agents.cluster.queue.known import SOURCE, Known, Place
@@ -16,6 +15,7 @@ from slacktide.schemas.queue_objects import KINDS, QueueObject
 from slacktide.schemas.topics import QUEUE_SPEC
 from slacktide.streams.records import Record
 from testbed.scenarios import plain, scenarios
+from testbed.vectors import each_row
 
 Json = dict[str, Any]
 NOW_MS = 1_700_000_000_000
@@ -55,14 +55,7 @@ def test_queue_statuses(case: dict[str, Any]) -> None:
     assert [[*queue, plain(status)] for queue, status in found.items()] == case["gives"]
 
 
-@pytest.mark.parametrize(
-    ("stopped", "reasons"),
-    [
-        pytest.param({"all"}, ["Stopped", "ClusterQueueIsInactive"], id="ClusterQueue"),
-        pytest.param({"main"}, ["Ready", "Stopped"], id="LocalQueue"),
-        pytest.param({"all", "main"}, ["Stopped", "Stopped"], id="both"),
-    ],
-)
+@each_row("stopped", "reasons")
 def test_a_stopped_queue_is_not_active(stopped: set[str], reasons: list[str]) -> None:
     queues = [
         msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, stop_policy="Hold"))
@@ -78,15 +71,7 @@ def in_cluster(kind: str, name: str, **spec: Any) -> Json:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-@pytest.mark.parametrize(
-    ("kind", "valid", "invalid"),
-    [
-        pytest.param("ClusterQueue", {}, {"fairSharing": {"weight": "-1"}}, id="weight"),
-        pytest.param("ClusterQueue", {}, {"queueingStrategy": "Later"}, id="strategy"),
-        pytest.param("ClusterQueue", {}, {"namespaceSelector": {"matchLabels": {"/": "x"}}}, id="selector"),
-        pytest.param("Cohort", {"parentName": "root"}, {"parentName": "all-below"}, id="its own ancestor"),
-    ],
-)
+@each_row("kind", "valid", "invalid")
 def test_an_invalid_object_costs_no_status_and_its_valid_record_stays(kind: str, valid: Json, invalid: Json) -> None:
     """Also if the bridge never saw the valid one: a new leader does not delete what the decider goes by."""
     key = f"{kind}/all"

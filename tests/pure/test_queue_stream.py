@@ -324,9 +324,7 @@ def test_what_a_user_writes_into_a_workload_hides_no_queue() -> None:
     log = begun()
     strange = workload(1, "a")
     metadata = msgspec.structs.replace(
-        strange.metadata,
-        annotations={"slacktide.io/run-seconds": "soon"},
-        labels={"koordinator.sh/priority": "high"},
+        strange.metadata, annotations={"slacktide.io/run-seconds": "soon"}, labels={"koordinator.sh/priority": "high"}
     )
     log.put(msgspec.structs.replace(strange, metadata=metadata), workload(2, "b"))
     found = status_of(objects_of(log.records))

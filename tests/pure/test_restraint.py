@@ -9,9 +9,7 @@ from slacktide.agents.node.evict.holdback import CALM_NS, FREEZE_AFTER_NS, FREEZ
 
 UIDS = ["a", "b", "c", "d"]
 MOMENT = st.tuples(
-    st.integers(100, 3_000).map(lambda ms: ms * 1_000_000),
-    st.lists(st.sampled_from(UIDS), unique=True),
-    st.booleans(),
+    st.integers(100, 3_000).map(lambda ms: ms * 1_000_000), st.lists(st.sampled_from(UIDS), unique=True), st.booleans()
 )
 
 

@@ -156,11 +156,7 @@ def test_the_gain_is_never_more_than_best_effort_use_and_none_without(uses: list
     assert (none.cpu.used, none.cpu.admitted_least, none.mem.used, none.mem.admitted_least) == (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("milli", "gained_milli"),
-    [(1_000, 0), (2_000, 0), (4_000, 500), (8_000, 750)],
-    ids=["fits", "fits exactly", "half fits", "a quarter fits"],
-)
+@each_row("milli", "gained_milli")
 def test_a_gain_begins_where_native_requests_end(milli: int, gained_milli: int) -> None:
     """Of 4 CPUs the service requests 2, so 2 are left for native requests."""
     made = tallied(records([taken(1, 1_000, GIB, pods=[SERVICE, batch(milli=milli)])]))

@@ -5,17 +5,10 @@ from click.testing import CliRunner
 
 from slacktide.agents.node.pressure import Stall
 from slacktide.deploy.cli.main import cli
+from testbed.vectors import each_row
 
 
-@pytest.mark.parametrize(
-    ("text", "stall"),
-    [
-        pytest.param("on", Stall(), id="on is the default"),
-        pytest.param("off", None, id="off"),
-        pytest.param("25/500", Stall(stall_ms=25, window_ms=500), id="the shortest window"),
-        pytest.param("10000/10000", Stall(stall_ms=10_000, window_ms=10_000), id="the longest, all of it stalled"),
-    ],
-)
+@each_row("text", "stall")
 def test_what_a_kernel_takes_is_taken_and_says_the_same_again(text: str, stall: Stall | None) -> None:
     assert Stall.parse(text) == stall
     assert Stall.parse(str(stall or "off")) == stall

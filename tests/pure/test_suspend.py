@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,11 @@ from pure import test_agent, test_evictor
 
 from slacktide.agents.node.evict.eviction_api import node_event
 from slacktide.agents.node.state import ANNOTATION, FILE, Switch, forget
-from slacktide.schemas.policy import DEFAULT, Policy
+from slacktide.schemas.policy import DEFAULT
 from slacktide.schemas.policy.effective import effective
 from slacktide.schemas.policy.idle import lacking
 from testbed.policies import policy_from
+from testbed.vectors import each_row
 
 WHY = "the file /var/lib/slacktide/suspend"
 SUSPENDING = policy_from(agent={"suspend": True})
@@ -34,33 +34,17 @@ def test_an_eviction_that_an_earlier_run_may_not_have_asked_for_is_not_asked_for
     assert bench.cluster.granted == []
 
 
-@pytest.mark.parametrize(
-    ("prepare", "annotations", "policy", "by"),
-    [
-        pytest.param(lambda _: None, {}, DEFAULT, None, id="nobody"),
-        pytest.param(lambda _: None, {ANNOTATION: "true"}, DEFAULT, "annotation", id="annotation"),
-        pytest.param(lambda _: None, {ANNOTATION: "yes"}, DEFAULT, "annotation", id="a value that nobody documents"),
-        pytest.param(lambda _: None, {ANNOTATION: "false"}, DEFAULT, None, id="false"),
-        pytest.param(lambda folder: (folder / FILE).touch(), {}, DEFAULT, "file", id="file"),
-        pytest.param(lambda _: None, {}, SUSPENDING, "policy", id="policy"),
-        pytest.param(lambda _: None, {ANNOTATION: "false"}, SUSPENDING, "policy", id="false against the policy"),
-    ],
-)
+@each_row("by_file", "annotations", "by_policy", "by")
 @pytest.mark.parametrize("watched", [True, False], ids=["API server", "inventory"])
 def test_an_annotation_a_file_and_the_policy_each_suspend(
-    prepare: Callable[[Path], object],
-    annotations: dict,
-    policy: Policy,
-    by: str | None,
-    tmp_path: Path,
-    *,
-    watched: bool,
+    annotations: dict, by: str | None, tmp_path: Path, *, by_file: bool, by_policy: bool, watched: bool
 ) -> None:
-    prepare(tmp_path)
+    if by_file:
+        (tmp_path / FILE).touch()
     switch = Switch(tmp_path, watched=watched)
     if watched:
         switch.shown(annotations)
-    told = switch.suspended({} if watched else annotations, policy)
+    told = switch.suspended({} if watched else annotations, SUSPENDING if by_policy else DEFAULT)
 
     assert (told and told.by) == by
 

@@ -25,34 +25,20 @@ from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.suppress.cpu_suppress import decide
 from testbed.chains import Chain
 from testbed.samples import BATCH, SERVICE, START_MS, sample
+from testbed.vectors import changed, each_row
 
 NATIVE = Resources(cpu_milli=2_000, mem_bytes=1 << 30)
-BOTH = Resources(cpu_milli=2_000, batch_cpu_milli=1_000)
 FREE = Pod(
     uid="free", namespace="jobs", name="scan", qos_label="BE", priority=3_500, kube_qos="Burstable", requests=NATIVE
 )
-BOUGHT = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1Gi"}
 SIZE = Resources(cpu_milli=8_000, mem_bytes=16 << 30)
 FACTS = NodeFacts(name="node-1", capacity=SIZE, allocatable=SIZE)
 ON = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "vain"),
-    [
-        pytest.param({}, True, id="free, with native requests"),
-        pytest.param({"priority": 5_500}, True, id="batch, with native requests"),
-        pytest.param({"kube_qos": "Guaranteed"}, True, id="with limits alike"),
-        pytest.param({"qos_label": None}, True, id="by its priority alone"),
-        pytest.param({"priority": None}, True, id="by its label alone"),
-        pytest.param({"kube_qos": "BestEffort"}, False, id="without native requests it lies in the group"),
-        pytest.param({"qos_label": "LS", "priority": 9_500}, False, id="it claims nothing"),
-        pytest.param({"qos_label": "LS", "requests": BOTH}, True, id="batch resources beside native ones"),
-        pytest.param({"qos_label": "LS", "priority": 7_500}, False, id="mid pods lie outside by design"),
-    ],
-)
+@each_row("changes", "vain")
 def test_a_claim_is_in_vain_outside_the_group(changes: dict, vain: bool) -> None:  # noqa: FBT001
-    pod = msgspec.structs.replace(FREE, **changes)
+    pod = changed(FREE, changes)
     [counted] = inventory_of(FACTS, [pod]).pods
 
     assert (claims_in_vain(pod), counted.unheld) == (vain, vain)
@@ -61,16 +47,7 @@ def test_a_claim_is_in_vain_outside_the_group(changes: dict, vain: bool) -> None
         assert (counted.qos_label, counted.priority) == (pod.qos_label, pod.priority), "as written"
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        pytest.param({"containers": [{"resources": {"requests": {"cpu": "100m"} | BOUGHT}}]}, id="by a LimitRange"),
-        pytest.param(
-            {"containers": [{"resources": {"requests": BOUGHT}}], "resources": {"requests": {"cpu": "100m"}}},
-            id="by its spec.resources",
-        ),
-    ],
-)
+@each_row("spec")
 def test_a_batch_pod_that_others_gave_native_requests_is_explained(spec: dict) -> None:
     containers = [{"name": "main"} | one for one in spec["containers"]]
     metadata = {"name": "etl", "uid": "u", "labels": {"koordinator.sh/qosClass": "BE"}}
@@ -159,15 +136,7 @@ def test_each_is_reported_once_as_long_as_it_is_there(caplog: pytest.LogCaptureF
     assert counted._value.get() - before == 3
 
 
-@pytest.mark.parametrize(
-    ("qos_label", "priority_class_label", "claimed"),
-    [
-        pytest.param("LSR", "koord-batch", "QoS class LSR and priority class koord-batch", id="LSR"),
-        pytest.param("LSE", "koord-prod", "QoS class LSE and priority class koord-prod", id="LSE in koord-prod"),
-        pytest.param("SYSTEM", None, "QoS class SYSTEM and priority class koord-prod", id="SYSTEM without a class"),
-        pytest.param(None, "koord-batch", "priority class koord-batch", id="no label"),
-    ],
-)
+@each_row("qos_label", "priority_class_label", "claimed")
 @pytest.mark.parametrize("tier", ["batch", "free"])
 def test_who_asks_for_resources_that_can_be_taken_back_is_held_and_evicted_as_best_effort(
     qos_label: str | None, priority_class_label: str | None, claimed: str, tier: str

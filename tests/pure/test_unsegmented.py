@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from slacktide.schemas.codec import encode
 from slacktide.schemas.topics import WINDOW
 from slacktide.schemas.window import NodeWindowSegment
-from slacktide.streams.engine.rebuilding import UNSEGMENTED_MS, newest_of, unsegmented, unsegmented_since_ms
+from slacktide.streams.engine.rebuilding import newest_of, unsegmented, unsegmented_since_ms
 from slacktide.streams.records import Record
 from testbed.samples import record_of as bare_record
 from testbed.samples import sample
+from testbed.vectors import each_row
 
 MINUTE_MS = 60_000
 
@@ -79,28 +80,9 @@ def test_without_a_segment_of_its_node_a_sample_is_in_none() -> None:
     assert unsegmented([other], newest_of([segment(9, appended_ms=10 * MINUTE_MS)])) == [other]
 
 
-@pytest.mark.parametrize(
-    ("said", "since_ms"),
-    [
-        pytest.param([segment(9, appended_ms=602_000)], 595_000, id="since the minute's end, and a little sooner"),
-        pytest.param([segment(9, appended_ms=593_000)], 588_000, id="a node whose clock is ahead"),
-        pytest.param([segment(9, appended_ms=609_000)], 595_000, id="an owner that was behind"),
-        pytest.param(
-            [segment(9, appended_ms=602_000), segment(8, appended_ms=541_000, node="b")],
-            535_000,
-            id="a node whose minute had not been said yet",
-        ),
-        pytest.param(
-            [segment(9, appended_ms=602_000), segment(5, appended_ms=361_000, node="b")],
-            595_000,
-            id="a node that died before holds nothing up",
-        ),
-        pytest.param([segment(3, appended_ms=602_000)], 610_000 - UNSEGMENTED_MS, id="a clock that was set back"),
-        pytest.param([], 610_000 - UNSEGMENTED_MS, id="nothing was said"),
-    ],
-)
+@each_row("said", "since_ms")
 def test_samples_are_read_again_since_the_last_minute_that_was_said_of_all_living(said, since_ms) -> None:
-    assert unsegmented_since_ms(newest_of(said), now_ms=610_000) == since_ms
+    assert unsegmented_since_ms(newest_of([segment(**one) for one in said]), now_ms=610_000) == since_ms
 
 
 def test_what_cannot_be_read_is_left_to_whoever_reads_it() -> None:

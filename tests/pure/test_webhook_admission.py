@@ -74,14 +74,7 @@ def test_a_selector_that_kubernetes_would_refuse_is_read_as_such() -> None:
     assert isinstance(odd.selector, InvalidSelector)
 
 
-@pytest.mark.parametrize(
-    ("spec", "place"),
-    [
-        ({"labels": {"a": 1}}, "$.spec.labels"),
-        ({"probability": 1.5}, "$.spec.probability"),
-        ({"selector": 3}, "$.spec"),
-    ],
-)
+@each_row("spec", "place")
 def test_a_profile_of_another_shape_is_refused_with_the_place(spec: dict[str, Any], place: str) -> None:
     with pytest.raises(BadMessageError, match=place.replace("$", r"\$")):
         profile_of(profile(**spec))
@@ -113,21 +106,10 @@ def test_what_is_no_question_is_refused(raw: bytes) -> None:
         review.asked(raw)
 
 
-BATCH = {"kubernetes.io/batch-cpu": "1000"}
 LSR = {"koordinator.sh/qosClass": "LSR"}
-NEEDS_BE = "labels.koordinator.sh/qosClass: Required value: must specify koordinator QoS BE with koordinator colocation"
 
 
-@pytest.mark.parametrize(
-    ("labels", "priority", "asks", "strict", "why"),
-    [
-        pytest.param(LSR, 5_500, BATCH, False, f"[{NEEDS_BE}", id="LSR with batch resources and class"),
-        pytest.param({}, 5_500, BATCH, False, NEEDS_BE, id="batch resources without a label"),
-        pytest.param({"app-type": "batch"}, 5_500, {"cpu": "1"}, False, "", id="the profile sets label and resources"),
-        pytest.param(LSR, 9_500, {"cpu": "2"}, False, "", id="LSR in koord-prod"),
-        pytest.param(LSR, 9_500, {"cpu": "2"}, True, "pod.spec.containers[*].resources.limits", id="strict"),
-    ],
-)
+@each_row("labels", "priority", "asks", "strict", "why")
 def test_classes_and_resources_go_together_once_profiles_were_applied(
     labels: dict[str, str],
     priority: int,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from slacktide.agents.cluster.webhook.missed import label_selector, lacked
 from slacktide.agents.cluster.webhook.mutation import changed_ms, dated, namespace_of
 from slacktide.agents.kubernetes.objects import Pod
 from slacktide.schemas.policy.selector import Requirement, Selector
 from testbed.scenarios import plain, scenarios
+from testbed.vectors import each_row
 
 
 def test_a_change_counts_and_a_change_of_status_does_not() -> None:
@@ -22,15 +22,7 @@ def test_a_change_counts_and_a_change_of_status_does_not() -> None:
     assert changed_ms({"metadata": made | {"managedFields": managed}}) - changed_ms({"metadata": made}) == 1_000
 
 
-@pytest.mark.parametrize(
-    ("requirement", "text"),
-    [
-        (Requirement(key="a", operator="In", values=("1", "2")), "a in (1,2)"),
-        (Requirement(key="a", operator="NotIn", values=("1",)), "a notin (1)"),
-        (Requirement(key="a", operator="Exists"), "a"),
-        (Requirement(key="a", operator="DoesNotExist"), "!a"),
-    ],
-)
+@each_row("requirement", "text")
 def test_a_requirement_is_written_as_the_api_server_reads_it(requirement: Requirement, text: str) -> None:
     assert label_selector(Selector(match_expressions=(requirement,))) == text
 

@@ -20,6 +20,7 @@ from slacktide.agents.cluster.certificates import (
     secret_data,
     turned,
 )
+from testbed.vectors import each_row
 
 NAMES = frozenset({"slacktide-webhook.slacktide-system.svc", "127.0.0.1"})
 TERMS = Terms(names=NAMES, life_ms=900_000, settle_ms=60_000)
@@ -132,14 +133,7 @@ def test_what_is_held_comes_back_out_of_the_secret() -> None:
     assert one.until_ms == T0 + 900_000
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        ({}, "tls.crt"),
-        ({"tls.crt": "!"}, "the Secret's data"),
-        ({"next.trusted-ms": "eHg="}, "the Secret's data"),
-    ],
-)
+@each_row("data", "said")
 def test_a_secret_of_another_shape_is_refused(data: dict[str, str], said: str) -> None:
     with pytest.raises(CertificateError, match=said):
         held_of(data)

@@ -32,14 +32,11 @@ from slacktide.streams.worker.one_by_one import Answerer
 from testbed.chains import logged
 from testbed.rungs import NIGHTLY
 from testbed.samples import FACTS, GIB, PODS, START_MS, keyframe, policy_record, sample
+from testbed.vectors import each_row
 
 POLICY = policy_of(
     Colocation(enable=True, metric_aggregate_duration_s=10, mid_cold_start_s=36_000),
-    ResourceThreshold(
-        enable=True,
-        cpu_suppress_policy="cfsQuota",
-        mem_evict_threshold_pct=70,
-    ),
+    ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota", mem_evict_threshold_pct=70),
 )
 SELLS_FREE = policy_of(
     msgspec.structs.replace(POLICY.colocation, free_class_enable=True, mem_calculate_policy="request"),
@@ -273,16 +270,7 @@ def test_a_sample_whose_list_is_not_known_asks_for_a_keyframe() -> None:
     assert command.answer == "set"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        pytest.param(b",1500,", b",-5,", "Expected `int` >= -1 - at `$.now[3]`: the value is -5", id="below the range"),
-        pytest.param(b",1500,", b",1.5,", "Expected `int | null`, got `float` - at `$.now[3]`", id="a fraction"),
-        pytest.param(b",1500,", b",1125899906842625,", "in 0..1125899906842624 - at `$.now[3]`, cpu_milli", id="above"),
-        pytest.param(b",500,2147483648]", b"]", "`$.now` has 2 numbers of pods, `$.of.be_group` 2", id="a pod too few"),
-        pytest.param(b'"be_cfs_quota_us":110000', b'"be_cfs_quota_us":-7', "at `$.of.limits.be_cfs_quota_us`", id="of"),
-    ],
-)
+@each_row("old", "new", "why")
 def test_a_bad_figure_costs_its_own_sample(old: bytes, new: bytes, why: str) -> None:
     reader = worker()
     bad = encoded(keyframe(1, policy_version=POLICY.version), PODS).replace(old, new)

@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from slacktide.agents.workload import is_removed, path_of, standing
-
-THERE = b'{"metadata": {"name": "slacktide-agent"}}'
-GOING = b'{"metadata": {"name": "slacktide-agent", "deletionTimestamp": "2026-01-01T00:00:00Z"}}'
+from testbed.vectors import each_row
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "expected"),
-    [
-        (200, THERE, "there"),
-        (200, GOING, "deleted"),
-        (404, b"{}", "deleted"),
-        (401, b"{}", "refused"),
-        (403, b"{}", "refused"),
-        (429, b"{}", "unknown"),
-        (500, b"{}", "unknown"),
-        (200, b"no JSON", "unknown"),
-        (200, b'{"metadata": 1}', "unknown"),
-    ],
-)
+@each_row("status", "body", "expected")
 def test_an_answer_shows_how_the_workload_stands(status: int, body: bytes, expected: str) -> None:
     assert standing(status, body) == expected
 

@@ -274,11 +274,7 @@ class KafkaCluster:
     """Three brokers; what is acknowledged by all in-sync replicas outlives any one of them."""
 
     def __init__(
-        self,
-        folder: Path,
-        hosts: Sequence[Host] = (HERE,) * REPLICAS,
-        asking: Host = HERE,
-        java: Sequence[str] = (),
+        self, folder: Path, hosts: Sequence[Host] = (HERE,) * REPLICAS, asking: Host = HERE, java: Sequence[str] = ()
     ) -> None:
         self._asking = asking
         where = dict(enumerate(hosts, 1))

@@ -119,9 +119,7 @@ def random_band(of: Random, *percents: int) -> Band:
 
 def random_survey_policy(of: Random) -> SurveyPolicy:
     return SurveyPolicy(
-        whole=random_band(of, 10, 30, 50, 60),
-        prod=random_band(of, 10, 20, 30),
-        use_deviation=of.random() < 0.3,
+        whole=random_band(of, 10, 30, 50, 60), prod=random_band(of, 10, 20, 30), use_deviation=of.random() < 0.3
     )
 
 

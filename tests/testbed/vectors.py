@@ -13,6 +13,7 @@ import pytest
 from testbed.snapshots import cases
 
 Test = TypeVar("Test", bound=Callable[..., object])
+Message = TypeVar("Message", bound=msgspec.Struct)
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 CASES = Path(__file__).parent.parent / "pure" / "decisions" / "cases"
@@ -26,19 +27,29 @@ def lines(name: str) -> list[str]:
 
 
 def each_row(*arguments: str) -> Callable[[Test], Test]:
-    """A test of each row under its name in ``cases/<test module>.yaml``, whose values are read by its types."""
+    """A test of each row under its name in ``cases/<test module>.yaml``, whose values are read by its types.
+
+    Bytes stand there as their text in UTF-8.
+    """
+
+    def value(plain: Any, kind: Any) -> Any:
+        return plain.encode() if kind is bytes else msgspec.convert(plain, kind)
 
     def mark(test: Test) -> Test:
         found = cases(inspect.getfile(test))[test.__name__.removeprefix("test_")]
         named = found.items() if isinstance(found, dict) else ((None, row) for row in found)
         kinds = [get_type_hints(test).get(name, Any) for name in arguments]
         params = [
-            pytest.param(*map(msgspec.convert, row if len(arguments) > 1 else [row], kinds), id=fact)
-            for fact, row in named
+            pytest.param(*map(value, row if len(arguments) > 1 else [row], kinds), id=fact) for fact, row in named
         ]
         return pytest.mark.parametrize(arguments, params)(test)
 
     return mark
+
+
+def changed(message: Message, changes: Mapping[str, Any]) -> Message:
+    """The message with what a row says of its fields, which is read by their types."""
+    return msgspec.convert(msgspec.to_builtins(message) | changes, type(message))
 
 
 def stated(name: str) -> Iterator[Any]:

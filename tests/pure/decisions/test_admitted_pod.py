@@ -26,17 +26,7 @@ def test_a_pod_is_read_with_its_amounts_as_numbers(snapshot) -> None:
     assert json_text(pod_of(REAL)) == snapshot
 
 
-@pytest.mark.parametrize(
-    "kubernetes",
-    [
-        pytest.param(REAL, id="a real one"),
-        pytest.param({}, id="nothing"),
-        pytest.param({"metadata": None, "spec": None}, id="nulls"),
-        pytest.param({"metadata": {}, "spec": {"containers": [], "overhead": {}, "schedulerName": ""}}, id="empty"),
-        pytest.param({"metadata": {"labels": None}, "spec": {"initContainers": None, "priority": 0}}, id="inner nulls"),
-        pytest.param({"spec": {"containers": [{"name": "a", "resources": {"limits": {}}}]}}, id="an empty amount list"),
-    ],
-)
+@each_row("kubernetes")
 def test_what_is_not_changed_is_as_it_was(kubernetes: dict) -> None:
     assert object_of(pod_of(kubernetes)) == kubernetes
 

@@ -26,11 +26,6 @@ ASKED = ResourceThreshold(
     cpu_evict_time_window_s=10,
 )
 ONE_CPU = Limits(be_cfs_quota_us=100_000)
-BY_USE = {
-    "cpu_evict_be_satisfaction_lower_pct": None,
-    "cpu_evict_threshold_pct": 80,
-    "evict_enabled_priority_threshold": 5_999,
-}
 
 
 def reading(used_milli: int | None = 900, limits: Limits | None = ONE_CPU) -> Reading:
@@ -110,16 +105,7 @@ def test_where_no_rule_asks_nothing_is_said_and_nothing_kept() -> None:
     assert found.average.usage_milli == 900
 
 
-@pytest.mark.parametrize(
-    ("threshold", "asks"),
-    [
-        pytest.param({"enable": False}, False, id="thresholds are off"),
-        pytest.param({"cpu_evict_be_satisfaction_upper_pct": None}, False, id="no satisfaction"),
-        pytest.param({"cpu_evict_time_window_s": None}, True, id="a satisfaction, each second"),
-        pytest.param(BY_USE, True, id="the node's use over a while"),
-        pytest.param(BY_USE | {"cpu_evict_time_window_s": None}, False, id="its use just now, which each sample has"),
-    ],
-)
+@each_row("threshold", "asks")
 def test_which_policies_ask_for_it(threshold: dict, *, asks: bool) -> None:
     remembered = BeCpuHistory()
     policy = replace(ASKED, **threshold)

@@ -24,6 +24,7 @@ from slacktide.streams.decisions.cores.take import (
     read_cpus,
     written,
 )
+from testbed.vectors import each_row
 
 BINDS, EXCLUSIVE = ("", FULL, SPREAD), ("", CORE_LEVEL, ZONE_LEVEL)
 
@@ -122,13 +123,7 @@ def test_who_leaves_gives_all_back(topology: Topology, wanted: int) -> None:
     assert allocate(replace(free, taken=ledger.taken), Wish(), wanted) == cpus
 
 
-@pytest.mark.parametrize(
-    ("exclusive", "places"),
-    [
-        pytest.param("", 1, id="shares a socket, as there is room"),
-        pytest.param(ZONE_LEVEL, 2, id="keeps off the zone of its like"),
-    ],
-)
+@each_row("exclusive", "places")
 def test_a_pod_keeps_off_the_zones_of_pods_with_its_policy(exclusive: str, places: int) -> None:
     topology, ledger = node(), Ledger()
     for name in ("a", "b"):
@@ -142,10 +137,7 @@ def test_a_pod_keeps_off_the_zones_of_pods_with_its_policy(exclusive: str, place
 def test_nobody_shares_the_cpus_of_lse_pods_and_only_best_effort_pods_those_of_lsr_pods(
     topology: Topology, lse: set[int], lsr: set[int]
 ) -> None:
-    pods = [
-        CoresPod(uid="e", qos_label="LSE", cpus=lse),
-        CoresPod(uid="r", qos_label="LSR", cpus=lsr),
-    ]
+    pods = [CoresPod(uid="e", qos_label="LSE", cpus=lse), CoresPod(uid="r", qos_label="LSR", cpus=lsr)]
     found = pools(topology, pods, None, {}, Kept())
     ls, be = (NO_CPUS.union(*(pool.cpus for pool in its)) for its in (found.ls, found.be))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Processor, Resources
 from slacktide.schemas.knob import pod_group
@@ -16,6 +15,7 @@ from slacktide.streams.decisions.cores.take import readable
 from slacktide.streams.decisions.knobs import RELEASED, changes, drift_settings
 from slacktide.streams.decisions.suppress.cpu_suppress import lifted
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import off_exclusive
+from testbed.vectors import each_row
 
 SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
 
@@ -30,9 +30,9 @@ def node(cpus: int = 8, **said: Any) -> NodeFacts:
     return NodeFacts(name="n", capacity=Resources(), allocatable=Resources(), processors=processors, **said)
 
 
-def pod(uid: str, qos: str | None = "LS", cpuset: str = "", **said: Any) -> Pod:
-    """It requests as many CPUs as it has for itself."""
-    requests = Resources(cpu_milli=1_000 * len(readable(cpuset)))
+def pod(uid: str, qos: str | None = "LS", cpuset: str = "", cpu_milli: int | None = None, **said: Any) -> Pod:
+    """It requests as many CPUs as it has for itself, if nothing else is said."""
+    requests = Resources(cpu_milli=1_000 * len(readable(cpuset)) if cpu_milli is None else cpu_milli)
     known = {"kube_qos": "Burstable", "requests": requests} | said
     return Pod(uid=uid, namespace="a", name=uid, qos_label=qos, cpuset=cpuset, **known)
 
@@ -45,31 +45,9 @@ def given(facts: NodeFacts, *pods: Pod) -> dict[str, tuple[str, str]]:
     return {one.group.removeprefix("pod/"): (str(one.value), one.bound) for one in cpusets(facts, pods)}
 
 
-@pytest.mark.parametrize(
-    ("pods", "cpus"),
-    [
-        pytest.param([LSE, pod("ls")], {"lse": ("0", "own"), "ls": ("1-3,5-7", "shared")}, id="LSE: its whole core"),
-        pytest.param([LSR, pod("ls")], {"lsr": ("1,5", "own"), "ls": ("0,2-4,6-7", "shared")}, id="LSR"),
-        pytest.param([LSE, pod("none", None)], {"lse": ("0", "own"), "none": ("1-3,5-7", "shared")}, id="no label"),
-        pytest.param([LSE, pod("s", "SYSTEM")], {"lse": ("0", "own"), "s": ("1-3,5-7", "shared")}, id="SYSTEM"),
-        pytest.param([pod("be", "BE", kube_qos="BestEffort"), LSE], {"lse": ("0", "own")}, id="best-effort tier"),
-        pytest.param([LSE, pod("bad", "LSR", "1-")], {"lse": ("0", "own"), "bad": ("1-3,5-7", "shared")}, id="torn"),
-        pytest.param([LSE, pod("came", "LSE")], {"lse": ("0", "own"), "came": ("1-3,5-7", "shared")}, id="without"),
-        pytest.param(
-            [LSE, pod("thief", "LSE", "0-6", requests=Resources(cpu_milli=6_000))],
-            {"lse": ("0", "own"), "thief": ("1-3,5-7", "shared")},
-            id="a list of more CPUs than the pod requests",
-        ),
-        pytest.param([pod("ls")], {}, id="nobody has CPUs of its own: nobody is bound"),
-        pytest.param([pod("lsr", "LSR", "1,5", phase="Failed"), pod("ls")], {}, id="who had them has ended"),
-        pytest.param([pod("lsr", "LSR", "1,900"), LSE], {"lsr": ("1", "own"), "lse": ("0", "own")}, id="lost CPUs"),
-        pytest.param([pod("lsr", "LSR", "900"), pod("ls")], {}, id="all of them lost"),
-        pytest.param([LSE, pod("k", exclusive_cpus="2-3"), pod("ls")], {}, id="the kubelet assigns CPUs itself"),
-        pytest.param([pod("all", "LSR", "0-7"), pod("ls")], {}, id="nothing left: never an empty list"),
-    ],
-)
-def test_each_class_gets_its_cpus(pods: list[Pod], cpus: dict[str, tuple[str, str]]) -> None:
-    assert given(node(), *pods) == cpus
+@each_row("pods", "cpus")
+def test_each_class_gets_its_cpus(pods: list[dict[str, Any]], cpus: dict[str, tuple[str, str]]) -> None:
+    assert given(node(), *(pod(**one) for one in pods)) == cpus
 
 
 def test_the_system_class_has_a_pool_of_its_own_where_the_node_reserves_one() -> None:
@@ -93,22 +71,11 @@ def limited(milli: int | None, *names: str, **said: Any) -> Pod:
     return pod("p", **{"qos": "LSR", "cpuset": "1"} | said)
 
 
-@pytest.mark.parametrize(
-    ("owner", "lifted"),
-    [
-        pytest.param(limited(1_000, "main"), {"pod/p": 100_000, "pod/p/main": 100_000}, id="LSR"),
-        pytest.param(limited(1_000, "main", qos="LSE"), {"pod/p": 100_000, "pod/p/main": 100_000}, id="LSE"),
-        pytest.param(limited(1_000, "main", qos=None), {"pod/p": 100_000, "pod/p/main": 100_000}, id="no label"),
-        pytest.param(limited(500, "main", "side"), {}, id="two containers: one could take all from the other"),
-        pytest.param(limited(None, "main"), {}, id="no limit, no quota"),
-        pytest.param(limited(1_000, "main", qos="LS"), {}, id="LS"),
-        pytest.param(limited(1_000, "main", cpuset=""), {}, id="it shares CPUs"),
-        pytest.param(limited(1_000, "main", requests=Resources(cpu_milli=900)), {}, id="more CPUs than it requests"),
-        pytest.param(limited(1_000, "main", phase="Failed"), {}, id="it has ended"),
-        pytest.param(limited(1_000, "main", cpuset="900"), {}, id="the node lost its CPUs"),
-    ],
-)
-def test_cpus_of_its_own_replace_the_quota_of_a_pod_with_one_container(owner: Pod, lifted: dict[str, int]) -> None:
+@each_row("milli", "names", "said", "lifted")
+def test_cpus_of_its_own_replace_the_quota_of_a_pod_with_one_container(
+    milli: int | None, names: list[str], said: dict[str, Any], lifted: dict[str, int]
+) -> None:
+    owner = limited(milli, *names, **said)
     quotas = [one for one in cpusets(node(), [owner, pod("ls"), LSE]) if one.knob == "cfs_quota_us"]
     assert {one.group: one.terms["limit_us"] for one in quotas} == lifted
     assert all((one.value, one.rule, one.bound) == (None, RULE, "own") for one in quotas)

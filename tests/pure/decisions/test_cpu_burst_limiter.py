@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.streams.decisions.burst.cpu_burst_quota import Limited, Limiter, limit, limiter_capacity, start_tokens
+from testbed.vectors import each_row
 
 MINUTE = CpuBurst(policy="auto", cfs_quota_burst_pct=300, cfs_quota_burst_period_s=60)
 CAPACITY = 60 * 200
@@ -15,18 +16,11 @@ def config(period_s: int | None, ceiling_pct: int | None) -> CpuBurst:
     return CpuBurst(cfs_quota_burst_pct=ceiling_pct, cfs_quota_burst_period_s=period_s)
 
 
-@pytest.mark.parametrize(
-    ("given_config", "allowed"),
-    [
-        pytest.param(config(None, 300), True, id="no period: no limiter"),
-        pytest.param(config(-1, 300), True, id="minus one: no limiter"),
-        pytest.param(config(-1, None), True, id="whatever the ceiling"),
-        pytest.param(config(60, None), False, id="a period without a ceiling"),
-        pytest.param(config(60, 99), False, id="a ceiling below the limit"),
-    ],
-)
-def test_without_a_bucket_all_or_nothing_is_allowed(given_config: CpuBurst, *, allowed: bool) -> None:
-    before = Limiter(capacity_tokens=CAPACITY, tokens=500)
+@each_row("period_s", "ceiling_pct", "allowed")
+def test_without_a_bucket_all_or_nothing_is_allowed(
+    period_s: int | None, ceiling_pct: int | None, *, allowed: bool
+) -> None:
+    before, given_config = Limiter(capacity_tokens=CAPACITY, tokens=500), config(period_s, ceiling_pct)
     result = limit(given_config, before, start=1, used_pct=80, elapsed_s=1)
 
     assert result == Limited(allowed=allowed, limiter=None, terms={})

@@ -21,6 +21,7 @@ from slacktide.streams.decisions.evict.evict_tasks import (
 )
 from slacktide.streams.decisions.evict.node_evict import CpuEvictNode, cpu_evict, memory_evict
 from testbed.evict_cases import any_pods, be, distinct, evicted, gone, sold
+from testbed.vectors import each_row
 
 A, B, C, D = (be(name) for name in "abcd")
 OLD = be("old", already_evicted=True)
@@ -45,51 +46,21 @@ def each(amount: int, *pods: EvictPod, resource: str = "mem_bytes") -> list[tupl
     return [(pod, {resource: amount}) for pod in pods]
 
 
+PODS = {"a": A, "b": B, "c": C, "d": D, "old": OLD, "twin of a": be("a")}
+
+
+def asked(tasks: list[dict[str, Any]]) -> list[EvictTask]:
+    """Tasks of rows: what each is to release, and which pods, in order, free what for it."""
+    named = [one | {"frees": [(PODS[pod], frees) for pods, frees in one["frees"] for pod in pods]} for one in tasks]
+    return [task(one.pop("release"), one.pop("frees"), **one) for one in named]
+
+
 MEM, BATCH, MID = "mem_bytes", "batch_mem_bytes", "mid_mem_bytes"
 
 
-@pytest.mark.parametrize(
-    ("tasks", "victims"),
-    [
-        pytest.param([task({MEM: 10}, each(10, A, B, C))], "a", id="one is just enough"),
-        pytest.param([task({MEM: 11}, each(10, A, B, C))], "ab", id="one more where one byte is missing"),
-        pytest.param([task({MEM: 20}, each(10, A, B, C))], "ab", id="two"),
-        pytest.param([task({MEM: 99}, each(10, A, B, C))], "abc", id="all of them, if that is not enough"),
-        pytest.param([task({MEM: 0}, each(10, A, B, C))], "", id="a target of 0 needs nobody"),
-        # So best-effort pods without a metric: the one resource that they may free is missing.
-        pytest.param([task({MEM: 10}, [*each(0, A), *each(10, B, C)])], "ab", id="one known to free nothing goes too"),
-        pytest.param([task({MEM: 20}, each(10, A, OLD, B))], "a", id="one evicted before counts and goes no more"),
-        pytest.param([task({MEM: 10}, each(10, OLD, B))], "", id="and may be enough alone"),
-        pytest.param([task({MEM: 10}, each(10, A, OLD))], "a", id="but not before its turn"),
-        # Else every batch pod would go before the first mid pod that is needed.
-        pytest.param(
-            [task({BATCH: 5, MID: 15}, [*each(10, A, B, resource=BATCH), *each(10, C, D, resource=MID)])],
-            "acd",
-            id="a resource that is released claims nobody more",
-        ),
-        pytest.param(
-            [task({BATCH: 5}, [(A, {}), *each(9, B, resource=MID)])], "", id="one of nothing that is asked for stays"
-        ),
-        pytest.param(
-            [task({MEM: 10}, each(10, A)), task({MEM: 10}, each(10, B), kind="request")],
-            "ab",
-            id="used and requested are counted side by side",
-        ),
-        pytest.param(
-            [task({MEM: 10}, each(10, A)), task({BATCH: 10}, each(10, A, B, resource=BATCH), kind="request")],
-            "a",
-            id="a victim of one feature counts for the other kind too",
-        ),
-        pytest.param(
-            [task({MEM: 0}, each(100, A)), task({MEM: 20}, each(10, A, B), feature="G")],
-            "ab",
-            id="a feature that wants nothing counts nothing",
-        ),
-        pytest.param([task({MEM: 20}, each(10, be("a"), be("a")))], "aa", id="two pods of one name are two pods"),
-    ],
-)
-def test_candidates_go_in_order_until_enough_is_released(tasks: list[EvictTask], victims: str) -> None:
-    assert evicted(evict(tasks)) == list(victims)
+@each_row("tasks", "victims")
+def test_candidates_go_in_order_until_enough_is_released(tasks: list[dict[str, Any]], victims: str) -> None:
+    assert evicted(evict(asked(tasks))) == list(victims)
 
 
 def test_what_one_feature_releases_the_next_need_not() -> None:
@@ -108,48 +79,11 @@ def test_features_that_count_the_same_of_a_victim_count_it_once_and_the_larger()
     assert done.because[-1].terms["used_mem_released_bytes"] == 7 + 4
 
 
-@pytest.mark.parametrize(
-    ("tasks", "bound", "terms"),
-    [
-        pytest.param([], "no_shortage", {"evicted_pods": 0}, id="no feature"),
-        pytest.param([task({}, each(1, A))], "no_shortage", {"evicted_pods": 0}, id="nothing to release"),
-        pytest.param([task({"mem_bytes": 0}, each(1, A))], "no_shortage", {"evicted_pods": 0}, id="an amount of 0"),
-        pytest.param(
-            [task({"mem_bytes": 20}, each(10, OLD, A))],
-            "released",
-            {"used_mem_target_bytes": 20, "used_mem_released_bytes": 20, "evicted_pods": 1},
-            id="just enough, partly from before",
-        ),
-        pytest.param(
-            [task({"mem_bytes": 20}, each(10**9, A))],
-            "released",
-            {"used_mem_target_bytes": 20, "used_mem_released_bytes": 10**9, "evicted_pods": 1},
-            id="more than enough",
-        ),
-        pytest.param(
-            [
-                task({"cpu_milli": 5}, [], kind="request"),
-                task({"cpu_milli": 9, "batch_cpu_milli": 0, "mid_cpu_milli": 1}, each(9, A, resource="cpu_milli")),
-                task({"cpu_milli": 7}, []),
-            ],
-            "too_few_candidates",
-            {
-                "request_cpu_target_milli": 5,
-                "request_cpu_released_milli": 0,
-                "used_cpu_target_milli": 9,
-                "used_cpu_released_milli": 9,
-                "used_mid_cpu_target_milli": 1,
-                "used_mid_cpu_released_milli": 0,
-                "evicted_pods": 1,
-            },
-            id="not enough of each, the larger target of two",
-        ),
-    ],
-)
+@each_row("tasks", "bound", "terms")
 def test_the_outcome_sets_what_is_released_against_what_was_wanted(
-    tasks: list[EvictTask], bound: str, terms: dict
+    tasks: list[dict[str, Any]], bound: str, terms: dict
 ) -> None:
-    outcome = evict(tasks).because[-1]
+    outcome = evict(asked(tasks)).because[-1]
 
     assert (outcome.of, outcome.bound) == ("evicted_pods", bound)
     assert list(outcome.terms.items()) == list(terms.items())

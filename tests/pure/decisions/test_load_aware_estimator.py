@@ -1,29 +1,14 @@
 """What a pod is expected to use before anybody has measured it."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwareArgs, LoadAwarePod, estimate, round_half_away
 from testbed.load_aware_cases import all_args, asked, pods
+from testbed.vectors import each_row
 
 
-@pytest.mark.parametrize(
-    ("value", "rounded"),
-    [
-        (0.0, 0),
-        (0.5, 1),
-        (-0.0, 0),
-        (2.4, 2),
-        (2.5, 3),
-        (3.5, 4),
-        (-2.4, -2),
-        (-2.5, -3),
-        (-0.5, -1),
-        pytest.param(0.49999999999999994, 0, id="the largest double below a half"),
-        pytest.param(2.0**53 + 2, 2**53 + 2, id="where doubles are all whole"),
-    ],
-)
+@each_row("value", "rounded")
 def test_halves_round_away_from_zero(value: float, rounded: int) -> None:
     assert round_half_away(value) == rounded
 

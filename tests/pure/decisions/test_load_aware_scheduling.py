@@ -1,6 +1,5 @@
 """One pod and one node, filtered and scored by load: its arithmetic, its laws, and what its cases must not hold."""
 
-import pytest
 from hypothesis import given
 
 from slacktide.streams.decisions.load.load_aware_estimator import (
@@ -27,6 +26,7 @@ from testbed.load_aware_cases import (
     reports,
     thresholds,
 )
+from testbed.vectors import each_row
 
 BY_PRODUCTION = LoadAwareArgs(
     thresholds=Thresholds(usage=Percents(50, 50), prod=Percents(50, 50)), score_prod=True, weights=Weights(1, 1)
@@ -48,13 +48,7 @@ def test_production_and_others_meet_the_same_node_whoever_comes_first_and_it_sta
 
 
 @given(
-    pod=pods("new"),
-    there=pods_there,
-    reported=reports,
-    custom=thresholds,
-    more=pairs,
-    args=all_args,
-    allocatable=pairs,
+    pod=pods("new"), there=pods_there, reported=reports, custom=thresholds, more=pairs, args=all_args, allocatable=pairs
 )
 def test_a_busier_node_is_never_better(
     pod: LoadAwarePod,
@@ -108,41 +102,6 @@ def test_terms_end_in_what_was_decided(
     assert found.filtered.schedulable is (found.filtered.reject_reason is None)
 
 
-FACTORS = {"estimated_scaling_factors": {"memory": "70"}}
-OWN_FACTORS = {"custom_scaling_factors": {"cpu": -1}}
-METRIC = {"pod_metrics": [{"usage": {"cpu_milli": -1}}]}
-MISSING = ".events[{}].{}: missing: an event of type {} requires it"
-
-
-def placing(**said: object) -> dict:
-    return {"now_seconds": T + 10, "node": {}, "pod": {}} | said
-
-
-def events(*kinds: str) -> dict:
-    return {"events": [{"at_seconds": T, "type": kind, "pod": None} for kind in kinds]}
-
-
-@pytest.mark.parametrize(
-    ("rule", "case", "error"),
-    [
-        ("estimator", {}, ": Object missing required field `pod`"),
-        ("estimator", {"pod": {"requests": {"cpu_milli": -1}}}, ".pod.requests.cpu_milli: Expected `int` >= 0"),
-        ("estimator", FACTORS | {"pod": {}}, ".estimated_scaling_factors.memory: Expected `int | null`, got `str`"),
-        ("estimator", {"pod": OWN_FACTORS}, ".pod.custom_scaling_factors.cpu: Expected `int` >= 0"),
-        ("scheduling", {"now_seconds": None}, ".now_seconds: Expected `int`, got `null`"),
-        (
-            "scheduling",
-            placing(args={"dominant_resource_weight": -1}),
-            ".args.dominant_resource_weight: Expected `int` >= 0",
-        ),
-        ("scheduling", placing(node_metric=METRIC), ".node_metric.pod_metrics[0].usage.cpu_milli: Expected `int` >= 0"),
-        ("scheduling", placing(assigned_pods=[{"phase": 3}]), ".assigned_pods[0].phase: Expected `str`, got `int`"),
-        ("assign_cache", {}, ": Object missing required field `events`"),
-        ("assign_cache", events("assign"), MISSING.format(0, "pod", "assign")),
-        ("assign_cache", events("delete_node_metric", "pod_update"), MISSING.format(1, "pod", "pod_update")),
-        ("assign_cache", events("node_metric"), MISSING.format(0, "node_metric", "node_metric")),
-        ("assign_cache", events("scheduled"), ".events[0].type: Invalid enum value 'scheduled'"),
-    ],
-)
+@each_row("rule", "case", "error")
 def test_what_cannot_be_computed_names_the_field(rule: str, case: dict, error: str) -> None:
     assert answered(f"load_aware_{rule}", case) == {"error": f"input{error}"}

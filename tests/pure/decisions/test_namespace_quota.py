@@ -19,11 +19,13 @@ from slacktide.streams.decisions.admission.namespace_quota import (
     quotas_of,
     refusal_text,
 )
+from testbed.vectors import each_row
 
 PROD = Resources(cpu_milli=2_000, mem_bytes=1 << 30)
 MID = Resources(mid_cpu_milli=2_000, mid_mem_bytes=1 << 30)
 BATCH = Resources(batch_cpu_milli=2_000, batch_mem_bytes=1 << 30)
 FREE = Resources(free_cpu_milli=2_000)
+BANDS = {"prod": PROD, "mid": MID, "batch": BATCH}
 BORROWED = Held(BATCH, borrowed=True)
 
 
@@ -43,12 +45,7 @@ def test_each_band_but_free_has_quotas_in_the_unit_of_its_resource() -> None:
     }
     read = quotas_of(annotations)
 
-    assert read.bounds == {
-        "cpu_milli": 1_500,
-        "mem_bytes": 1 << 30,
-        "mid_mem_bytes": 2 << 30,
-        "batch_cpu_milli": 8_000,
-    }
+    assert read.bounds == {"cpu_milli": 1_500, "mem_bytes": 1 << 30, "mid_mem_bytes": 2 << 30, "batch_cpu_milli": 8_000}
     assert read.in_vain == ["quota.slacktide.io/free-memory"]
     assert quotas_of({}).bounds == {}
     assert quotas(batch_cpu=str(2**63 - 1)).bounds == {"batch_cpu_milli": 2**63 - 1}
@@ -69,26 +66,9 @@ def test_borrowing_is_switched_off_by_one_word_alone(text: str) -> None:
     assert not quotas(batch_borrowing="never").borrows
 
 
-@pytest.mark.parametrize(
-    ("given", "there", "asked", "result"),
-    [
-        pytest.param({"batch_cpu": "4000"}, [BATCH], BATCH, "admitted", id="exactly"),
-        pytest.param({"batch_cpu": "3999"}, [BATCH], BATCH, "borrowed", id="one more than the quota"),
-        pytest.param({"batch_cpu": "9000", "batch_memory": "1Gi"}, [BATCH], BATCH, "borrowed", id="memory"),
-        pytest.param({"batch_cpu": "0"}, [], BATCH, "borrowed", id="a quota of nothing"),
-        pytest.param({"batch_cpu": "2000"}, [PROD], BATCH, "admitted", id="others that request none of it"),
-        pytest.param({"batch_cpu": "0", "batch_borrowing": "never"}, [], BATCH, "over_quota", id="never"),
-        pytest.param({"prod_cpu": "4"}, [PROD], PROD, "admitted", id="prod, exactly"),
-        pytest.param({"prod_cpu": "3999m"}, [PROD], PROD, "over_quota", id="prod, beyond"),
-        pytest.param({"prod_memory": "1Gi"}, [PROD], PROD, "over_quota", id="prod, memory"),
-        pytest.param({"mid_cpu": "3999"}, [MID], MID, "over_quota", id="mid, beyond"),
-        pytest.param({"mid_cpu": "4000"}, [MID], MID, "admitted", id="mid, exactly"),
-    ],
-)
-def test_success_is_certain_within_a_quota(
-    given: dict[str, str], there: list[Resources], asked: Resources, result: str
-) -> None:
-    found = judged(quotas(**given), asked, [Held(one) for one in there])
+@each_row("given", "there", "asked", "result")
+def test_success_is_certain_within_a_quota(given: dict[str, str], there: list[str], asked: str, result: str) -> None:
+    found = judged(quotas(**given), BANDS[asked], [Held(BANDS[band]) for band in there])
 
     assert found.result == result
     assert (found.exceeded is None) is (result == "admitted")

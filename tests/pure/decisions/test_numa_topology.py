@@ -49,11 +49,7 @@ def test_an_invalid_number_leaves_what_was_there() -> None:
     assert kubelet_of([], [(MOST, "16"), (MOST, "1")]).max_zones == 16
 
 
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [("node-0", 0), ("node-63", 63), ("node-+1", 1), ("node-01", 1), ("node-", None), ("node", None), ("node0", None),
-     ("numa-0", None), ("node--1", None), ("node-x", None), ("Node-1", None), ("node-1-2", None)],
-)  # fmt: skip
+@each_row("name", "number")
 def test_a_zones_name_holds_its_id(name: str, number: int | None) -> None:
     assert zone_id(name) == number
 

@@ -81,10 +81,7 @@ def test_what_fits_only_while_nobody_else_uses_it_does_not_exceed_the_quota() ->
     assert exceeds_max_quota(own, asks(5), held)
 
 
-@pytest.mark.parametrize(
-    ("changed", "victim"),
-    [({}, "h0"), ({"corrected": True}, "h0"), ({"corrected": True, "chosen_before": {"h1": "x"}}, "h1")],
-)
+@each_row("changed", "victim")
 def test_a_corrected_choice_keeps_that_of_the_cycle_before(changed, victim) -> None:
     done = assign(Queued("w", 1, 0), asks(2), full(2, 2, **changed))
     assert [one.holder.queued.uid for one in done.targets] == [victim]
@@ -114,16 +111,7 @@ def test_a_taint_keeps_pods_away_unless_it_is_only_preferred() -> None:
     assert matches(NodeNeeds(selector={"disk": "ssd"}), NodeFlavor(node_labels={"zone": "a"}))
 
 
-@pytest.mark.parametrize(
-    ("operator", "values", "holds"),
-    [
-        *(("In", ("5",), True), ("In", ("4", "6"), False), ("NotIn", ("5",), False), ("NotIn", ("4",), True)),
-        *(("Gt", ("4", "9"), True), ("Gt", ("5",), False), ("Gt", ("6",), False)),
-        *(("Lt", ("6", "1"), True), ("Lt", ("5",), False), ("Lt", ("4",), False)),
-        *(("Gt", ("x",), False), ("Gt", (), False), ("Lt", ("x",), False), ("Lt", (), False)),
-        *(("Exists", (), True), ("DoesNotExist", (), False), ("Near", ("5",), False)),
-    ],
-)
+@each_row("operator", "values", "holds")
 def test_an_affinity_holds_by_its_operator(operator: str, values: tuple[str, ...], holds: bool) -> None:  # noqa: FBT001
     needs = NodeNeeds(affinity=((Expression("size", operator, values),),))
     assert matches(needs, NodeFlavor({"size": "5"})) == holds

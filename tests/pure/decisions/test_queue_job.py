@@ -2,7 +2,6 @@
 
 from decimal import Decimal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from slacktide.streams.decisions.queue.job import (
     stopped,
     workload_name,
 )
+from testbed.vectors import each_row
 
 COUNTS = st.integers(0, 12)
 PROGRESS = st.builds(JobProgress, COUNTS, st.none() | COUNTS, COUNTS)
@@ -78,13 +78,7 @@ def test_a_range_of_indexes_without_end_is_counted_at_once() -> None:
     assert reclaimable_pods(JobProgress(4, 10), [f"0-{10**17}"]) == 4
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        *(("3", 3), ("-1", -1), ("", None), ("3.0", None), ("9" * 19, None)),
-        *((str(2**63 - 1), 2**63 - 1), (str(2**63), None), (str(-(2**63)), -(2**63)), (str(-(2**63) - 1), None)),
-    ],
-)
+@each_row("text", "count")
 def test_an_unreadable_minimum_is_none(text: str, count: int | None) -> None:
     assert min_count({MIN_PARALLELISM: text}) == count
 

@@ -14,6 +14,7 @@ from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpe
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Scheduling, Settings, Workload
 from slacktide.streams.decisions.queue.simulation import Arrival, Happened, Simulation
 from testbed.queue_worlds import trees
+from testbed.vectors import each_row
 
 CPU, FAST = FlavorResource("f", "cpu"), FlavorResource("fast", "cpu")
 GROUPS = (Group(frozenset({"cpu"}), ("f",)),)
@@ -89,17 +90,9 @@ def endless(run_s, *later, corrected=False) -> tuple[Simulation, list[Happened]]
     return run, list(run.run(jobs))
 
 
-@pytest.mark.parametrize(
-    ("run_s", "later", "at_s", "evicted_count"),
-    [
-        pytest.param({}, [], 4, 3, id="at the first state that was there before"),
-        pytest.param(dict.fromkeys("ac", 60), [], 4, 3, id="runs that begin again make no difference"),
-        pytest.param({}, [job("e", "q0", 9, 50)], 51, 50, id="not while one is to arrive"),
-        pytest.param({"b": 10**6}, [], 1_003, 1_002, id="nor while one may finish, but not for ever"),
-    ],
-)
+@each_row("run_s", "later", "at_s", "evicted_count")
 def test_jobs_that_preempt_each_other_without_end_are_named(run_s, later, at_s, evicted_count) -> None:
-    run, happened = endless(run_s, *later)
+    run, happened = endless(run_s, *(job(*one) for one in later))
     assert (happened[-1].kind, happened[-1].at_s, run.unfinished) == ("repeats", at_s, True)
     assert (run.repeats.preemptor.uid, run.repeats.victim.uid) == ("c", "a")
     assert sum(one.kind == "evicted" for one in happened) == evicted_count

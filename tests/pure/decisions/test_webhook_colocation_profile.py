@@ -22,6 +22,7 @@ from testbed.profile_cases import (
     pods,
     unmatchable,
 )
+from testbed.vectors import each_row
 
 BATCH = Profile(name="batch", selector=SPARK, qos_class="BE", priority_class_name="koord-batch")
 
@@ -55,18 +56,7 @@ def test_a_probability_that_is_none_refuses_the_pod(text: str) -> None:
     assert changed(pod(labels={}), profile) == pod(labels={})
 
 
-@pytest.mark.parametrize(
-    ("profile", "why"),
-    [
-        ({"priority_class_name": "gone"}, "there is no PriorityClass gone"),
-        ({"patch": "text"}, "the patch is not an object"),
-        ({"patch": {"spec": {"containers": [{}]}}}, "spec.containers: an item without 'name' cannot be merged"),
-        (
-            {"patch": {"spec": {"priority": "high"}}},
-            "not a Pod: Expected `int | null`, got `str` - at `$.spec.priority`",
-        ),
-    ],
-)
+@each_row("profile", "why")
 def test_a_refusal_names_the_profile_and_says_why(profile: dict, why: str) -> None:
     mutation = admitted(pod(), Profile(name="a"), Profile(name="p", **profile), Profile(name="z"))
 
@@ -145,18 +135,7 @@ def test_every_profile_is_accounted_for(given_pod: AdmittedPod, profiles: list[P
     assert told[-1] == "extended_resource_spec"
 
 
-@pytest.mark.parametrize(
-    ("given_input", "error"),
-    [
-        pytest.param({}, "input: Object missing required field `pod`", id="no pod"),
-        pytest.param({"pod": {}, "random_number_0_to_99": 100},
-                     "input.random_number_0_to_99: Expected `int` <= 99", id="a draw out of range"),
-        pytest.param({"pod": {"containers": [{"name": "a", "requests": {"cpu_milli": -1}}]}},
-                     "input.pod.containers[0].requests.cpu_milli: Expected `int` >= 0", id="a negative amount"),
-        pytest.param({"pod": {}, "profiles": [{"probability": 0.5}]},
-                     "input.profiles[0].probability: Expected `int | str | null`, got `float`", id="half a percent"),
-    ],
-)  # fmt: skip
+@each_row("given_input", "error")
 def test_a_case_that_cannot_be_computed_says_where(given_input: dict, error: str) -> None:
     assert answered("webhook_colocation_profile", given_input) == {"error": error}
 
