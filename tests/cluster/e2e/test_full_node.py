@@ -41,7 +41,7 @@ def test_the_stream_scaled_to_three_takes_an_ordinary_pods_place_and_ends_no_par
     slacktide: Installed, stream: Json
 ) -> None:
     node, namespace = slacktide.node, slacktide.node.namespace("full")
-    [kafka] = [one for one in rendered({"kafka": {"embedded": True}}) if one["metadata"]["name"] == "slacktide-kafka"]
+    [kafka] = [one for one in rendered({"kafka": {"embedded": True}}) if one["kind"] == "StatefulSet"]
     broker_class = kafka["spec"]["template"]["spec"]["priorityClassName"]
     placed = [one["spec"] for one in node.get("/api/v1/pods")["items"] if one["status"]["phase"] == "Running"]
     capacity_milli = cpu_milli(node.get(f"/api/v1/nodes/{node.name}")["status"]["allocatable"]["cpu"])
