@@ -34,6 +34,8 @@ def stream(slacktide: Installed) -> Iterator[Json]:
     node.kubectl("patch", "deployment/slacktide-stream", "-n", OWN, "--type=json", "-p", json.dumps([*without, args]))
     slacktide.wait_ready()
     yield node.get(STREAM)["spec"]["template"]["spec"]
+    node.kubectl("delete", "pod", "broker", "-n", OWN, "--ignore-not-found")
+    node.kubectl("scale", "deployment/slacktide-stream", "-n", OWN, "--replicas=1")  # which manifests here leave open
     slacktide.start()
 
 
@@ -76,5 +78,4 @@ def test_the_stream_scaled_to_three_takes_an_ordinary_pods_place_and_ends_no_par
     assert "Insufficient cpu" in refused()[0]["message"]
     assert running()["ordinary"] == ""
     assert running().items() >= {name: uid for name, uid in before.items() if name != "ordinary"}.items()
-    node.kubectl("delete", "pod", "broker", "-n", OWN)
     node.kubectl("delete", "namespace", namespace, "--wait=false")
