@@ -46,7 +46,7 @@ DOORS = (
 
 WAYS = (
     Way(
-        "A sample, and the command that answers it",
+        "A sample, and its command",
         (
             Leg("agent reads", "agents.node.loop.AgentLoop._take"),
             Leg("agent sends", "agents.node.link.Link._send_newest"),
