@@ -35,9 +35,8 @@ from slacktide.schemas.sample import Drift, NodeSample
 from slacktide.streams.decisions.because import WantedSetting
 from slacktide.streams.decisions.burst.node_burst import (
     burst_settings,
-    container_quota_us,
     cpu_burst,
-    pod_quota_us,
+    spec_quotas_us,
 )
 from slacktide.streams.decisions.cores.sharing import OWN, cpusets
 from slacktide.streams.decisions.cores.take import readable
@@ -315,20 +314,11 @@ def released(key: KnobKey, known: Mapping[str, Pod]) -> WantedSetting | None:
         return None
     default = KNOBS[key.knob].default
     if KNOBS[key.knob].from_spec and not best_effort:
-        default = _limit_us(key, pod)
+        quotas_us = spec_quotas_us(pod) if pod is not None and key.knob == "cfs_quota_us" else {}
+        default = quotas_us.get(key.group)
         if default is None:
             return None
     return WantedSetting(key.group, key.knob, default, RELEASED, "not_wanted", {})
-
-
-def _limit_us(key: KnobKey, pod: Pod | None) -> int | None:
-    """Return the quota that the kubelet sets by a pod's or container's CPU limit; None: no quota."""
-    if pod is None or key.knob != "cfs_quota_us":
-        return None
-    name = container_of(key.group)
-    if not name:
-        return pod_quota_us(pod)
-    return next(container_quota_us(one.limits.cpu_milli) for one in pod.containers if one.name == name)
 
 
 def _amount(value: KnobValue | None) -> float:

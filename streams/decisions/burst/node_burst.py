@@ -85,6 +85,14 @@ def pod_quota_us(pod: Pod) -> int | None:
     return container_quota_us(pod.limits.cpu_milli) if limited else None
 
 
+def spec_quotas_us(pod: Pod) -> dict[str, int]:
+    """Return the quotas that the kubelet sets by CPU limits, by the group of the pod and of each container."""
+    quotas_us = {pod_group(pod.uid): pod_quota_us(pod)} | {
+        container_group(pod.uid, one.name): container_quota_us(one.limits.cpu_milli) for one in pod.containers
+    }
+    return {group: quota_us for group, quota_us in quotas_us.items() if quota_us is not None}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstValue:
     """The burst of one container, per 100 ms period."""

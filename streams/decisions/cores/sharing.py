@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
-from slacktide.schemas.knob import container_group, pod_group
+from slacktide.schemas.knob import pod_group
 from slacktide.schemas.message import Terms
 from slacktide.schemas.qos import raw_qos
 from slacktide.streams.decisions.because import WantedSetting
-from slacktide.streams.decisions.burst.node_burst import container_quota_us, pod_quota_us
+from slacktide.streams.decisions.burst.node_burst import spec_quotas_us
 from slacktide.streams.decisions.cores.pools import CoresPod, CpusetPod, CpusetRule, Kept, cpus_of, pools, unlimited
 from slacktide.streams.decisions.cores.take import Topology, own_cpus, readable, written
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import system_cpus
@@ -58,11 +58,6 @@ def needs_no_quota(pod: Pod) -> bool:
 
 
 def _quotas(pod: Pod) -> Iterator[WantedSetting]:
-    if not needs_no_quota(pod):
-        return
-    limits_us = {pod_group(pod.uid): pod_quota_us(pod)} | {
-        container_group(pod.uid, one.name): container_quota_us(one.limits.cpu_milli) for one in pod.containers
-    }
-    for group, limit_us in limits_us.items():
-        if limit_us is not None:
+    if needs_no_quota(pod):
+        for group, limit_us in spec_quotas_us(pod).items():
             yield WantedSetting(group, "cfs_quota_us", None, RULE, OWN, {"limit_us": limit_us})
