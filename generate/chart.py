@@ -45,6 +45,8 @@ CONDITIONS: Mapping[str, str] = {
     "queue-bridge": ".Values.queue.enabled",
     "queue-pods": "and .Values.queue.enabled .Values.queue.pods",
     "queue-crds": "and .Values.queue.enabled .Values.queue.crds",
+    "gangs": "and .Values.scheduler.enabled .Values.scheduler.gangs",
+    "gang-crds": "and .Values.scheduler.enabled .Values.scheduler.gangCrds",
     "console-tls": ".Values.console.tls",
     "plain-kafka": 'not (include "slacktide.secured" .)',
     "kubelet-self-signed": ".Values.kubelet.insecure",

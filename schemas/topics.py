@@ -16,6 +16,7 @@ from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.forecast import NodeForecast
+from slacktide.schemas.gang import GangPlan
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.job_pod import JobEvent
 from slacktide.schemas.job_status import JobStatus
@@ -134,6 +135,9 @@ POD_ADMISSION = Topic(name="slacktide.pod.admission.v1", message=PodAdmission, k
 PLACEMENT = Topic(name="slacktide.pod.placement.v1", message=PodPlacement, key="the pod's uid", partitions=1,
                   retention_ms=7 * 24 * HOUR_MS, acks="1",
                   producers=("scheduler",), consumers=("operator",))  # fmt: skip
+GANG_PLAN = Topic(name="slacktide.gang.plan.v1", message=GangPlan, key="the group", partitions=1, cleanup="compact",
+                  segment_ms=24 * HOUR_MS, compaction_lag_ms=HOUR_MS,
+                  producers=("scheduler",), consumers=("scheduler", "operator"))  # fmt: skip
 DESCHEDULING = Topic(name="slacktide.cluster.descheduling.v1", message=DeschedulingPass, key="the pass", partitions=1,
                      retention_ms=7 * 24 * HOUR_MS, producers=("bridge",), consumers=("operator",))  # fmt: skip
 QUEUE_SPEC = Topic(name="slacktide.queue.spec.v1", message=QueueSpec, key="the object's kind and name", partitions=1,

@@ -78,6 +78,24 @@ class ContainerStatus(Part, frozen=True, kw_only=True):
     resources: ResourceDemand | None = None
 
 
+class Gate(Part, frozen=True, kw_only=True):
+    """A scheduling gate."""
+
+    name: str = ""
+
+
+class SchedulingGroup(Part, frozen=True, kw_only=True):
+    """The PodGroup of a pod in Kubernetes' own API, since 1.36."""
+
+    pod_group_name: str = ""
+
+
+class WorkloadRef(Part, frozen=True, kw_only=True):
+    """The Workload of a pod in Kubernetes' own API, in 1.35."""
+
+    name: str = ""
+
+
 class PodSpec(Part, frozen=True, kw_only=True):
     """What a pod asks for, and what binds it to nodes."""
 
@@ -93,6 +111,11 @@ class PodSpec(Part, frozen=True, kw_only=True):
     node_selector: dict[str, str] | None = None
     affinity: Json | None = None
     termination_grace_period_seconds: int | None = None
+    tolerations: list[Json] | None = None
+    topology_spread_constraints: list[Json] | None = None
+    scheduling_gates: list[Gate] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadRef | None = None
 
 
 class PodStatus(Part, frozen=True, kw_only=True):
@@ -106,6 +129,7 @@ class PodStatus(Part, frozen=True, kw_only=True):
     start_time: str | None = None
     resources: ResourceDemand | None = None
     allocated_resources: Quantities | None = None
+    nominated_node_name: str | None = None
 
 
 class Pod(Part, frozen=True, kw_only=True):

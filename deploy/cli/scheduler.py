@@ -50,6 +50,11 @@ class SchedulerCommandSettings(process.ProcessSettings):
         click.Choice(STRATEGIES),
         default="LeastNUMANodes",
     )
+    gangs: bool = setting(
+        "Hold back the pods of a gang until all of it have a node. Use it with the webhook's option of the same name.",
+        click.BOOL,
+        default=False,
+    )
     metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
@@ -77,5 +82,6 @@ def command(settings: SchedulerCommandSettings) -> None:
             numa_weight=settings.numa_weight,
             numa_strategy=settings.numa_strategy,
         ),
+        gangs=settings.gangs,
     )
     process.run("scheduler", settings, lambda stop, health: scheduler.run(given, stop, health))

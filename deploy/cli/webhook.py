@@ -69,6 +69,12 @@ class WebhookSettings(process.ProcessSettings):
         click.BOOL,
         default=False,
     )
+    gangs: bool = setting(
+        "Add a scheduling gate to new pods of gangs with schedulerName koord-scheduler. The scheduler removes it when "
+        "all of the gang have a node.",
+        click.BOOL,
+        default=False,
+    )
     metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
@@ -97,6 +103,7 @@ def command(settings: WebhookSettings) -> None:
         config_map=ConfigMapName(namespace=settings.policy_namespace, name=settings.policy_name),
         replica=process_name(),
         queue=settings.queue,
+        gangs=settings.gangs,
         cert_folder=settings.cert_folder,
         clients=None if settings.client_ca is None else Clients(ca=settings.client_ca, names=names),
     )

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.cluster.events import IgnoredFields
+from slacktide.agents.cluster.scheduler.answers import Answers
+from slacktide.agents.cluster.scheduler.node import Size
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.scheduler import pod_source
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
@@ -28,6 +30,7 @@ from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, SCORE
 from slacktide.streams.decisions.load.load_aware_estimator import (
     ANNOTATION,
     Aggregation,
+    Amounts,
     Percents,
     Thresholds,
     own_thresholds,
@@ -117,8 +120,8 @@ class Seen:
         self.view.blind(blind, now_s=self.now_s)
 
     def node_has(self, node: str, cpu_milli: int | None) -> None:
-        has = None if cpu_milli is None else Resources(cpu_milli=cpu_milli, mem_bytes=16 * GIB)
-        self.view.has(node, has)
+        amounts = Amounts(cpu_milli or 0, 16 * GIB)
+        self.view.has(node, None if cpu_milli is None else Size(amounts, amounts))
 
     def limits(self, node: str, **thresholds: Any) -> None:
         self.view.limit(node, annotated(**thresholds))
@@ -320,7 +323,8 @@ async def test_a_node_of_another_installation_is_described_whatever_its_epoch() 
 async def test_a_pod_that_cannot_be_decoded_hides_no_other() -> None:
     """As the API server never lists one: it knows the types of the fields."""
     view = View(PlacementArgs())
-    source = pod_source(view, Still(), IgnoredFields("scheduler", "one", lambda: 0))
+    gangs = Answers(view, lambda _: None, Still()).gangs
+    source = pod_source(view, gangs, Still(), IgnoredFields("scheduler", "one", lambda: 0))
     good = manifest("good")
     odd = good | {"metadata": good["metadata"] | {"name": "odd", "labels": {"a": 1}}}
     listed = msgspec.json.decode(msgspec.json.encode([odd, good]), type=list[msgspec.Raw])

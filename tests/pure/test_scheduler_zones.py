@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
+from slacktide.agents.cluster.scheduler.node import Size
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.deploy.cli.explain.workload_text import placement_text
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.inventory import Resources
 from slacktide.schemas.topics import ZONES
 from slacktide.schemas.zones import BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
 from slacktide.streams.analysis.explain.evidence import Logged
+from slacktide.streams.decisions.load.load_aware_estimator import Amounts
 from slacktide.streams.decisions.numa.placement import zones_score
 from slacktide.streams.records import Record
 from testbed.kube_scheduler import GIB, WALL_S, Asked, figures
@@ -110,7 +111,8 @@ class Zoned(Asked):
 
     def node_has(self, node: str, cpu_milli: int | None) -> int:
         """How many nodes are known then."""
-        self.view.has(node, None if cpu_milli is None else Resources(cpu_milli=cpu_milli))
+        amounts = Amounts(cpu_milli or 0)
+        self.view.has(node, None if cpu_milli is None else Size(amounts, amounts))
         return self.view.counts(self.clock.now_s)[0]
 
     def measured(self, *nodes: str) -> None:

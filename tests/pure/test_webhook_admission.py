@@ -14,8 +14,10 @@ from slacktide.agents.cluster.webhook import review
 from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.mutation import (
+    Admission,
     admission,
     drawn,
+    gated_by_gang,
     in_accord,
     marked,
     namespace_of,
@@ -35,6 +37,7 @@ from slacktide.streams.decisions.admission.label_selector import InvalidSelector
 from slacktide.streams.decisions.admission.namespace_quota import Held, judged, quotas_of
 from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass
 from slacktide.streams.decisions.cores.placement import RESOURCE_CORES
+from slacktide.streams.decisions.gang.membership import GATE as GANG_GATE
 from slacktide.streams.records import Out
 from testbed.scenarios import plain, scenarios
 from testbed.vectors import each_row
@@ -280,3 +283,34 @@ async def test_an_annotation_that_cannot_be_read_lets_no_pod_pass(name: str) -> 
     assert done.result == "over_quota"
     assert f"annotation quota.slacktide.io/{name}" in done.refused
     assert done.refused.endswith("correct the annotation")
+
+
+GANG = {"gang.scheduling.koordinator.sh/name": "g"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "gates"),
+    [
+        pytest.param({"metadata": {"annotations": GANG}, "spec": {"schedulerName": "koord-scheduler"}}, [GANG_GATE],
+                     id="by annotation"),
+        pytest.param({"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}},
+                      "spec": {"schedulerName": "koord-scheduler", "schedulingGates": [{"name": "example.com/a"}]}},
+                     ["example.com/a", GANG_GATE], id="behind another gate"),
+        pytest.param({"metadata": {"annotations": GANG},
+                      "spec": {"schedulerName": "koord-scheduler", "schedulingGates": [{"name": GANG_GATE}]}},
+                     [GANG_GATE], id="gated already"),
+        pytest.param({"metadata": {"annotations": GANG}, "spec": {"schedulerName": "default-scheduler"}}, [],
+                     id="of another scheduler"),
+        pytest.param({"metadata": {"annotations": GANG},
+                      "spec": {"schedulerName": "koord-scheduler", "schedulingGroup": {"podGroupName": "g"}}}, [],
+                     id="in Kubernetes' own API"),
+        pytest.param({"metadata": {"annotations": GANG}, "spec": {"schedulerName": "koord-scheduler", "nodeName": "n"}},
+                     [], id="on a node"),
+        pytest.param({"spec": {"schedulerName": "koord-scheduler"}}, [], id="in no gang"),
+    ],
+)  # fmt: skip
+def test_which_pods_wait_for_their_gang(pod: dict[str, Any], gates: list[str]) -> None:
+    of = request({"spec": {"containers": []}} | pod)
+    done = gated_by_gang(Admission(result="unchanged", pod=of.object or {}), of)
+
+    assert [one["name"] for one in done.pod["spec"].get("schedulingGates", [])] == gates

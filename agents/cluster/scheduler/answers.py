@@ -1,15 +1,15 @@
 """Responds to a kube-scheduler by the extender protocol.
 
-Why nodes refuse a pod, and which NUMA zones it gets, is worded here. A kube-scheduler groups equal messages, and an
-Event holds 1,024 characters. So nodes above the same threshold share one message with the range of their use.
-
 Source: kubernetes v1.34, staging/src/k8s.io/kube-scheduler/extender/v1/types.go. JSON names equal field names.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -17,28 +17,29 @@ import msgspec
 
 from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.scheduler import metrics
+from slacktide.agents.cluster.scheduler.gang_group import PLANNED, Held, Now
+from slacktide.agents.cluster.scheduler.gangs import Gangs
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
-from slacktide.agents.cluster.scheduler.view import View
+from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
+from slacktide.agents.cluster.scheduler.words import given_zones, worded
 from slacktide.agents.kubernetes.objects import Pod
 from slacktide.schemas.errors import BadMessageError, TextError
+from slacktide.schemas.gang import GangPlan
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
-from slacktide.schemas.policy.configmap import key_of
 from slacktide.schemas.text import answer_of
-from slacktide.schemas.zones import ZONES_STALE_S
 from slacktide.streams.decisions.cores.placement import CoresGiven
 from slacktide.streams.decisions.cores.take import written
-from slacktide.streams.decisions.load.load_aware_estimator import ANNOTATION, RESOURCES
-from slacktide.streams.decisions.load.load_aware_scheduling import Check
-from slacktide.streams.decisions.load.pod_placement import Asking, Choice, Refusal
-from slacktide.streams.decisions.numa.filter import Lack
-from slacktide.streams.decisions.numa.placement import STALE, UNREAD, Reservation, ZonesGiven, ZonesRefusal
-from slacktide.streams.decisions.numa.topology import CPU, Amounts, is_memory
+from slacktide.streams.decisions.load.pod_placement import Choice, Refusal, asking, compare
 
 NAMED = 5
 ANSWERED = 10_000
 JUST_S = 1.0
 """How long a result is valid: a kube-scheduler calls prioritize milliseconds after filter, or never."""
+PLAN_S = 0.3
+"""How long a response waits for a gang's plan to be written."""
+NATIVE_S = 30.0
+"""A kube-scheduler takes back the places of a whole gang of Kubernetes' own API without a word to its extender."""
 
 
 class _Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,9 +84,18 @@ class Answers:
     Prioritize alone, or much later, judges the pod again. Each judgement is published.
     """
 
-    def __init__(self, view: View, publish: Callable[[PodPlacement], None], clock: Clock) -> None:
+    def __init__(
+        self,
+        view: View,
+        publish: Callable[[PodPlacement], None],
+        clock: Clock,
+        *,
+        replica: str = "",
+        publish_plan: Callable[[GangPlan], None] = lambda _: None,
+    ) -> None:
         self.waiting = Waiting(view)
         """Pods that every node refused."""
+        self.gangs = Gangs(view, replica, publish_plan, worded)
         self._view, self._publish, self._clock = view, publish, clock
         self._judged: OrderedDict[str, _Judged] = OrderedDict()
         self._answered: OrderedDict[str, None] = OrderedDict()
@@ -94,14 +104,30 @@ class Answers:
         """Return whether this replica found a node for the pod in its last request."""
         return uid in self._answered
 
-    def filter(self, body: bytes) -> bytes:
-        """Filter the nodes, with reasons for those refused.
+    def filter(self, body: bytes) -> bytes | Awaitable[bytes]:
+        """Filter the nodes, with reasons for those refused. The pod of a gang may wait for the gang's plan.
 
         Raises:
             BadMessageError: the request or its pod is invalid.
         """
         pod, nodes = _read(body)
-        choice = self._choose(pod, nodes).choice
+        held = self.gangs.ask(pod, nodes, Now.by(self._clock))
+        if isinstance(held, asyncio.Event):
+            return self._planned(pod, nodes, held)
+        return self._filtered(pod, nodes, held)
+
+    async def _planned(self, pod: SchedulerPod, nodes: list[str], settled: asyncio.Event) -> bytes:
+        """Wait a moment for the plan: a kube-scheduler does nothing else meanwhile."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PLAN_S):
+                await settled.wait()
+        held = self.gangs.ask(pod, nodes, Now.by(self._clock))
+        if isinstance(held, asyncio.Event):
+            held = Held(PLANNED, "the plan of its gang is being written")
+        return self._filtered(pod, nodes, held)
+
+    def _filtered(self, pod: SchedulerPod, nodes: list[str], held: Held | str) -> bytes:
+        choice = self._choose(pod, nodes, held).choice
         if len(choice.willing) == 1:  # a kube-scheduler skips prioritize for a single node
             self._assume(pod, choice)
         if self._view.dry_run:
@@ -144,10 +170,22 @@ class Answers:
         names = judged.choice.names
         return judged if names == again.nodes or set(names) == set(again.nodes) else None
 
-    def _choose(self, pod: SchedulerPod, nodes: list[str]) -> _Judged:
+    def _chosen(self, pod: SchedulerPod, nodes: list[str], held: Held | str, now_s: float) -> Choice:
+        """Judge the nodes for a pod. ``held``: why its gang holds it back, or the node held for it; "": neither."""
+        if isinstance(held, Held):
+            refusal = Refusal(held.reason, text=held.text)
+            return compare(asking(pod.asked, self._view.args), dict.fromkeys(nodes, refusal), [], self._view.args)
+        choice = self._view.choose(pod.asked, [held] if held else nodes, now_s=now_s)
+        if held:
+            refusal = Refusal(PLANNED, text=f"its gang's plan holds node {held} for it")
+            others = {node: refusal for node in nodes if node != held}
+            choice = replace(choice, refused={**choice.refused, **others})
+        return choice
+
+    def _choose(self, pod: SchedulerPod, nodes: list[str], held: Held | str = "") -> _Judged:
         """Judge the pod, and publish the placement."""
         now_s, uid, dry_run = mono_s(self._clock), pod.uid, self._view.dry_run
-        choice = self._view.choose(pod.asked, nodes, now_s=now_s)
+        choice = self._chosen(pod, nodes, held, now_s)
         placement = _placement(pod, choice, self._clock.wall_ms(), dry_run=dry_run)
         self._publish(placement)
         for one in placement.refused:
@@ -157,7 +195,7 @@ class Answers:
             self._note_answered(uid)
         if choice.willing or dry_run:
             self.waiting.accept(uid)
-        elif choice.refused:
+        elif choice.refused and not held:
             self.waiting.refuse(pod, choice.pod, choice.refused, now_s=now_s, decided_ms=placement.decided_ms)
         # Results of pending pods go first: nobody prioritizes them, and each has all nodes.
         while self._judged and next(iter(self._judged.values())).at_s < now_s - JUST_S:
@@ -181,8 +219,10 @@ class Answers:
             return
         for best in choice.best(1):
             self._note_answered(pod.uid)
-            at_s = self._clock.wall_ms() / 1000
-            self._view.assume(pod.asked, best.name, now_s=mono_s(self._clock), at_s=at_s)
+            now_s, at_s = mono_s(self._clock), self._clock.wall_ms() / 1000
+            native = pod.member is not None and pod.member.of.kind == "native"
+            binding_s = NATIVE_S if native else BINDING_S
+            self._view.assume(pod.asked, best.name, now_s=now_s, at_s=at_s, binding_s=binding_s)
 
 
 def _read(body: bytes) -> tuple[SchedulerPod, list[str]]:
@@ -229,138 +269,3 @@ def _placement(asked: SchedulerPod, choice: Choice, now_ms: int, *, dry_run: boo
         ],
         dry_run=dry_run,
     )
-
-
-RESERVED_NAMED = 3
-_MIB = 2**20
-
-
-def lacking_zones(lacking: Mapping[str, ZonesRefusal]) -> str:
-    """Return what the pod requests of zones, the closest node, and whose reservations count there."""
-    node = min(lacking, key=lambda one: (-lacking[one].lacks[0].free, one))
-    refusal = lacking[node]
-    lacks = [_of_lack(lack, before) for lack, before in zip(refusal.lacks, refusal.free_before, strict=True)]
-    return f"closest is node {node}: {'; '.join([*lacks, *_reserved(refusal.reservations)])}"
-
-
-def given_zones(given: ZonesGiven) -> str:
-    """Return the zones that a kubelet would assign, their free resources before and after, and counted reservations."""
-    parts = []
-    for one in given.requests:
-        name = "pod" if one.container is None else f"container {one.container}"
-        ids = f"zone{'' if len(one.zones) == 1 else 's'} {'+'.join(map(str, one.zones))}" if one.zones else "any zone"
-        parts.append(f"{name} requests {_zone_amounts(one.request)}, {ids}")
-    for zone, before in given.before.items():
-        both = (
-            (name, _zone_amount(name, free), _zone_amount(name, given.after[zone][name]))
-            for name, free in before.items()
-        )
-        parts.append(f"zone {zone}: {', '.join(f'{name} {free} free, {after} with it' for name, free, after in both)}")
-    if given.unaligned:
-        parts.append(f"would not be aligned: {', '.join(_of_lack(lack, lack.free) for lack in given.unaligned)}")
-    if given.moved:
-        moved = ", ".join(given.moved)
-        parts.append(f"the kubelet rejects {moved} if it reuses an init container's CPUs, which are in other zones")
-    if given.not_charged:
-        parts.append(f"overhead {_zone_amounts(given.not_charged)} is counted in no zone")
-    return "; ".join([*parts, *_reserved(given.reservations)])
-
-
-def _reserved(reservations: Sequence[Reservation]) -> Iterator[str]:
-    if reservations:
-        names = [f"{one.name} ({_zone_amounts(one.reserved)})" for one in reservations[:RESERVED_NAMED]]
-        more = len(reservations) - len(names)
-        yield f"reserved for {', '.join(names)}{f' and {more} more' if more else ''} until its zones show them"
-
-
-def _of_lack(lack: Lack, before: int) -> str:
-    asks = f"pod requests {lack.resource} {_zone_amount(lack.resource, lack.asked)}"
-    if lack.best_zone is None:
-        return f"{asks}, but no zone has this resource"
-    free = f"zone {lack.best_zone} has {_zone_amount(lack.resource, lack.free)} free"
-    return f"{asks}, {free}" + (f" of {_zone_amount(lack.resource, before)}" if before != lack.free else "")
-
-
-def _zone_amounts(amounts: Amounts) -> str:
-    return " ".join(f"{name} {_zone_amount(name, amount)}" for name, amount in sorted(amounts.items())) or "nothing"
-
-
-def _zone_amount(resource: str, amount: int) -> str:
-    """In Kubernetes' notation; devices as a count."""
-    if resource == CPU:
-        return f"{amount}m"
-    return f"{amount // _MIB}Mi" if is_memory(resource) else str(amount)
-
-
-WORDS = {
-    "stale": "its agent is silent",
-    "frozen": "its figures are not fresh",
-    "mem_over_line": "best-effort pods are being evicted from it, because memory is short",
-    "evicting": "evicted pods are still terminating on it",
-    STALE: f"its agent has not published NUMA zones for {ZONES_STALE_S:.0f} s",
-    UNREAD: "its NUMA zones, or the allocations of pods in them, cannot be read",
-}
-"""For reasons that are not user-facing terms."""
-PERCENT = " percent"
-"""A kube-scheduler uses a message as a format string for its Event, so "%" would garble it."""
-
-
-def worded(pod: Asking, refused: Mapping[str, Refusal]) -> dict[str, str]:
-    """Message by node, in the given order."""
-    alike: dict[tuple[object, ...], dict[str, Refusal]] = {}
-    for node, one in refused.items():
-        alike.setdefault(_kind(one), {})[node] = one
-    texts = {kind: _text(pod, some) for kind, some in alike.items()}
-    return {node: texts[_kind(one)] for node, one in refused.items()}
-
-
-def _kind(one: Refusal) -> tuple[object, ...]:
-    limit = None if one.check is None else one.check.limit.threshold_pct
-    return one.reason, one.own, limit
-
-
-def _text(pod: Asking, refused: Mapping[str, Refusal]) -> str:
-    alike = list(refused.values())
-    first = alike[0]
-    checks = [one.check for one in alike if one.check is not None]
-    if checks:
-        return f"{first.reason}: {_over(pod, first, checks)}"
-    if first.short is not None:
-        most = max(one.short.left for one in alike if one.short is not None)
-        resource = first.short.resource
-        asks, left = _amount(resource, first.short.wanted), _amount(resource, most)
-        return f"{first.reason}: pod requests {asks}, but only {left} is free"
-    cores = [one.cores for one in alike if one.cores is not None]
-    if cores:
-        return f"{first.reason}: {max(cores, key=lambda one: one.free_count).text}"
-    lacking = {node: one.zones for node, one in refused.items() if one.zones is not None and one.zones.lacks}
-    if lacking:
-        return f"{first.reason}: {lacking_zones(lacking)}"
-    return WORDS.get(first.reason, first.reason)
-
-
-def _over(pod: Asking, first: Refusal, checks: Sequence[Check]) -> str:
-    limit, counts = checks[0].limit, checks[0].pod
-    name = RESOURCES[limit.resource].name
-    where = f"the node's annotation {ANNOTATION}" if first.own else key_of("placement")
-    used = sorted(one.limit.existing * 100 // one.limit.allocatable for one in checks)
-    uses = str(used[0]) if used[0] == used[-1] else f"{used[0]}-{used[-1]}"
-    because = pod.candidate.estimate.because[limit.resource]
-    unit = RESOURCES[limit.resource].unit
-    asks = max(int(because.terms[f"request_{unit}"]), int(because.terms[f"limit_{unit}"]))
-    share = "it requests none"
-    if because.bound == "scaled":
-        share = (
-            f"estimatedScalingFactors.{name} {because.terms['factor_pct']}{PERCENT} of {_amount(limit.resource, asks)}"
-        )
-    elif because.bound == "capped":
-        share = "its limit"
-    return (
-        f"over {where} {first.key}.{name} {limit.threshold_pct}{PERCENT}: node uses {uses}{PERCENT} "
-        f"with the pods assigned to it, pod counts {_amount(limit.resource, counts)} ({share})"
-    )
-
-
-def _amount(resource: int, amount: int) -> str:
-    """In Kubernetes' notation."""
-    return f"{amount}m" if RESOURCES[resource].unit == "milli" else f"{-(-amount // _MIB)}Mi"

@@ -33,6 +33,8 @@ WOKEN = Counter(
     "slacktide_scheduler_pods_woken",
     "Waiting pods that this replica made the scheduler retry, because a node now accepts them.",
 )
+GANGS = Gauge("slacktide_scheduler_gangs", "Gangs with a plan, or that wait, by reason.", ["state"])
+RELEASED = Counter("slacktide_scheduler_pods_released", "Pods of gangs whose scheduling gate this replica removed.")
 DROPPED_PLACEMENTS = Counter(
     "slacktide_scheduler_placements_untold", "Placements dropped because too many waited for Kafka."
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from slacktide.schemas.allocatable import OFFERED, NodeAllocatable
-from slacktide.schemas.inventory import Resources
+from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.score import NOTHING as NO_USE
 from slacktide.schemas.score import NodeScore
@@ -48,6 +48,19 @@ _OF: dict[type[Figures], Callable[[Figures], object]] = {
 F = TypeVar("F", NodeScore, NodeMetric, NodeAllocatable)
 
 
+class Size(NamedTuple):
+    """CPU and memory of a node."""
+
+    capacity: Amounts
+    """The limit of its batch resources."""
+    allocatable: Amounts
+
+    @classmethod
+    def of(cls, facts: NodeFacts) -> Size:
+        """Return the amounts in a node's facts."""
+        return cls(*(Amounts(one.cpu_milli or 0, one.mem_bytes or 0) for one in (facts.capacity, facts.allocatable)))
+
+
 class KnownNode:
     """A node, mutable. ``counting``: whether pods count that were placed after the last report."""
 
@@ -61,8 +74,7 @@ class KnownNode:
         """When the metric was published, by the reader's clock."""
         self._unread = False
         """Whether the report must be rebuilt from the metric and pods."""
-        self._most: Amounts | None = None
-        """The node's capacity; None: unknown."""
+        self._size: Size | None = None
         self._asked: Resources | None = None
         self._own = Thresholds()
         self._zones: NodeZones | None = None
@@ -199,10 +211,24 @@ class KnownNode:
         self._own, self._unread = own, True
         self.until_s = -inf
 
-    def has(self, capacity: Resources | None) -> None:
-        """Cap batch resources at this capacity; None: unknown."""
-        self._most = None if capacity is None else Amounts(capacity.cpu_milli or 0, capacity.mem_bytes or 0)
-        self.until_s = -inf
+    def has(self, size: Size | None) -> None:
+        """Apply the amounts of the node; None: unknown."""
+        self._size, self.until_s = size, -inf
+
+    @property
+    def _most(self) -> Amounts | None:
+        return None if self._size is None else self._size.capacity
+
+    @property
+    def unrequested(self) -> Amounts | None:
+        """Return CPU and memory that no pod requests; None: unknown."""
+        if self._size is None:
+            return None
+        cpu_milli, mem_bytes = self._size.allocatable
+        asked = [pod.pod.requests for pod in self.pods.values()]
+        return Amounts(
+            cpu_milli - sum(one.cpu_milli or 0 for one in asked), mem_bytes - sum(one.mem_bytes or 0 for one in asked)
+        )
 
     def forget(self, kind: type[Figures]) -> None:
         """Forget the figures of one topic, which were removed."""

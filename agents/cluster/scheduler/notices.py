@@ -18,7 +18,7 @@ from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
-from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SchedulerPod
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.agents.kubernetes.api_server import ApiServer
@@ -28,6 +28,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.topics import PLACEMENT
+from slacktide.streams.decisions.gang.membership import SCHEDULER
 from slacktide.streams.kafka import read_topic
 from slacktide.streams.records import Record
 
@@ -174,6 +175,16 @@ OTHER_POD = (404, 409, 422)
 """The pod was deleted or recreated."""
 
 
+async def wake(api: ApiServer, pod: SchedulerPod, now_ms: int) -> None:
+    """Make a kube-scheduler try a pod again, unless it is gone. Raises ApiError."""
+    namespace, name = pod.key
+    now = datetime.fromtimestamp(now_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+    patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: now}}}
+    with IgnoreStatus(*OTHER_POD):
+        await api.patch(PODS, name, patch, dict, namespace=namespace, sub="status")
+        metrics.WOKEN.inc()
+
+
 class Waker:
     """Writes the annotations."""
 
@@ -201,12 +212,7 @@ class Waker:
         """Wake one pod after the other; an error delays the rest."""
         for number, pod in enumerate(pods):
             try:
-                namespace, name = pod.key
-                now = datetime.fromtimestamp(self._clock.wall_ms() / 1_000, UTC).isoformat(timespec="milliseconds")
-                patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: now}}}
-                with IgnoreStatus(*OTHER_POD):
-                    await api.patch(PODS, name, patch, dict, namespace=namespace, sub="status")
-                    metrics.WOKEN.inc()
+                await wake(api, pod, self._clock.wall_ms())
             except ApiError as exc:
                 for other in pods[number:]:
                     self._waiting.fail(other.uid)

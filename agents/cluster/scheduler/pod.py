@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, get_args
 
 import msgspec
 
-from slacktide.agents.kubernetes.objects import Pod
+from slacktide.agents.kubernetes.objects import Json, Pod
 from slacktide.schemas import inventory
 from slacktide.schemas.allocatable import OFFERED
-from slacktide.schemas.errors import BadMessageError, QuantityError, TextError
+from slacktide.schemas.errors import BadMessageError, CaseError, QuantityError, TextError
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.kubernetes_pod import read_pod
+from slacktide.schemas.policy.selector import matches
 from slacktide.schemas.queue_objects import ContainerSpec, Quantities
 from slacktide.schemas.text import time_ms_of
 from slacktide.schemas.units import cpu_milli, whole
+from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
 from slacktide.streams.decisions.cores.placement import RESOURCE_CORES, CoresPod
 from slacktide.streams.decisions.cores.schedule import spec_of
+from slacktide.streams.decisions.gang.membership import GATE, SCHEDULER, Membership, membership
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.numa.placement import ZonedPod, zoned
 from slacktide.streams.decisions.numa.topology import CPU, Container, Qos
 from slacktide.streams.decisions.numa.topology import Pod as ZonesPod
+from slacktide.streams.decisions.queue.kinds.manifest import Part
 
-SCHEDULER = "koord-scheduler"
-"""The schedulerName of Koordinator."""
 SINCE = ".status.conditions: lastTransitionTime"
 QOS: Final[Mapping[str, Qos]] = {qos: qos for qos in get_args(Qos)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A pod as one of a gang."""
+
+    of: Membership
+    gated: bool
+    """Whether it waits for its gang before any scheduler sees it."""
+    kept: bool
+    """Whether it cannot be placed for another reason: another gate, or its deletion."""
+    shape: bytes
+    """Hash of what kube-scheduler's own rules read of it."""
+    apart: bool
+    """Whether two pods of this shape cannot share a node."""
+    nominated: str
+    """The node on which victims end for it; "": none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +60,8 @@ class SchedulerPod:
     scheduler: str
     created_s: float | None = None
     """UTC epoch; None: unknown."""
+    member: Member | None = None
+    """None: it is in no gang."""
 
     @property
     def uid(self) -> str:
@@ -82,6 +104,7 @@ def parsed(item: Pod, noted: Callable[[str], object] = lambda _: None) -> Schedu
         node=spec.node_name or "",
         scheduler=spec.scheduler_name or "",
         created_s=_epoch_s(metadata.creation_timestamp, ".metadata.creationTimestamp"),
+        member=member_of(item),
     )
 
 
@@ -99,6 +122,62 @@ def cores_pod(item: Pod, pod: inventory.Pod) -> CoresPod | None:
         return None
     spec = spec_of(item.metadata.annotations or {})
     return CoresPod(pod.qos_label, pod.priority_class_label, pod.priority, pod.requests.cpu_milli or 0, spec)
+
+
+def member_of(item: Pod) -> Member | None:
+    """Return a pod as one of a gang; None: it is in none."""
+    metadata, spec = item.metadata, item.spec
+    labels, native = metadata.labels or {}, ""
+    if spec.scheduling_group is not None:
+        native = spec.scheduling_group.pod_group_name
+    elif spec.workload_ref is not None:
+        native = spec.workload_ref.name
+    of = membership(metadata.namespace, labels, metadata.annotations or {}, native)
+    if of is None:
+        return None
+    gates = [one.name for one in spec.scheduling_gates or ()]
+    claims = [one for one in spec.volumes or () if "persistentVolumeClaim" in one or "ephemeral" in one]
+    asked = item.requests()
+    shape = [
+        [requests for _, requests in (*asked.containers, *asked.inits)],
+        [asked.overhead, asked.whole, spec.priority, spec.node_selector, spec.affinity],
+        [spec.tolerations, spec.topology_spread_constraints, metadata.uid if claims else ""],
+    ]
+    return Member(
+        of=of,
+        gated=GATE in gates,
+        kept=any(one != GATE for one in gates) or metadata.deletion_timestamp is not None,
+        shape=hashlib.blake2b(msgspec.json.encode(shape), digest_size=8).digest(),
+        apart=_keeps_apart(spec.affinity or {}, labels),
+        nominated=item.status.nominated_node_name or "",
+    )
+
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def _keeps_apart(affinity: Json, labels: Mapping[str, str]) -> bool:
+    """Return whether a required rule keeps pods with these labels away from each other's nodes."""
+    rules = Part(affinity)["podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution"]
+    try:
+        return any(
+            one["topologyKey"].text() == HOSTNAME and _selects(one["labelSelector"], labels) for one in rules.parts()
+        )
+    except CaseError:
+        return False  # the API server accepts none of these
+
+
+def _selects(given: Part, labels: Mapping[str, str]) -> bool:
+    expressions = [
+        Expression(
+            key=one["key"].text(),
+            operator=one["operator"].text(),
+            values=tuple(value.text() for value in one["values"].parts()),
+        )
+        for one in given["matchExpressions"].parts()
+    ]
+    selector = selector_of(given["matchLabels"].texts(), expressions)
+    return given.there and not isinstance(selector, InvalidSelector) and matches(selector, labels)
 
 
 def zoned_pod(item: Pod, kube_qos: str) -> ZonedPod | None:

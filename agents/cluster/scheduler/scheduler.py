@@ -17,6 +17,10 @@ from slacktide.agents.cluster.request_bounds import served
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.binding import Binder
+from slacktide.agents.cluster.scheduler.gang_group import Now
+from slacktide.agents.cluster.scheduler.gang_log import PlanReader, Plans
+from slacktide.agents.cluster.scheduler.gang_writes import POD_GROUPS, GangWriter, PodGroups
+from slacktide.agents.cluster.scheduler.gangs import Gangs
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
 from slacktide.agents.cluster.scheduler.notices import MissedPods, Waker, WithoutBenefit
 from slacktide.agents.cluster.scheduler.placements import Placements
@@ -37,7 +41,7 @@ QUESTION_BYTES_MAX = 16 * 1024 * 1024
 """A pod of 1.5 MiB, and the names of many thousand nodes."""
 
 
-_Answer = Callable[[bytes], bytes] | Callable[[bytes], Awaitable[bytes]]
+_Answer = Callable[[bytes], bytes | Awaitable[bytes]]
 
 
 def serving(
@@ -101,6 +105,8 @@ class SchedulerSettings:
     host: str
     port: int
     args: PlacementArgs = field(default_factory=PlacementArgs)
+    gangs: bool = False
+    """Whether pods of a gang wait until all of it have a node."""
     counting: bool = True
     """Whether pods count as soon as they are placed; False for measurements."""
 
@@ -125,12 +131,22 @@ class _Scheduler:
             settings.bootstrap, self._view, settings.args, self._placements.to_dead_letter, clock
         )
         self._ignored = IgnoredFields("scheduler", settings.replica, clock.wall_ms)
-        self._pods = pod_source(self._view, clock, self._ignored)
-        self._answers = Answers(self._view, self._placements.publish, clock)
+        self._plans = Plans(settings.bootstrap, clock.wall_ms)
+        self._answers = Answers(
+            self._view, self._placements.publish, clock, replica=settings.replica, publish_plan=self._plans.publish
+        )
+        gangs = self._answers.gangs
+        gangs.enabled = settings.gangs
+        self._pods = pod_source(self._view, gangs, clock, self._ignored)
+        self._plan_reader = PlanReader(
+            settings.bootstrap, gangs, lambda: self._pods.listed, self._plans.to_dead_letter, clock
+        )
+        self._pod_groups = [PodGroups(kind, gangs) for kind in POD_GROUPS]
+        self._gang_writer = GangWriter(gangs, self._plan_reader, clock, settings.replica)
         self._sent = Sent(
             settings.bootstrap,
             self._view,
-            self._answers.answered,
+            lambda uid: self._answers.answered(uid) or gangs.holds(uid),
             lambda: self._pods.listed,
             clock,
             self._answers.waiting.leave,
@@ -156,9 +172,13 @@ class _Scheduler:
                         self._waker.run(api),
                         self._ignored.run(api),
                     ]
+                if api is not None and settings.gangs:
+                    works += [self._plans.run(), self._plan_reader.run(), self._gang_writer.run(api)]
+                    works += [one.run(api) for one in self._pod_groups]
                 await until_one_ends(*works)
         finally:
             await self._placements.close()
+            await self._plans.close()
 
     def _lacking(self) -> str:
         """Return why no pod can be judged yet; after the first complete read always ""."""
@@ -168,16 +188,24 @@ class _Scheduler:
             return ""
         if not self._pods.listed:
             return self._pods.trouble
-        return "" if self._sent.whole else self._sent.following.trouble or "placements are being read"
+        if not self._sent.whole:
+            return self._sent.following.trouble or "placements are being read"
+        if self._plan_reader.whole or not self._settings.gangs:
+            return ""
+        return self._plan_reader.following.trouble or "plans of gangs are being read"
 
     def _troubles(self) -> dict[str, str]:
         """Return errors by part; "": none."""
         found = {"log": self._reader.trouble or self._placements.away}
         if self._settings.access is not None:
-            found["log"] = found["log"] or (self._sent.following.trouble if self._pods.listed else "")
+            if self._pods.listed:
+                followed = self._sent.following.trouble or self._plan_reader.following.trouble
+                found["log"] = found["log"] or followed or self._plans.away
             found["pods"] = self._pods.trouble
             found["events"] = self._without_benefit.trouble or self._missed.trouble or self._ignored.trouble
             found["wakes"] = self._waker.trouble
+            read = "; ".join(one.trouble for one in self._pod_groups if one.trouble)
+            found["gangs"] = read or self._gang_writer.trouble
         return found
 
     async def _report(self) -> None:
@@ -187,6 +215,9 @@ class _Scheduler:
             metrics.SILENT.set(silent)
             metrics.ASSUMED.set(assumed)
             metrics.WAITING.set(len(self._answers.waiting))
+            metrics.GANGS.clear()
+            for state, count in self._answers.gangs.count().items():
+                metrics.GANGS.labels(state).set(count)
             metrics.WITHOUT_BENEFIT.set(len(self._view.without_benefit))
             troubles = self._troubles()
             for of, why in troubles.items():
@@ -196,24 +227,30 @@ class _Scheduler:
             await asyncio.sleep(BEAT_S)
 
 
-def pod_source(view: View, clock: Clock, ignored: IgnoredFields) -> PodSource[SchedulerPod]:
-    """Follow pods for this view."""
-    timed = _Timed(view, clock)
+def pod_source(view: View, gangs: Gangs, clock: Clock, ignored: IgnoredFields) -> PodSource[SchedulerPod]:
+    """Follow pods for this view and these gangs."""
+    timed = _Timed(view, gangs, clock)
     return PodSource(parsed, timed, "it is not counted on any node", ignored, timed.blind)
 
 
 class _Timed:
     """Adds the time to each change of the view."""
 
-    def __init__(self, view: View, clock: Clock) -> None:
-        self._view, self._clock = view, clock
-        self.gone = view.gone
+    def __init__(self, view: View, gangs: Gangs, clock: Clock) -> None:
+        self._view, self._gangs, self._clock = view, gangs, clock
 
     def whole(self, pods: Iterable[SchedulerPod]) -> None:
-        self._view.whole(pods, at_s=self._clock.wall_ms() / 1000)
+        listed = list(pods)
+        self._view.whole(listed, at_s=self._clock.wall_ms() / 1000)
+        self._gangs.whole(listed, Now.by(self._clock))
 
     def changed(self, pod: SchedulerPod) -> None:
         self._view.changed(pod, at_s=self._clock.wall_ms() / 1000)
+        self._gangs.changed(pod, Now.by(self._clock))
+
+    def gone(self, key: tuple[str, str]) -> None:
+        self._view.gone(key)
+        self._gangs.gone(key)
 
     def blind(self, blind: bool) -> None:  # noqa: FBT001
         self._view.blind(blind, now_s=mono_s(self._clock))

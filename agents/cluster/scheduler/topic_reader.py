@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.scheduler import metrics
-from slacktide.agents.cluster.scheduler.node import Figures
+from slacktide.agents.cluster.scheduler.node import Figures, Size
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.schemas import policy as policies
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -130,7 +130,7 @@ class TopicReader:
         check_node(node, inventory.node, "NodeInventory")
         if not self._writer.take(inventory):
             return
-        self._view.has(node, inventory.facts.capacity)
+        self._view.has(node, Size.of(inventory.facts))
         self._view.rule(node, rules_of(inventory.facts))
         try:
             self._view.limit(node, own_thresholds(inventory.facts.annotations))

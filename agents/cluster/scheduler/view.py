@@ -10,12 +10,13 @@ from math import inf
 
 import msgspec
 
-from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
-from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SchedulerPod
-from slacktide.schemas.inventory import ENDED_PHASES, Resources
+from slacktide.agents.cluster.scheduler.node import Figures, KnownNode, Size
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod
+from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.decisions.cores.placement import CoresRefusal, Holder, NodeRules
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod, Thresholds
+from slacktide.streams.decisions.gang.membership import SCHEDULER
+from slacktide.streams.decisions.load.load_aware_estimator import Amounts, LoadAwarePod, Thresholds
 from slacktide.streams.decisions.load.pod_placement import (
     Asking,
     Choice,
@@ -75,6 +76,7 @@ BINDING_S = 600.0
 
 In a burst bindings wait, too: by default its client sends 50 requests a second.
 """
+EXPIRE_S = 1.0
 BOUND_MAX = 100_000
 SHAPES_MAX = 16
 
@@ -100,11 +102,12 @@ class View:
         """Whether the policy only judges nodes."""
         self._args, self._counting = args, counting
         self._nodes: dict[str, KnownNode] = {}
-        self._capacity: dict[str, Resources] = {}
+        self._sizes: dict[str, Size] = {}
         self._rules: dict[str, NodeRules] = {}
         self._pods: dict[tuple[str, str], SchedulerPod] = {}
         self._assumed: dict[str, _Assumed] = {}
         self._blind = False
+        self._expired_s = -inf
         self._boards: dict[Hashable, Board] = {}
         """By pod shape, least recently used first."""
         self._changes = count()
@@ -154,17 +157,17 @@ class View:
             self._node(node)
         self._change(node, lambda known: known.limit(own))
 
-    def has(self, node: str, capacity: Resources | None) -> None:
-        """Cap a node's batch resources at its capacity; None: the node was removed."""
-        if self._capacity.get(node) == capacity:
+    def has(self, node: str, size: Size | None) -> None:
+        """Apply the amounts of a node; None: the node was removed."""
+        if self._sizes.get(node) == size:
             return
-        if capacity is None:
-            del self._capacity[node]
+        if size is None:
+            del self._sizes[node]
             self._rules.pop(node, None)
         else:
-            self._capacity[node] = capacity
-        self._change(node, lambda known: known.has(capacity))
-        if capacity is None:  # no agent reports the removal
+            self._sizes[node] = size
+        self._change(node, lambda known: known.has(size))
+        if size is None:  # no agent reports the removal
             self.forget_zones(node)
 
     def rule(self, node: str, rules: NodeRules) -> None:
@@ -222,11 +225,39 @@ class View:
     def choose(self, pod: LoadAwarePod, nodes: Sequence[str], *, now_s: float) -> Choice:
         """Choose a node for the pod; ``now_s``: by the clock of ``receive``."""
         self._expire(now_s)
-        self._settle(pod.pod.uid, "")
-        asks, names = asking(pod, self._args), set(nodes)
+        self.release(pod.pod.uid)
+        return self.survey(asking(pod, self._args), nodes, now_s=now_s)
+
+    def survey(self, asks: Asking, nodes: Sequence[str], *, now_s: float) -> Choice:
+        """Compare nodes for a pod of this shape that counts nowhere."""
+        names = set(nodes)
         if len(names) < len(nodes):
             nodes = list(dict.fromkeys(nodes))
         return compare(asks, *self._board(asks, names, now_s).of(nodes), self._args)
+
+    def judged(self, asks: Asking, node: str, *, now_s: float) -> Judged:
+        """Judge one node for a pod of this shape that counts nowhere."""
+        known = self._nodes.get(node) or self._unknown(node)
+        return judge(asks, known.view(now_s), self._args)
+
+    def unrequested(self, node: str) -> Amounts | None:
+        """Return CPU and memory of a node that no pod requests, of which some may be assumed; None: unknown."""
+        known = self._nodes.get(node)
+        return None if known is None else known.unrequested
+
+    def release(self, uid: str) -> None:
+        """End a pod's assumption."""
+        self._settle(uid, "")
+
+    def assumed(self, uid: str) -> str:
+        """Return the node on which a pod is assumed; "": none."""
+        assumed = self._assumed.get(uid)
+        return "" if assumed is None else assumed.node
+
+    @property
+    def last_change(self) -> int:
+        """The number of the last change of a node; -1: none yet."""
+        return next(reversed(self._changed.values()), -1)
 
     @property
     def args(self) -> PlacementArgs:
@@ -283,13 +314,16 @@ class View:
         self._changed.pop(node, None)
         self._changed[node] = next(self._changes)
 
-    def assume(self, pod: LoadAwarePod, node: str, *, now_s: float, at_s: float) -> None:
-        """Assume that a pod will be bound here; ``now_s`` as for ``choose``, ``at_s``: UTC epoch."""
+    def assume(self, pod: LoadAwarePod, node: str, *, now_s: float, at_s: float, binding_s: float = BINDING_S) -> None:
+        """Assume that a pod will be bound here; ``now_s`` as for ``choose``, ``at_s``: UTC epoch.
+
+        ``binding_s``: for how long.
+        """
         known = self._pods.get((pod.pod.namespace, pod.pod.name))
         if not self._counting or (known is not None and known.node and known.uid == pod.pod.uid):
             return  # bound already: the request is outdated
-        self._settle(pod.pod.uid, "")
-        self._assumed[pod.pod.uid] = _Assumed(node, now_s + BINDING_S)
+        self.release(pod.pod.uid)
+        self._assumed[pod.pod.uid] = _Assumed(node, now_s + binding_s)
         self._place(pod, node, at_s)
         self._nodes[node].give(pod, now_s)
 
@@ -335,7 +369,7 @@ class View:
 
     def _unknown(self, name: str) -> KnownNode:
         node = KnownNode(name, self._args.load, counting=self._counting)
-        node.has(self._capacity.get(name))
+        node.has(self._sizes.get(name))
         node.rule(self._rules.get(name, NodeRules()))
         return node
 
@@ -365,9 +399,9 @@ class View:
             self._leave(uid, assumed.node)
 
     def _expire(self, now_s: float) -> None:
-        """They are in the order of assumption."""
-        while self._assumed and not self._blind:
-            uid, assumed = next(iter(self._assumed.items()))
-            if assumed.until_s > now_s:
-                return
-            self._settle(uid, "")
+        """They are nearly in this order: a few that end earlier are looked for at most once a second."""
+        if self._blind or now_s < self._expired_s + EXPIRE_S:
+            return
+        self._expired_s = now_s
+        for uid in [uid for uid, one in self._assumed.items() if one.until_s <= now_s]:
+            self.release(uid)

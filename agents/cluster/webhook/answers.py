@@ -16,6 +16,7 @@ from slacktide.agents.cluster.webhook.mutation import (
     Namespace,
     admission,
     gated,
+    gated_by_gang,
     in_accord,
     new_pod,
     with_cores,
@@ -45,7 +46,7 @@ class Answers:
 
     ``api`` reads the pod to evict, whose state must not be older than the request. ``publish`` queues a record.
     ``left_out``: namespaces whose pods are never changed, such as that of the webhook itself. ``queue``: pods that name
-    a queue wait for it.
+    a queue wait for it. ``gangs``: pods of gangs wait for all of their gang.
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class Answers:
         now_ms: Callable[[], int],
         *,
         queue: bool = False,
+        gangs: bool = False,
     ) -> None:
-        self._api, self._config_map, self._queue = api, config_map, queue
+        self._api, self._config_map, self._queue, self._gangs = api, config_map, queue, gangs
         self._quota = NamespaceQuota(api, publish, now_ms)
         self._cache, self._left_out = cache, left_out
 
@@ -118,6 +120,8 @@ class Answers:
             done = with_cores(done, pod, request)
         if self._queue:
             done = gated(done, request)
+        if self._gangs:
+            done = gated_by_gang(done, request)
         return await self._quota.admit(request, done, pod.requests, namespace)
 
     async def check_policy(self, raw: bytes) -> bytes:

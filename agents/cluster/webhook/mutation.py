@@ -28,6 +28,8 @@ from slacktide.streams.decisions.admission.webhook_colocation_profile import Clu
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.cores.placement import RESOURCE_CORES
 from slacktide.streams.decisions.cores.schedule import OWNERS, spec_of
+from slacktide.streams.decisions.gang.membership import GATE as GANG_GATE
+from slacktide.streams.decisions.gang.membership import SCHEDULER, membership
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
 from slacktide.streams.decisions.queue.kinds.manifest import Part, changed
 from slacktide.streams.decisions.queue.kinds.placing import GATE
@@ -158,11 +160,36 @@ def gated(admitted: Admission, request: Request) -> Admission:
         owned = any(kind_of(one["apiVersion"].text(), one["kind"].text()) in PARENTS for one in controllers)
         if QUEUE_NAME not in labels or KUEUE in labels or GATE in gates or spec["nodeName"].text() or owned:
             return admitted
-        given = [one.value for one in spec["schedulingGates"].parts()]
+        return _changed(admitted, request, _with_gate(pod, GATE))
     except CaseError as exc:
         raise BadMessageError("pod", str(exc)) from exc
-    pod = changed(pod, {("spec", "schedulingGates"): [*given, {"name": GATE}]})
-    return replace(admitted, result="mutated", patch=tuple(difference(request.object or {}, pod)), pod=pod)
+
+
+def _with_gate(pod: dict[str, Any], gate: str) -> dict[str, Any]:
+    given = [one.value for one in Part(pod)["spec.schedulingGates"].parts()]
+    return changed(pod, {("spec", "schedulingGates"): [*given, {"name": gate}]})
+
+
+def gated_by_gang(admitted: Admission, request: Request) -> Admission:
+    """Gate a pod of a gang that Slacktide's scheduler places, not one whose gang is Kubernetes' own.
+
+    Raises:
+        BadMessageError: the object is not a pod.
+    """
+    pod = dict(admitted.pod)
+    try:
+        part = Part(pod)
+        metadata, spec = part["metadata"], part["spec"]
+        if spec["schedulerName"].text() != SCHEDULER or spec["nodeName"].text():
+            return admitted
+        native = spec["schedulingGroup.podGroupName"].text() or spec["workloadRef.name"].text()
+        of = membership(request.namespace, metadata["labels"].texts(), metadata["annotations"].texts(), native)
+        gates = [one["name"].text() for one in spec["schedulingGates"].parts()]
+        if of is None or of.kind == "native" or GANG_GATE in gates:
+            return admitted
+        return _changed(admitted, request, _with_gate(pod, GANG_GATE))
+    except CaseError as exc:
+        raise BadMessageError("pod", str(exc)) from exc
 
 
 KUEUE = "kueue.x-k8s.io/managed"

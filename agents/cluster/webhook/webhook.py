@@ -152,6 +152,8 @@ class WebhookSettings:
     """With tls.crt and tls.key from another issuer; None: a self-signed certificate."""
     queue: bool = False
     """Pods that name a queue wait for it."""
+    gangs: bool = False
+    """Pods of gangs wait for all of their gang."""
     clients: Clients | None = None
     """None: all clients are allowed."""
     terms: Terms | None = None
@@ -179,7 +181,9 @@ class _Webhook:
         self._settings, self._health = settings, health
         self._cache = ClusterCache(api, settings.config_map)
         publish = self._outbox.put
-        self._answers = Answers(api, self._cache, left_out, settings.config_map, publish, now_ms, queue=settings.queue)
+        self._answers = Answers(
+            api, self._cache, left_out, settings.config_map, publish, now_ms, queue=settings.queue, gangs=settings.gangs
+        )
         self._scanner = MissedPodScanner(api, self._cache, left_out, publish, now_ms, replica=settings.replica)
         place = SecretPlace(namespace=settings.namespace, name=SECRET, component="webhook")
         terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))

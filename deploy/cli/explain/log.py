@@ -10,6 +10,7 @@ from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.forecast import FORECAST_STALE_MS
+from slacktide.schemas.gang import GangPlan
 from slacktide.schemas.heartbeat import RESERVED, is_heartbeat
 from slacktide.schemas.missed_pod import MissedPod, RefusedPod
 from slacktide.schemas.outcome import NodeOutcome
@@ -20,6 +21,7 @@ from slacktide.schemas.topics import (
     COMMAND,
     DESCHEDULING,
     FORECAST,
+    GANG_PLAN,
     INVENTORY,
     JOB_STATUS,
     METRIC,
@@ -38,6 +40,7 @@ from slacktide.schemas.topics import (
 from slacktide.streams.analysis.explain.carried_out import LATELY_MS
 from slacktide.streams.analysis.explain.evictions import looks
 from slacktide.streams.analysis.explain.evidence import Finding, by_key, logged
+from slacktide.streams.analysis.explain.gang import last_of_gang
 from slacktide.streams.analysis.explain.node_log import NodeLog, covered_of, node_log
 from slacktide.streams.analysis.explain.pod import PodLog, last_placement, last_refused, where_is
 from slacktide.streams.kafka import (
@@ -56,7 +59,7 @@ FETCH_WAIT_MS = 5
 STATUS_LATELY_MS = 60_000
 """The status of an active Job is usually republished within this time."""
 NODE_TOPICS = (SAMPLE, INVENTORY, FORECAST, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
-TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD, REFUSED_POD)
+TOPICS = (*NODE_TOPICS, PLACEMENT, GANG_PLAN, DESCHEDULING, MISSED_POD, REFUSED_POD)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 36_000
 """Samples arrive each second, figures at least every 30 s."""
@@ -269,6 +272,7 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
     passes = await log.since(DESCHEDULING, since_ms)
     missed = await log.since(MISSED_POD, log.now_ms - MISSED_MS, names_it)
     refused = await log.since(REFUSED_POD, since_ms, lambda record: record.key == of_namespace)
+    plans = await log.since(GANG_PLAN, since_ms, lambda record: of_namespace in (record.key or b""))
     every_missed = (one.body for one in logged(missed.records, MISSED_POD, MissedPod))
     mine = [one for one in every_missed if (one.namespace, one.name) == (namespace, name)]
     found = PodLog(
@@ -278,6 +282,7 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
         span_ms=span_ms,
         placement=last_placement(logged(placements.records, PLACEMENT, PodPlacement), namespace, name),
         missed=max(mine, key=lambda one: one.found_ms, default=None),
+        gang=last_of_gang(logged(plans.records, GANG_PLAN, GangPlan), namespace, name),
         refused=last_refused(logged(refused.records, REFUSED_POD, RefusedPod), name),
         looks=looks(logged(passes.records, DESCHEDULING, DeschedulingPass), namespace, name),
     )

@@ -77,7 +77,7 @@ _OF_NODES: Final[Mapping[Severity, Mapping[str, str]]] = {
 """Facts about nodes, with a short text that does not change from second to second."""
 _OF_OTHERS: Final[Mapping[Severity, str]] = {
     "problem": "evicted.often figures.above-capacity figures.frozen job.failed lint.class lint.native lint.overruled "
-    "lint.unheld memory.short pending.all-passed-over pending.cordoned pending.no-nodes pending.refused "
+    "lint.unheld memory.short pending.all-passed-over pending.cordoned pending.gang pending.no-nodes pending.refused "
     "pending.scheduler pending.selector pending.short pending.too-high pending.unserved pod.missed pod.quota",
     "warning": "descheduling.chosen descheduling.silent descheduling.stopped evicted eviction.notice evictions "
     "evictions.waiting governor.absent history.missing job.backoff-near job.evicted job.failed-indexes job.ignored "
@@ -85,7 +85,7 @@ _OF_OTHERS: Final[Mapping[Severity, str]] = {
     "lint.band lint.bare lint.equal lint.limits lint.over lint.requests lint.service lint.stateful log.short "
     "pending.passed-over pod.cores-lost pod.cores-unset pod.held pod.ignored pod.no-cores worker.lags",
     "note": "descheduling.dry-run descheduling.over eviction.no-credit job.failures job.unseen lint.idle "
-    "lint.no-priority pending.condition pending.fits-requests pending.not-judged pod.borrowed pod.unlisted "
+    "lint.no-priority pending.condition pending.fits-requests pending.not-judged pod.borrowed pod.planned pod.unlisted "
     "pod.unmeasured",
     "ok": "descheduling.stays evicted.never pending.fits pod.cores pod.forecast pod.limit",
 }

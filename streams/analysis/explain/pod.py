@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from slacktide.schemas.gang import GangPlan
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.kubernetes_pod import BORROWED
 from slacktide.schemas.metric import PodMetric, Use
@@ -22,6 +23,7 @@ from slacktide.streams.analysis.explain.evictions import (
     notice_findings,
 )
 from slacktide.streams.analysis.explain.evidence import Finding, Logged, Place, ignored_findings, worst_first
+from slacktide.streams.analysis.explain.gang import gang_findings
 from slacktide.streams.analysis.explain.held import held_findings, is_held
 from slacktide.streams.analysis.explain.manifest import Manifest, lint
 from slacktide.streams.analysis.explain.node_log import NodeLog
@@ -97,6 +99,8 @@ class PodLog:
     """Set if the pod was created without the webhook."""
     refused: RefusedPod | None = None
     """The last refusal by its namespace's quota."""
+    gang: Logged[GangPlan] | None = None
+    """The last decision for its gang that names it."""
 
 
 def last_placement(
@@ -135,7 +139,8 @@ def explain_pod(
     pod = manifest.pod if listed is None and manifest is not None else listed
     evictions = evictions_of(log.outcomes, namespace, name)
     chosen = log.looks is not None and log.looks.chose is not None
-    known = chosen or log.refused is not None or log.placement is not None or any(one.name == name for one in evictions)
+    evicted = any(one.name == name for one in evictions)
+    known = chosen or evicted or any(one is not None for one in (log.refused, log.placement, log.gang))
     if pod is None and running is None and not known:
         return None
     node = running.node if running else on.node if on and listed else manifest.node if manifest else ""
@@ -145,6 +150,8 @@ def explain_pod(
     if pod is not None and not node:
         findings += placement_findings(pod.requests, manifest, rooms, refused=bool(refused))
     findings += refused
+    if not node:
+        findings += gang_findings(log.gang, name, asked_ms)
     if not node and manifest is not None and manifest.unserved and log.placement is None:
         findings.append(unserved(manifest))
     findings += eviction_findings(evictions, name, log.span_ms)

@@ -154,6 +154,8 @@ class Refusal(NamedTuple):
     short: Short | None = None
     zones: ZonesRefusal | None = None
     cores: CoresRefusal | None = None
+    text: str = ""
+    """Why, where the pod and not the node is the reason."""
 
 
 class Willing(NamedTuple):
@@ -314,12 +316,9 @@ def judge(pod: Asking, node: NodeView, args: PlacementArgs) -> Judged:
 
 def compare(pod: Asking, refused: Mapping[str, Refusal], willing: Sequence[Willing], args: PlacementArgs) -> Choice:
     """Rank the nodes that accept the pod."""
-    names, loads, cpus, mems, bounds, numas, *_ = zip(*willing, strict=True) if willing else [()] * len(Willing._fields)
+    names, _, cpus, mems, *_ = zip(*willing, strict=True) if willing else [()] * len(Willing._fields)
     most = Amounts(max(cpus, default=0), max(mems, default=0))
-    balances = _balances((cpus, mems), most)
-    scores = _scores(pod, zip(loads, balances, bounds, strict=True), args)
-    if pod.zoned is not None and any(numa is not None for numa in numas):
-        scores = _with_zones(pod, scores, zip(numas, bounds, strict=True), args)
+    balances, scores = _scored(pod, willing, most, args)
     best = max(scores, default=0)
     # The best node, ties by name. The pod counts there until it is bound.
     first = min((index for index, score in enumerate(scores) if score == best), key=names.__getitem__, default=None)
@@ -334,6 +333,21 @@ def compare(pod: Asking, refused: Mapping[str, Refusal], willing: Sequence[Willi
         levels=levels(scores, first),
         args=args,
     )
+
+
+def rescored(pod: Asking, willing: Willing, most: Amounts, args: PlacementArgs) -> int:
+    """Return the score of a node that was judged again, in permille; ``most`` as when it was first compared."""
+    return _scored(pod, [willing], most, args)[1][0]
+
+
+def _scored(pod: Asking, willing: Sequence[Willing], most: Amounts, args: PlacementArgs) -> tuple[list[int], list[int]]:
+    """Return a balance and a score for each node; ``most``: the largest remaining amounts."""
+    _, loads, cpus, mems, bounds, numas, *_ = zip(*willing, strict=True) if willing else [()] * len(Willing._fields)
+    balances = _balances((cpus, mems), most)
+    scores = _scores(pod, zip(loads, balances, bounds, strict=True), args)
+    if pod.zoned is not None and any(numa is not None for numa in numas):
+        scores = _with_zones(pod, scores, zip(numas, bounds, strict=True), args)
+    return balances, scores
 
 
 def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:

@@ -25,6 +25,7 @@ from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, PLACEMENT, SCORE, Topic
+from slacktide.streams.decisions.gang.membership import GATE, LEAST, NAME
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.records import Out
 from testbed.brokers import free_port, running
@@ -74,11 +75,11 @@ class Scheduling:
 
 
 @contextlib.contextmanager
-def scheduling(folder: Path, *, started: bool = True) -> Iterator[Scheduling]:
-    """``kubectl apply -k`` with the component, and its kube-scheduler; nobody runs the pods."""
+def scheduling(folder: Path, *more: str, started: bool = True) -> Iterator[Scheduling]:
+    """``kubectl apply -k`` with the component and others, and its kube-scheduler; nobody runs the pods."""
     with running(ApiServer) as cluster:
         start = folder.resolve()
-        named = {"resources": [MANIFESTS], "components": [COMPONENT]}
+        named = {"resources": [MANIFESTS], "components": [COMPONENT, *(COMPONENT.parent / name for name in more)]}
         kustomization = {kind: [os.path.relpath(one, start) for one in some] for kind, some in named.items()}
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
         cluster.kubectl("apply", "-k", str(folder))
@@ -105,16 +106,17 @@ class SchedulerRig(StreamingRig):
         self._nodes: list[str] = []
 
     async def extender(
-        self, *, counting: bool = True, args: PlacementArgs | None = None, port: int | None = None
+        self, *, counting: bool = True, gangs: bool = False, args: PlacementArgs | None = None, port: int | None = None
     ) -> Replica:
         """Start one that is ready, where the kube-scheduler looks for it, or where another replica does."""
         settings = scheduler.SchedulerSettings(
             bootstrap=Cluster(self.bootstrap),
             access=access_of(self._at.account.kubeconfig),
-            replica="test",
+            replica=f"test-{len(self._replicas)}",
             host="127.0.0.1",
             port=port or self._at.port,
             args=args or PlacementArgs(),
+            gangs=gangs,
             counting=counting,
         )
         extender = Replica(scheduler.run, settings)
@@ -186,12 +188,16 @@ class SchedulerRig(StreamingRig):
         for figures in self._said.values():
             yield from zip(self.topics, figures, strict=True)
 
-    async def pods(self, count: int, *, cpu: str = "300", memory: str = "64Mi", **spec: Any) -> None:
-        """Make pods at once, as a profile would make them."""
+    async def pods(
+        self, count: int, *, cpu: str = "300", memory: str = "64Mi", named: str = "",
+        labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **spec: Any,
+    ) -> list[str]:  # fmt: skip
+        """Make pods at once, as a profile would make them; their names."""
         asks = {"kubernetes.io/batch-cpu": cpu, "kubernetes.io/batch-memory": memory}
         container = {"name": "main", "image": "none", "resources": {"requests": asks, "limits": asks}}
         parts = {
-            "labels": {"koordinator.sh/qosClass": "BE"},
+            "labels": {"koordinator.sh/qosClass": "BE", **(labels or {})},
+            "annotations": annotations or {},
             "spec": {
                 "schedulerName": "koord-scheduler",
                 "priorityClassName": "koord-batch",
@@ -199,7 +205,7 @@ class SchedulerRig(StreamingRig):
                 **spec,
             },
         }
-        names = [f"p-{secrets.token_hex(5)}" for _ in range(count)]
+        names = [f"{named or 'p'}-{secrets.token_hex(5)}" for _ in range(count)]
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(AT_ONCE) as threads:
             made = [
@@ -207,6 +213,15 @@ class SchedulerRig(StreamingRig):
                 for name in names
             ]
             await asyncio.gather(*made)
+        return names
+
+    async def gang(
+        self, name: str, pods: int, *, least: int | None = None, gated: bool = True, **given: Any
+    ) -> list[str]:
+        """Make the pods of a gang by annotations, as the webhook would gate them; their names."""
+        gates = {"schedulingGates": [{"name": GATE}]} if gated else {}
+        annotations = {NAME: name, LEAST: str(pods if least is None else least)}
+        return await self.pods(pods, named=name, annotations=annotations, **gates, **given)
 
     async def daemon_pod(self, node: str) -> str:
         """A DaemonSet's pod for a node, as its controller makes them; its name."""
