@@ -267,3 +267,24 @@ def test_in_a_dry_run_nothing_is_held_back() -> None:
     world.replicas["a"].view.dry_run = True
     assert world.tick()[0] == ["g-0"]
     assert world.try_pod("g-0")
+
+
+def test_a_gang_that_was_made_anew_under_its_name_starts_together_again() -> None:
+    world = GangWorld(nodes=1, batch=2_000)
+    world.gang("g", 2)
+    world.run(5)
+    assert len(world.bound()) == 2
+    world.delete("g-0"), world.delete("g-1")
+    world.gang("g", 3, least=3)
+    world.run(30)
+    assert not world.bound()
+
+
+def test_a_group_whose_pods_are_gone_is_forgotten_after_a_minute() -> None:
+    world = GangWorld()
+    world.gang("g", 2)
+    world.run(5)
+    world.delete("g-0"), world.delete("g-1")
+    world.run(70)
+    assert world.topic[-1] == ("batch/g", None)
+    assert not world.replicas["a"].answers.gangs._groups

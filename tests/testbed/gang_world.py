@@ -34,9 +34,7 @@ class Replica:
         self.name, self.world, self.read = name, world, 0
         self.placements: list[PodPlacement] = []
         self.view = View(PlacementArgs())
-        self.answers = Answers(
-            self.view, self.placements.append, world.clock, replica=name, publish_plan=world.log.append
-        )
+        self.answers = Answers(self.view, self.placements.append, world.clock, replica=name, publish_plan=world.publish)
 
     @property
     def now(self) -> Now:
@@ -44,11 +42,12 @@ class Replica:
 
     def catch_up(self, records: int | None = None) -> None:
         """Read the topic to its end, or so many records."""
-        until = len(self.world.log) if records is None else min(len(self.world.log), self.read + records)
+        topic = self.world.topic
+        until = len(topic) if records is None else min(len(topic), self.read + records)
         while self.read < until:
-            record = self.world.log[self.read]
+            group, plan = topic[self.read]
             self.read += 1
-            self.answers.gangs.read(record.group, record, self.now)
+            self.answers.gangs.read(group, plan, self.now)
 
     def filter(self, pod: Json, nodes: Iterable[str]) -> Json:
         """Ask as a kube-scheduler does; whatever the replica writes is read back before it answers."""
@@ -68,7 +67,8 @@ class GangWorld:
     """Nodes of 32 CPUs, the pods of the API server, and replicas ``a`` (which is asked) and others."""
 
     def __init__(self, *replicas: str, nodes: int = 2, batch: int = 4_000) -> None:
-        self.clock, self.log = Still(), list[GangPlan]()
+        self.clock = Still()
+        self.topic: list[tuple[str, GangPlan | None]] = []
         self.pods: dict[str, Json] = {}
         self.nodes = [f"n{number}" for number in range(nodes)]
         self.replicas = {name: Replica(self, name) for name in replicas or ("a",)}
@@ -80,6 +80,14 @@ class GangWorld:
         self._flushed_s = self.clock.now_s
         for node in self.nodes:
             self.offers(node, batch)
+
+    def publish(self, group: str, plan: GangPlan | None) -> None:
+        self.topic.append((group, plan))
+
+    @property
+    def log(self) -> list[GangPlan]:
+        """Plans, their ends and reasons to wait."""
+        return [plan for _, plan in self.topic if plan is not None]
 
     def offers(self, node: str, batch: int) -> None:
         """A node's news: so much batch CPU."""

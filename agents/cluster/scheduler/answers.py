@@ -91,7 +91,7 @@ class Answers:
         clock: Clock,
         *,
         replica: str = "",
-        publish_plan: Callable[[GangPlan], None] = lambda _: None,
+        publish_plan: Callable[[str, GangPlan | None], None] = lambda *_: None,
     ) -> None:
         self.waiting = Waiting(view)
         """Pods that every node refused."""

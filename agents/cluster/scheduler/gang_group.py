@@ -161,8 +161,8 @@ class Registry:
     def __init__(self) -> None:
         self.pods: dict[str, SchedulerPod] = {}
         """By uid: those that have not ended."""
-        self._options: dict[tuple[Kind, str], Options] = {}
-        """Of PodGroups, by kind and gang."""
+        self._options: dict[str, dict[Kind, Options]] = {}
+        """Of PodGroups, by gang and kind."""
         self._uids: dict[tuple[str, str], str] = {}
         self._gangs: dict[str, dict[str, None]] = {}
         self._first: dict[str, SchedulerPod] = {}
@@ -184,6 +184,10 @@ class Registry:
         self._first.setdefault(gang, pod)
         return True
 
+    def find(self, key: tuple[str, str]) -> SchedulerPod | None:
+        """Return a pod by namespace and name; None: it is unknown."""
+        return self.pods.get(self._uids.get(key, ""))
+
     def gone(self, key: tuple[str, str]) -> None:
         """Remove a pod."""
         pod = self.pods.pop(self._uids.pop(key, ""), None)
@@ -196,10 +200,11 @@ class Registry:
 
     def take_options(self, kind: Kind, gang: str, options: Options | None) -> list[str]:
         """Add or update the options of a PodGroup; None: it was deleted. Return the uids of its pods."""
-        if options is None:
-            self._options.pop((kind, gang), None)
-        else:
-            self._options[kind, gang] = options
+        kept = {other: one for other, one in self._options.pop(gang, {}).items() if other != kind}
+        if options is not None:
+            kept[kind] = options
+        if kept:
+            self._options[gang] = kept
         return list(self._gangs.get(gang, ()))
 
     def options_of(self, gang: str) -> Options | Held:
@@ -209,8 +214,12 @@ class Registry:
             return Held(FORMING, f"gang {gang} has no pods yet")
         if first.member.of.own is not None:
             return first.member.of.own
-        found = self._options.get((first.member.of.kind, gang))
+        found = self._options.get(gang, {}).get(first.member.of.kind)
         return found or Held(FORMING, f"PodGroup {gang} does not exist")
+
+    def exists(self, group: Group) -> bool:
+        """Return whether a gang of the group has pods or a PodGroup."""
+        return any(gang in self._gangs or gang in self._options for gang in group.key.split(","))
 
     def key_of(self, pod: SchedulerPod) -> str:
         """Return the key of the pod's group."""

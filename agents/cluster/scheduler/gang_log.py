@@ -22,20 +22,17 @@ from slacktide.streams.records import Record, event
 POLL_S = 0.1
 
 
-class Plans(Outbox):
+class PlanOutbox(Outbox):
     """Queues plans."""
 
     def __init__(self, bootstrap: Cluster, now_ms: Callable[[], int]) -> None:
         super().__init__(bootstrap, (GANG_PLAN.name, DEAD_LETTER.name), now_ms, source=SOURCE)
 
-    def publish(self, plan: GangPlan) -> None:
-        """Queue a plan, its amendment, its end, or why a group waits."""
-        event_id = f"gang/{plan.group}/{plan.decided_ms}"
-        self.put(
-            event(
-                GANG_PLAN.name, plan.group, encode(plan), source=SOURCE, event_id=event_id, event_ms=plan.decided_ms
-            )
-        )  # fmt: skip
+    def publish(self, group: str, plan: GangPlan | None) -> None:
+        """Queue a plan, its amendment, its end, or why a group waits; None: the group is forgotten."""
+        at_ms = self._now_ms() if plan is None else plan.decided_ms
+        value, event_id = None if plan is None else encode(plan), f"gang/{group}/{at_ms}"
+        self.put(event(GANG_PLAN.name, group, value, source=SOURCE, event_id=event_id, event_ms=at_ms))
 
 
 class PlanReader:

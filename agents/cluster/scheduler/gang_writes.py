@@ -30,7 +30,8 @@ POD_GROUPS: Mapping[Kind, Resource] = {
 }
 SERVED_S = 30.0
 """How often it is checked whether the API server serves PodGroups."""
-TICK_S = 0.5
+TICK_S, LEAST_S = 0.5, 0.05
+"""How often pods are looked at without and with news."""
 AT_ONCE = 8
 REASON = "PlacedWithoutGang"
 NOTE = "it was bound before its gang had places for all, because its scheduler could not reach Slacktide's extender"
@@ -117,6 +118,7 @@ class GangWriter:
             self._plans.news.clear()
             if self._plans.whole:
                 await self._write(api)
+                await asyncio.sleep(LEAST_S)
 
     async def _write(self, api: ApiServer) -> None:
         work, now_ms = self._gangs.tick(Now.by(self._clock)), self._clock.wall_ms()

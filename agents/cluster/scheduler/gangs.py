@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
-from msgspec.structs import replace
-
 from slacktide.agents.cluster.scheduler.gang_group import (
     FORMING,
     INVALID,
     NEVER,
     NO_ROOM,
+    OFFER_S,
     PLANNED,
     PROBING,
     TOO_LARGE,
@@ -30,18 +29,15 @@ from slacktide.agents.cluster.scheduler.gang_group import (
     Work,
     first_of_each_shape,
     is_gated,
-    written,
 )
+from slacktide.agents.cluster.scheduler.gang_plans import PUBLISH_S, Nodes, Plans
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.gang import GangNeed, GangPlan
-from slacktide.streams.decisions.gang.membership import SCHEDULER, WAITING_S, Kind, Options
+from slacktide.streams.decisions.gang.membership import SCHEDULER, Kind, Options
 from slacktide.streams.decisions.gang.plan import Candidate, Missed, planned
-from slacktide.streams.decisions.load.load_aware_estimator import Amounts, LoadAwarePod
-from slacktide.streams.decisions.load.pod_placement import Asking, Choice, Judged, Refusal, asking
+from slacktide.streams.decisions.load.pod_placement import Asking, Refusal, asking
 
-PUBLISH_S = 2.0
-"""A plan that was not read back within this time is given up."""
 TAKEOVER_S = 2.0
 """Then a replica carries on a plan of another one."""
 ATTEMPT_S = 0.2
@@ -55,39 +51,18 @@ NAMED = 3
 SEEN_BY_ALL = (FORMING, INVALID)
 
 
-class _Room:
-    """The view at one moment, as a plan sees it."""
-
-    def __init__(self, view: View, now: Now) -> None:
-        self._view, self._now = view, now
-
-    def survey(self, asks: Asking, nodes: Sequence[str]) -> Choice:
-        return self._view.survey(asks, nodes, now_s=self._now.mono_s)
-
-    def judged(self, asks: Asking, node: str) -> Judged:
-        return self._view.judged(asks, node, now_s=self._now.mono_s)
-
-    def unrequested(self, node: str) -> Amounts | None:
-        return self._view.unrequested(node)
-
-    def hold(self, pod: LoadAwarePod, node: str) -> None:
-        self._view.assume(pod, node, now_s=self._now.mono_s, at_s=self._now.wall_ms / 1_000)
-
-    def release(self, uid: str) -> None:
-        self._view.release(uid)
-
-
 class Gangs:
     """All gangs of the cluster.
 
-    ``publish`` queues a record. ``worded`` returns the reasons of nodes in words, by node.
+    ``publish`` queues a record of a group; None: the group is forgotten. ``worded`` returns the reasons of nodes in
+    words, by node.
     """
 
     def __init__(
         self,
         view: View,
         replica: str,
-        publish: Callable[[GangPlan], None],
+        publish: Callable[[str, GangPlan | None], None],
         worded: Callable[[Asking, Mapping[str, Refusal]], Mapping[str, str]],
     ) -> None:
         self.enabled = True
@@ -96,8 +71,8 @@ class Gangs:
         """Pods bound without a plan, although their gang needs one, since this was last emptied."""
         self._view, self._replica, self._publish, self._worded = view, replica, publish, worded
         self._registry = Registry()
+        self._plans = Plans(view, self._registry, replica, publish)
         self._groups: dict[str, Group] = {}
-        self._plans = 0
         self._asked_s = -inf
 
     def changed(self, pod: SchedulerPod, now: Now) -> None:
@@ -109,7 +84,7 @@ class Gangs:
         if not pod.node:
             node = group.places.get(pod.uid)
             if node is not None and not self._view.assumed(pod.uid):
-                self._room(now).hold(pod.asked, node)
+                Nodes(self._view, now).hold(pod.asked, node)
         elif pod.uid in group.places:
             group.satisfied = True
         elif known is not None and not known.node and group.held is not None and not group.satisfied:
@@ -125,12 +100,22 @@ class Gangs:
 
     def gone(self, key: tuple[str, str]) -> None:
         """Remove a pod."""
+        pod = self._registry.find(key)
+        if pod is None:
+            return
+        group = self._group(pod)
         self._registry.gone(key)
+        group.asked.pop(pod.uid, None)
+        group.prompted.pop(pod.uid, None)
+        group.satisfied &= self._registry.exists(group)
 
     def take_options(self, kind: Kind, gang: str, options: Options | None) -> None:
         """Add or update the options of a PodGroup; None: it was deleted."""
         for uid in self._registry.take_options(kind, gang, options):
             self._group(self._registry.pods[uid])
+        if options is None:
+            for group in self._groups.values():
+                group.satisfied &= self._registry.exists(group)
 
     def holds(self, uid: str) -> bool:
         """Return whether a plan holds a place for the pod."""
@@ -183,7 +168,8 @@ class Gangs:
         assert pod.member is not None
         if list(nodes) == [pod.member.nominated]:
             return False
-        group.offers[pod.member.shape] = Offer(tuple(nodes), now.mono_s)
+        fresh = {shape: one for shape, one in group.offers.items() if now.mono_s <= one.at_s + OFFER_S}
+        group.offers = {**fresh, pod.member.shape: Offer(tuple(nodes), now.mono_s)}
         return True
 
     def _attempt(self, group: Group, standing: Standing, now: Now) -> Held | None:
@@ -204,11 +190,11 @@ class Gangs:
             if pod.member is not None
         ]
         needs = {one.gang: one.needed for one in standing.needs}
-        found = planned(candidates, needs, self._room(now), self._view.args)
+        found = planned(candidates, needs, Nodes(self._view, now), self._view.args)
         if isinstance(found, Missed):
             group.pause(now.mono_s)
             return self._missed(standing.needs, found, shapes=len({one.shape for one in candidates}))
-        self._propose(group, standing, found, now)
+        self._plans.propose(group, standing, found, now)
         return None
 
     def _missed(self, needs: Iterable[GangNeed], missed: Missed, *, shapes: int) -> Held:
@@ -223,28 +209,12 @@ class Gangs:
         pod = missed.first.pod.pod
         return Held(NO_ROOM, f"{text}; none for {pod.namespace}/{pod.name}: {'; '.join(why) or 'no node was offered'}")
 
-    def _propose(self, group: Group, standing: Standing, places: Mapping[str, str], now: Now) -> None:
-        self._plans += 1
-        waiting_s = min([WAITING_S, *(one.waiting_s for one in standing.options)])
-        plan = GangPlan(
-            group=group.key,
-            plan=f"{self._replica}/{now.wall_ms}/{self._plans}",
-            replica=self._replica,
-            decided_ms=now.wall_ms,
-            deadline_ms=now.wall_ms + 1_000 * waiting_s,
-            gangs=standing.needs,
-            places=written(places, self._registry.pods),
-            satisfied=group.satisfied,
-        )
-        group.propose(plan, now.mono_s)
-        self._publish(plan)
-
     def _place(self, group: Group, pod: SchedulerPod, nodes: Sequence[str], now: Now) -> Held | str | asyncio.Event:
         """Return the node that is held for a pod. If the node no longer takes it, look for another one."""
         node = group.places.get(pod.uid)
         if node is None:
             return Held(PLANNED, "other pods of its gang have places; it is judged when one of them is bound")
-        room, asks = self._room(now), asking(pod.asked, self._view.args)
+        room, asks = Nodes(self._view, now), asking(pod.asked, self._view.args)
         room.release(pod.uid)
         if node in nodes and not isinstance(room.judged(asks, node), Refusal):
             room.hold(pod.asked, node)
@@ -253,94 +223,21 @@ class Gangs:
         one = Candidate(pod=pod.asked, gang=group.key, shape=b"", offer=others, apart=False)
         found = planned([one], {group.key: 1}, room, self._view.args)
         if isinstance(found, Missed):
-            self._lose(group, pod.uid, f"{node} no longer takes {pod.key[1]}, and no other node does", now)
+            self._plans.lose(group, pod.uid, f"{node} no longer takes {pod.key[1]}, and no other node does", now)
             need = GangNeed(gang=group.key, least=1, exist=1, bound=0, needed=1)
             return self._missed([need], found, shapes=1)
-        self._amend(group, {**group.places, **found}, now)
+        self._plans.amend(group, {**group.places, **found}, now)
         return group.settled
-
-    def _amend(self, group: Group, places: Mapping[str, str], now: Now) -> None:
-        assert group.plan is not None
-        plan = replace(group.plan, decided_ms=now.wall_ms, places=written(places, self._registry.pods))
-        group.propose(plan, now.mono_s)
-        self._publish(plan)
-
-    def _lose(self, group: Group, uid: str, why: str, now: Now) -> None:
-        """Take a pod out of the plan. With too few others a strict gang's plan ends: half of one holds no places."""
-        self._view.release(uid)
-        places = {other: node for other, node in group.places.items() if other != uid}
-        found, pods = self._registry.needs(group), self._registry.pods
-        if not isinstance(found, Held):
-            options, needs = found
-            counts = Counter({one.gang: one.bound for one in needs})
-            counts.update(one.member.of.gang for other in places if (one := pods[other]).member and not one.node)
-            few = any(counts[one.gang] < one.least for one in needs)
-            if few and not group.satisfied and any(one.mode == "Strict" for one in options):
-                self._end(group, "broken", why, now)
-                return
-        self._amend(group, places, now)
-
-    def _end(self, group: Group, reason: str, why: str, now: Now) -> None:
-        """Publish the end of the plan in force; it ends when that is read back."""
-        if group.plan is not None and now.mono_s >= group.ending_s + PUBLISH_S:
-            group.ending_s = now.mono_s
-            self._publish(group.ended(group.plan, now.wall_ms, reason, why))
 
     def read(self, key: str, plan: GangPlan | None, now: Now) -> None:
         """Apply a record, in the order of Kafka; None: the group was forgotten."""
-        group = self._groups.setdefault(key, Group(key))
         if plan is None:
             return
-        group.satisfied |= plan.satisfied
+        group = self._groups.setdefault(key, Group(key))
+        group.satisfied |= plan.satisfied and self._registry.exists(group)
         if not plan.plan:
             group.published, group.published_s = Held(plan.reason, plan.why), now.mono_s
-        in_force = group.plan is not None and group.plan.plan == plan.plan
-        if not plan.places or plan.deadline_ms <= now.wall_ms:
-            if in_force:
-                self._drop_places(group)
-                group.plan, group.due_s = None, -inf
-        elif group.plan is None or in_force:
-            self._apply(group, plan, now)
-        else:
-            self._abandon(group, plan, "another plan of the group was first", now)
-
-    def _apply(self, group: Group, plan: GangPlan, now: Now) -> None:
-        """Put a plan in force; one of this replica only if it still fits beside those read since it was made."""
-        own = group.proposed is not None and group.proposed.plan == plan.plan
-        if not own:
-            self._drop_places(group)
-        room, lost = self._room(now), False
-        for place in plan.places:
-            pod = self._registry.pods.get(place.pod_uid)
-            if pod is None or pod.node:
-                continue
-            room.release(pod.uid)
-            lost |= own and isinstance(room.judged(asking(pod.asked, self._view.args), place.node), Refusal)
-            room.hold(pod.asked, place.node)
-        if lost and group.plan is None:
-            self._abandon(group, plan, "it does not fit any more", now)
-        else:
-            group.enforce(plan, now.mono_s)
-
-    def _abandon(self, group: Group, plan: GangPlan, why: str, now: Now) -> None:
-        """Give up what this replica proposed, and keep the plan in force."""
-        if group.proposed is None or group.proposed.plan != plan.plan:
-            return
-        kept = {} if group.plan is None else {one.pod_uid: one.node for one in group.plan.places}
-        for uid in group.places:
-            if kept.get(uid) != group.places[uid]:
-                self._view.release(uid)
-        if group.plan is None or group.plan.plan != plan.plan:
-            self._publish(group.ended(plan, now.wall_ms, "abandoned", why))
-        group.give_up(kept)
-        group.pause(now.mono_s)
-
-    def _drop_places(self, group: Group) -> None:
-        for uid in group.places:
-            pod = self._registry.pods.get(uid)
-            if pod is None or not pod.node:
-                self._view.release(uid)
-        group.give_up({})
+        self._plans.take(group, plan, now)
 
     def tick(self, now: Now) -> Work:
         """Return what to write now. Call it every half second."""
@@ -350,7 +247,7 @@ class Gangs:
                 self._fade(group, now)
             elif group.proposed is not None:
                 if now.mono_s > group.proposed_s + PUBLISH_S:
-                    self._abandon(group, group.proposed, f"it was not read back within {PUBLISH_S:g} s", now)
+                    self._plans.abandon(group, group.proposed, f"it was not read back within {PUBLISH_S:g} s", now)
             elif group.plan is not None:
                 self._carry(group, group.plan, work, now)
             elif now.mono_s >= group.due_s:
@@ -361,9 +258,10 @@ class Gangs:
 
     def _fade(self, group: Group, now: Now) -> None:
         if group.plan is not None:
-            self._end(group, "deleted", "its pods are gone", now)
+            self._plans.end(group, "deleted", "its pods are gone", now)
         elif group.is_idle(now.mono_s):
-            self._drop_places(group)
+            self._plans.drop_places(group)
+            self._publish(group.key, None)
             del self._groups[group.key]
 
     def _carry(self, group: Group, plan: GangPlan, work: Work, now: Now) -> None:
@@ -375,12 +273,12 @@ class Gangs:
         if plan.replica != self._replica and now.mono_s < group.read_s + TAKEOVER_S:
             return
         if not unbound:
-            self._end(group, "bound", "", now)
+            self._plans.end(group, "bound", "", now)
         elif now.wall_ms >= plan.deadline_ms:
-            self._end(group, "expired", f"{len(unbound)} of its pods were not bound in time", now)
+            self._plans.end(group, "expired", f"{len(unbound)} of its pods were not bound in time", now)
         elif len(known) < len(group.places):
             gone = next(uid for uid in group.places if uid not in pods)
-            self._lose(group, gone, "a pod with a place was deleted", now)
+            self._plans.lose(group, gone, "a pod with a place was deleted", now)
         else:
             for pod in unbound:
                 self._prompt(group, pod, work, now)
@@ -435,15 +333,13 @@ class Gangs:
         found = self._registry.needs(group)
         needs = [] if isinstance(found, Held) else found[1]
         self._publish(
+            group.key,
             GangPlan(
                 group=group.key, decided_ms=now.wall_ms, gangs=needs, satisfied=group.satisfied,
                 reason=held.reason, why=held.text, waiting=self._registry.named(group),
-            )
+            ),
         )  # fmt: skip
 
     def _group(self, pod: SchedulerPod) -> Group:
         key = self._registry.key_of(pod)
         return self._groups.setdefault(key, Group(key))
-
-    def _room(self, now: Now) -> _Room:
-        return _Room(self._view, now)

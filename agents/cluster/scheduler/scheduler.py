@@ -18,7 +18,7 @@ from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.binding import Binder
 from slacktide.agents.cluster.scheduler.gang_group import Now
-from slacktide.agents.cluster.scheduler.gang_log import PlanReader, Plans
+from slacktide.agents.cluster.scheduler.gang_log import PlanOutbox, PlanReader
 from slacktide.agents.cluster.scheduler.gang_writes import POD_GROUPS, GangWriter, PodGroups
 from slacktide.agents.cluster.scheduler.gangs import Gangs
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
@@ -131,7 +131,7 @@ class _Scheduler:
             settings.bootstrap, self._view, settings.args, self._placements.to_dead_letter, clock
         )
         self._ignored = IgnoredFields("scheduler", settings.replica, clock.wall_ms)
-        self._plans = Plans(settings.bootstrap, clock.wall_ms)
+        self._plans = PlanOutbox(settings.bootstrap, clock.wall_ms)
         self._answers = Answers(
             self._view, self._placements.publish, clock, replica=settings.replica, publish_plan=self._plans.publish
         )
