@@ -288,3 +288,16 @@ def test_a_group_whose_pods_are_gone_is_forgotten_after_a_minute() -> None:
     world.run(70)
     assert world.topic[-1] == ("batch/g", None)
     assert not world.replicas["a"].answers.gangs._groups
+
+
+def test_a_plan_is_counted_for_other_pods_by_kubernetes_own_figures_too() -> None:
+    """A kube-scheduler knows only pods that it has placed itself."""
+    world = GangWorld(nodes=1)
+    world.has("n0", cpu_milli=4_000)
+    containers = [{"name": "main", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}]
+    world.gang("g", 2, containers=containers, priority=9500)
+    world.tick()
+    assert world.try_pod("g-0")
+    world.pod("other", gated=False, containers=containers, priority=9500)
+    assert not world.try_pod("other")
+    assert "unrequested_short:cpu: pod requests 2000m, but only 0m is free" in world.refused["other"]

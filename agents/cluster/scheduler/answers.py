@@ -30,6 +30,7 @@ from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.schemas.text import answer_of
 from slacktide.streams.decisions.cores.placement import CoresGiven
 from slacktide.streams.decisions.cores.take import written
+from slacktide.streams.decisions.gang.plan import lacking
 from slacktide.streams.decisions.load.pod_placement import Choice, Refusal, asking, compare
 
 NAMED = 5
@@ -175,12 +176,21 @@ class Answers:
         if isinstance(held, Held):
             refusal = Refusal(held.reason, text=held.text)
             return compare(asking(pod.asked, self._view.args), dict.fromkeys(nodes, refusal), [], self._view.args)
-        choice = self._view.choose(pod.asked, [held] if held else nodes, now_s=now_s)
         if held:
+            choice = self._view.choose(pod.asked, [held], now_s=now_s)
             refusal = Refusal(PLANNED, text=f"its gang's plan holds node {held} for it")
-            others = {node: refusal for node in nodes if node != held}
-            choice = replace(choice, refused={**choice.refused, **others})
-        return choice
+            refused = {node: refusal for node in nodes if node != held}
+        else:
+            refused = self._planned_full(pod, nodes)
+            choice = self._view.choose(pod.asked, [one for one in nodes if one not in refused], now_s=now_s)
+        return replace(choice, refused={**choice.refused, **refused}) if refused else choice
+
+    def _planned_full(self, pod: SchedulerPod, nodes: list[str]) -> dict[str, Refusal]:
+        """Return nodes on which planned pods leave too little: a kube-scheduler does not count these itself."""
+        self._view.release(pod.uid)
+        planned = [node for node in nodes if node in self._view.planned] if self._view.planned else []
+        found = {node: lacking(pod.asked, self._view.unrequested(node)) for node in planned}
+        return {node: refusal for node, refusal in found.items() if refusal is not None}
 
     def _choose(self, pod: SchedulerPod, nodes: list[str], held: Held | str = "") -> _Judged:
         """Judge the pod, and publish the placement."""

@@ -39,7 +39,7 @@ class Nodes:
 
     def hold(self, pod: LoadAwarePod, node: str) -> None:
         """Count a pod on a node."""
-        self._view.assume(pod, node, now_s=self._now.mono_s, at_s=self._now.wall_ms / 1_000)
+        self._view.assume(pod, node, now_s=self._now.mono_s, at_s=self._now.wall_ms / 1_000, planned=True)
 
     def release(self, uid: str) -> None:
         """Do not count a pod any more."""

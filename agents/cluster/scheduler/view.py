@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
@@ -10,6 +10,7 @@ from math import inf
 
 import msgspec
 
+from slacktide.agents.cluster.scheduler.board import Board
 from slacktide.agents.cluster.scheduler.node import Figures, KnownNode, Size
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.schemas.inventory import ENDED_PHASES
@@ -22,54 +23,11 @@ from slacktide.streams.decisions.load.pod_placement import (
     Choice,
     Judged,
     PlacementArgs,
-    Refusal,
-    Willing,
     asking,
     compare,
     judge,
     refusal_of,
 )
-
-
-class Board:
-    """A mutable cache. Hundreds of pods often share a shape, and each is tested on a thousand nodes."""
-
-    def __init__(self) -> None:
-        self._followed = -1
-        self._refused: dict[str, Refusal] = {}
-        self._willing: dict[str, Willing] = {}
-
-    def follow(self, changed: dict[str, int]) -> None:
-        """Drop nodes that changed. ``changed``: by node the number of its last change, in ascending order."""
-        for node, change in reversed(changed.items()):
-            if change <= self._followed:
-                break
-            self.drop(node)
-        self._followed = max(self._followed, next(reversed(changed.values()), -1))
-
-    def put(self, node: str, judged: Judged) -> None:
-        """Cache a node's result."""
-        if isinstance(judged, Willing):
-            self._willing[node] = judged
-        else:
-            self._refused[node] = judged
-
-    def drop(self, node: str) -> None:
-        """Drop a changed node."""
-        if self._willing.pop(node, None) is None:
-            self._refused.pop(node, None)
-
-    def missing(self, nodes: set[str]) -> list[str]:
-        """Those of the nodes without a result, by name."""
-        return sorted(nodes.difference(self._willing).difference(self._refused))
-
-    def of(self, nodes: Sequence[str]) -> tuple[dict[str, Refusal], list[Willing]]:
-        """Split the nodes, each named once, into refusing and accepting ones; all must be cached."""
-        if len(nodes) == len(self._willing) + len(self._refused):
-            return self._refused.copy(), list(self._willing.values())
-        refused = {node: self._refused[node] for node in nodes if node in self._refused}
-        return refused, [self._willing[node] for node in nodes if node in self._willing]
-
 
 BINDING_S = 600.0
 """Upper limit from placement to binding: a kube-scheduler waits this long for a pod's volumes.
@@ -85,6 +43,8 @@ SHAPES_MAX = 16
 class _Assumed:
     node: str
     until_s: float
+    planned: bool = False
+    """Whether a kube-scheduler does not know of it yet."""
 
 
 class View:
@@ -98,6 +58,8 @@ class View:
         """By uid: pods that request batch or mid resources from a scheduler without load scoring."""
         self.bound: deque[SchedulerPod] = deque(maxlen=BOUND_MAX)
         """Pods bound by our scheduler since this was last emptied."""
+        self.planned: Counter[str] = Counter()
+        """By node how many pods are assumed of which a kube-scheduler does not know."""
         self.dry_run = False
         """Whether the policy only judges nodes."""
         self._args, self._counting = args, counting
@@ -219,7 +181,7 @@ class View:
         """Return whether the watch is down: then pods count where they were placed."""
         if self._blind and not blind:
             until_s = now_s + BINDING_S
-            self._assumed = {uid: _Assumed(assumed.node, until_s) for uid, assumed in self._assumed.items()}
+            self._assumed = {uid: replace(assumed, until_s=until_s) for uid, assumed in self._assumed.items()}
         self._blind = blind
 
     def choose(self, pod: LoadAwarePod, nodes: Sequence[str], *, now_s: float) -> Choice:
@@ -314,16 +276,20 @@ class View:
         self._changed.pop(node, None)
         self._changed[node] = next(self._changes)
 
-    def assume(self, pod: LoadAwarePod, node: str, *, now_s: float, at_s: float, binding_s: float = BINDING_S) -> None:
+    def assume(
+        self, pod: LoadAwarePod, node: str, *,
+        now_s: float, at_s: float, binding_s: float = BINDING_S, planned: bool = False,
+    ) -> None:  # fmt: skip
         """Assume that a pod will be bound here; ``now_s`` as for ``choose``, ``at_s``: UTC epoch.
 
-        ``binding_s``: for how long.
+        ``binding_s``: for how long. ``planned``: a kube-scheduler does not know of it, so it does not count it itself.
         """
         known = self._pods.get((pod.pod.namespace, pod.pod.name))
         if not self._counting or (known is not None and known.node and known.uid == pod.pod.uid):
             return  # bound already: the request is outdated
         self.release(pod.pod.uid)
-        self._assumed[pod.pod.uid] = _Assumed(node, now_s + binding_s)
+        self._assumed[pod.pod.uid] = _Assumed(node, now_s + binding_s, planned)
+        self.planned[node] += planned
         self._place(pod, node, at_s)
         self._nodes[node].give(pod, now_s)
 
@@ -395,7 +361,12 @@ class View:
     def _settle(self, uid: str, node: str) -> None:
         """End a pod's assumption: it is on this node; "": on none."""
         assumed = self._assumed.pop(uid, None)
-        if assumed is not None and assumed.node != node:
+        if assumed is None:
+            return
+        if assumed.planned:
+            self.planned[assumed.node] -= 1
+            self.planned += Counter()  # drops nodes without any
+        if assumed.node != node:
             self._leave(uid, assumed.node)
 
     def _expire(self, now_s: float) -> None:

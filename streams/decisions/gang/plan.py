@@ -107,7 +107,7 @@ class _Shape:
                     self.refused[node] = judged
                 else:
                     heappush(self._heap, (-rescored(self.asks, judged, self._most, self._args), node))
-            elif (lack := _lacking(pod, room.unrequested(node))) is not None:
+            elif (lack := lacking(pod, room.unrequested(node))) is not None:
                 self.refused[node] = lack
             else:
                 if self.apart:
@@ -118,8 +118,8 @@ class _Shape:
         return "", judgements
 
 
-def _lacking(pod: LoadAwarePod, free: Amounts | None) -> Refusal | None:
-    """Return what a node lacks by Kubernetes' own count, which knows only bound pods."""
+def lacking(pod: LoadAwarePod, free: Amounts | None) -> Refusal | None:
+    """Return what a node lacks by Kubernetes' own figures, if CPU and memory that no pod requests are known."""
     if free is None:
         return None
     asks = pod.pod.requests.cpu_milli or 0, pod.pod.requests.mem_bytes or 0
