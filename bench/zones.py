@@ -12,13 +12,13 @@ from typing import Any
 from bench.rig import Rig
 from bench.rows import Row, judged, told
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.deploy.runtime import garbage
 from slacktide.schemas.metric import NodeMetric, PodMetric, Use
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.zones import BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
+from testbed.kube_scheduler import answers
 from testbed.scheduler_pods import parsed
 
 NODES, BRIEF_NODES = 1_000, 50
@@ -63,7 +63,7 @@ class _Extender:
         self._names = [f"node-{number:04}" for number in range(nodes)]
         self._zones, self._clock, self._seq = zones, SystemClock(), 0
         self._view = View(PlacementArgs())
-        self._answers = Answers(self._view, lambda _: None, self._clock)
+        self._answers = answers(self._view, lambda _: None, self._clock)
         for name in self._names:
             for number in range(PODS_OF_NODE):
                 self._view.changed(parsed(_pod(f"{name}-{number}", node=name)), at_s=self._clock.wall_ms() / 1_000)

@@ -47,6 +47,8 @@ CONDITIONS: Mapping[str, str] = {
     "queue-crds": "and .Values.queue.enabled .Values.queue.crds",
     "gangs": "and .Values.scheduler.enabled .Values.scheduler.gangs",
     "gang-crds": "and .Values.scheduler.enabled .Values.scheduler.gangCrds",
+    "reservations": "and .Values.scheduler.enabled .Values.scheduler.reservations",
+    "reservation-crds": "and .Values.scheduler.enabled .Values.scheduler.reservationCrds",
     "console-tls": ".Values.console.tls",
     "plain-kafka": 'not (include "slacktide.secured" .)',
     "kubelet-self-signed": ".Values.kubelet.insecure",

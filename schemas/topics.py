@@ -28,6 +28,7 @@ from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.pod_admission import PodAdmission
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.queue import QueueDecision, QueueOutcome, QueueSpec, QueueState, QueueWorkload
+from slacktide.schemas.reservation import ReservationOpen
 from slacktide.schemas.sample_columns import SampleColumns
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.tick import WorkerTick
@@ -138,6 +139,10 @@ PLACEMENT = Topic(name="slacktide.pod.placement.v1", message=PodPlacement, key="
 GANG_PLAN = Topic(name="slacktide.gang.plan.v1", message=GangPlan, key="the group", partitions=1, cleanup="compact",
                   segment_ms=24 * HOUR_MS, compaction_lag_ms=HOUR_MS,
                   producers=("scheduler",), consumers=("scheduler", "operator"))  # fmt: skip
+RESERVATION_OPEN = Topic(name="slacktide.reservation.open.v1", message=ReservationOpen, key="the Reservation's uid",
+                         partitions=1, cleanup="compact", segment_ms=24 * HOUR_MS, compaction_lag_ms=HOUR_MS,
+                         producers=("scheduler", "bridge"),
+                         consumers=("scheduler", "bridge", "operator"))  # fmt: skip
 DESCHEDULING = Topic(name="slacktide.cluster.descheduling.v1", message=DeschedulingPass, key="the pass", partitions=1,
                      retention_ms=7 * 24 * HOUR_MS, producers=("bridge",), consumers=("operator",))  # fmt: skip
 QUEUE_SPEC = Topic(name="slacktide.queue.spec.v1", message=QueueSpec, key="the object's kind and name", partitions=1,

@@ -237,9 +237,10 @@ class ApiServer:
         errors = await asyncio.gather(*map(send, paths))
         return {path: error for path, error in zip(paths, errors, strict=True) if error is not None}
 
-    async def delete(self, resource: Resource, name: str, *, namespace: str = "") -> None:
-        """Delete an object."""
-        await self._asked("DELETE", resource.path(namespace=namespace, name=name))
+    async def delete(self, resource: Resource, name: str, *, namespace: str = "", body: object = None) -> None:
+        """Delete an object. ``body``: DeleteOptions; 409 if its preconditions do not hold."""
+        path = resource.path(namespace=namespace, name=name)
+        await self._asked("DELETE", path, body=body, content_type="" if body is None else JSON)
 
     async def _asked(
         self,

@@ -21,7 +21,9 @@ RESIZED = ("cpu", "memory")
 class Owner(Part, frozen=True, kw_only=True):
     """An owner of an object."""
 
+    api_version: str = ""
     kind: str = ""
+    name: str = ""
     uid: str = ""
     controller: bool | None = None
 

@@ -62,6 +62,7 @@ PRIORITY_CLASSES = Resource(group="scheduling.k8s.io", plural="priorityclasses")
 NODE_METRICS = Resource(group="slo.koordinator.sh", version="v1alpha1", plural="nodemetrics")
 NODE_RESOURCE_TOPOLOGIES = Resource(group="topology.node.k8s.io", version="v1alpha2", plural="noderesourcetopologies")
 PROFILES = Resource(group="config.koordinator.sh", version="v1alpha1", plural="clustercolocationprofiles")
+RESERVATIONS = Resource(group="scheduling.koordinator.sh", version="v1alpha1", plural="reservations")
 TOKEN_REVIEWS = Resource(group="authentication.k8s.io", plural="tokenreviews")
 
 

@@ -64,6 +64,11 @@ class BridgeCommandSettings(process.ProcessSettings):
         click.BOOL,
         default=False,
     )
+    reservation_image: str = setting(
+        "Hold the room of Reservations by pods of this image, such as registry.k8s.io/pause:3.10. Without it, "
+        "Reservations are ignored.",
+        default="",
+    )
     metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
@@ -96,5 +101,6 @@ def command(settings: BridgeCommandSettings) -> None:
         enrolment=enrolment,
         deployment=settings.deployment,
         queue=settings.queue,
+        reservation_image=settings.reservation_image,
     )
     process.run("bridge", settings, lambda stop, health: bridge.run(given, stop, health))

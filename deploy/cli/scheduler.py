@@ -55,6 +55,11 @@ class SchedulerCommandSettings(process.ProcessSettings):
         click.BOOL,
         default=False,
     )
+    reservations: bool = setting(
+        "Let pending pods use the room of Reservations, which the bridge's option of the same name holds.",
+        click.BOOL,
+        default=False,
+    )
     metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
@@ -83,5 +88,6 @@ def command(settings: SchedulerCommandSettings) -> None:
             numa_strategy=settings.numa_strategy,
         ),
         gangs=settings.gangs,
+        reservations=settings.reservations,
     )
     process.run("scheduler", settings, lambda stop, health: scheduler.run(given, stop, health))

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.cluster.events import IgnoredFields
-from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.node import Size
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.scheduler import pod_source
@@ -37,7 +36,7 @@ from slacktide.streams.decisions.load.load_aware_estimator import (
 )
 from slacktide.streams.decisions.load.pod_placement import Choice, PlacementArgs
 from slacktide.streams.records import Record
-from testbed.kube_scheduler import GIB, WALL_S, Still, figures, manifest
+from testbed.kube_scheduler import GIB, WALL_S, Still, answers, figures, manifest
 from testbed.scenarios import run, scenarios
 from testbed.scheduler_pods import parsed
 from testbed.vectors import each_row
@@ -323,8 +322,9 @@ async def test_a_node_of_another_installation_is_described_whatever_its_epoch() 
 async def test_a_pod_that_cannot_be_decoded_hides_no_other() -> None:
     """As the API server never lists one: it knows the types of the fields."""
     view = View(PlacementArgs())
-    gangs = Answers(view, lambda _: None, Still()).gangs
-    source = pod_source(view, gangs, Still(), IgnoredFields("scheduler", "one", lambda: 0))
+    source = pod_source(
+        view, answers(view, lambda _: None, Still()), Still(), IgnoredFields("scheduler", "one", lambda: 0)
+    )
     good = manifest("good")
     odd = good | {"metadata": good["metadata"] | {"name": "odd", "labels": {"a": 1}}}
     listed = msgspec.json.decode(msgspec.json.encode([odd, good]), type=list[msgspec.Raw])

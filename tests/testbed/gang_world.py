@@ -7,7 +7,6 @@ import json
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
 
-from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.gang_group import Now
 from slacktide.agents.cluster.scheduler.node import Size
 from slacktide.agents.cluster.scheduler.view import View
@@ -19,7 +18,7 @@ from slacktide.schemas.score import NodeScore
 from slacktide.streams.decisions.gang.membership import GATE, LEAST, NAME
 from slacktide.streams.decisions.load.load_aware_estimator import Amounts
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
-from testbed.kube_scheduler import GIB, WALL_S, Still, figures, manifest, question
+from testbed.kube_scheduler import GIB, WALL_S, Still, answers, figures, manifest, question
 from testbed.scheduler_pods import parsed
 
 Json = dict[str, Any]
@@ -34,7 +33,7 @@ class Replica:
         self.name, self.world, self.read = name, world, 0
         self.placements: list[PodPlacement] = []
         self.view = View(PlacementArgs())
-        self.answers = Answers(self.view, self.placements.append, world.clock, replica=name, publish_plan=world.publish)
+        self.answers = answers(self.view, self.placements.append, world.clock, name, world.publish)
 
     @property
     def now(self) -> Now:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.scheduler.answers import Answers
+from slacktide.agents.cluster.scheduler.gangs import Gangs
+from slacktide.agents.cluster.scheduler.reservations import Reservations
 from slacktide.agents.cluster.scheduler.view import View
+from slacktide.agents.cluster.scheduler.words import worded
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.placement import PodPlacement
@@ -46,6 +50,15 @@ def figures(
     ]
 
 
+def answers(
+    view: View, publish: Callable[[PodPlacement], None], clock: Clock, replica: str = "",
+    decide: Callable[[str, Any], None] = lambda *_: None,
+) -> Answers:  # fmt: skip
+    """With gangs and reservations, whose decisions go to ``decide``."""
+    gangs, reservations = Gangs(view, replica, decide, worded), Reservations(view, decide)
+    return Answers(view, publish, clock, gangs, reservations)
+
+
 class Asked:
     """The part that a kube-scheduler asks, and what it published."""
 
@@ -54,7 +67,7 @@ class Asked:
         self.args = PlacementArgs(**args)
         self.view = View(self.args)
         self.clock = Still()
-        self.answers = Answers(self.view, self.told.append, self.clock)
+        self.answers = answers(self.view, self.told.append, self.clock)
 
     def receive(self, *records: Any) -> None:
         for one in records:

@@ -26,6 +26,7 @@ from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSet
 from slacktide.agents.cluster.enrolment.issuer import Ring
 from slacktide.agents.cluster.events import About, EventSource, IgnoredFields, create_event
 from slacktide.agents.cluster.queue.queue import JobQueue
+from slacktide.agents.cluster.reservation.keeper import Keeper
 from slacktide.agents.cluster.watching import ConfigMapName, PolicySource
 from slacktide.agents.credit_account import signed
 from slacktide.agents.kubernetes.access import Access
@@ -72,6 +73,8 @@ class BridgeSettings:
 
     None: they keep them."""
     queue: bool = False
+    reservation_image: str = ""
+    """Image of the pods that hold the room of Reservations; "": Reservations are ignored."""
 
 
 async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> None:
@@ -200,6 +203,8 @@ class _Leader:
         self._jobs = JobSource(settings.bootstrap, epoch, self._to_dead_letter, clock, self._ignored)
         namespace = settings.config_map.namespace
         self._queue = JobQueue(settings.bootstrap, clock, settings.replica, namespace) if settings.queue else None
+        image = settings.reservation_image
+        self._reservations = Keeper(settings.bootstrap, image, clock) if image else None
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 
     async def run(self, api: ApiServer, health: Health) -> None:
@@ -215,7 +220,7 @@ class _Leader:
             self._descheduler.run(api),
             self._jobs.run(api),
             self._ignored.run(api),
-            *(() if self._queue is None else (self._queue.run(api),)),
+            *(one.run(api) for one in (self._queue, self._reservations) if one is not None),
             self._report(health),
         )
 
@@ -285,6 +290,7 @@ class _Leader:
                 "jobs": self._jobs.trouble,
                 "events": self._ignored.trouble,
                 "queue": "" if self._queue is None else self._queue.trouble,
+                "reservations": "" if self._reservations is None else self._reservations.trouble,
             }
             for of, why in troubles.items():
                 metrics.TROUBLE.labels(of).set(bool(why))

@@ -20,12 +20,12 @@ from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.gang_group import PLANNED, Held, Now
 from slacktide.agents.cluster.scheduler.gangs import Gangs
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
+from slacktide.agents.cluster.scheduler.reservations import Reservations
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.agents.cluster.scheduler.words import given_zones, worded
 from slacktide.agents.kubernetes.objects import Pod
 from slacktide.schemas.errors import BadMessageError, TextError
-from slacktide.schemas.gang import GangPlan
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.schemas.text import answer_of
 from slacktide.streams.decisions.cores.placement import CoresGiven
@@ -90,13 +90,12 @@ class Answers:
         view: View,
         publish: Callable[[PodPlacement], None],
         clock: Clock,
-        *,
-        replica: str = "",
-        publish_plan: Callable[[str, GangPlan | None], None] = lambda *_: None,
+        gangs: Gangs,
+        reservations: Reservations,
     ) -> None:
         self.waiting = Waiting(view)
         """Pods that every node refused."""
-        self.gangs = Gangs(view, replica, publish_plan, worded)
+        self.gangs, self.reservations = gangs, reservations
         self._view, self._publish, self._clock = view, publish, clock
         self._judged: OrderedDict[str, _Judged] = OrderedDict()
         self._answered: OrderedDict[str, None] = OrderedDict()
@@ -112,7 +111,8 @@ class Answers:
             BadMessageError: the request or its pod is invalid.
         """
         pod, nodes = _read(body)
-        held = self.gangs.ask(pod, nodes, Now.by(self._clock))
+        now = Now.by(self._clock)
+        held = self.reservations.ask(pod, nodes, now) or self.gangs.ask(pod, nodes, now)
         if isinstance(held, asyncio.Event):
             return self._planned(pod, nodes, held)
         return self._filtered(pod, nodes, held)
@@ -178,7 +178,7 @@ class Answers:
             return compare(asking(pod.asked, self._view.args), dict.fromkeys(nodes, refusal), [], self._view.args)
         if held:
             choice = self._view.choose(pod.asked, [held], now_s=now_s)
-            refusal = Refusal(PLANNED, text=f"its gang's plan holds node {held} for it")
+            refusal = Refusal(PLANNED, text=f"node {held} is held for it")
             refused = {node: refusal for node in nodes if node != held}
         else:
             refused = self._planned_full(pod, nodes)

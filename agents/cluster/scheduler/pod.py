@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, get_args
@@ -28,6 +29,7 @@ from slacktide.streams.decisions.numa.placement import ZonedPod, zoned
 from slacktide.streams.decisions.numa.topology import CPU, Container, Qos
 from slacktide.streams.decisions.numa.topology import Pod as ZonesPod
 from slacktide.streams.decisions.queue.kinds.manifest import Part
+from slacktide.streams.decisions.reservation.objects import AFFINITY, EXACT, LABEL, Claimant, Ref
 
 SINCE = ".status.conditions: lastTransitionTime"
 QOS: Final[Mapping[str, Qos]] = {qos: qos for qos in get_args(Qos)}
@@ -62,6 +64,10 @@ class SchedulerPod:
     """UTC epoch; None: unknown."""
     member: Member | None = None
     """None: it is in no gang."""
+    claimant: Claimant | None = None
+    """What reservations read of it while it is pending; None: it cannot use any."""
+    placeholder_of: str = ""
+    """Uid of the Reservation whose room it holds; "": none."""
 
     @property
     def uid(self) -> str:
@@ -105,6 +111,8 @@ def parsed(item: Pod, noted: Callable[[str], object] = lambda _: None) -> Schedu
         scheduler=spec.scheduler_name or "",
         created_s=_epoch_s(metadata.creation_timestamp, ".metadata.creationTimestamp"),
         member=member_of(item),
+        claimant=claimant_of(item),
+        placeholder_of=(metadata.labels or {}).get(LABEL, ""),
     )
 
 
@@ -150,6 +158,33 @@ def member_of(item: Pod) -> Member | None:
         shape=hashlib.blake2b(msgspec.json.encode(shape), digest_size=8).digest(),
         apart=_keeps_apart(spec.affinity or {}, labels),
         nominated=item.status.nominated_node_name or "",
+    )
+
+
+def claimant_of(item: Pod) -> Claimant | None:
+    """Return what reservations read of a pending pod; None: it cannot use any."""
+    metadata, annotations = item.metadata, item.metadata.annotations or {}
+    if item.spec.node_name or item.ended or item.spec.scheduler_name != SCHEDULER or LABEL in (metadata.labels or {}):
+        return None
+    asked = item.requests()
+    total: Counter[str] = Counter()
+    for _, requests in asked.containers:
+        total.update(_amounts(requests))
+    for _, requests in asked.inits:
+        total |= Counter(_amounts(requests))
+    owners = metadata.owner_references or ()
+    return Claimant(
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        labels=metadata.labels or {},
+        owners=tuple(
+            Ref(controller=one.controller, uid=one.uid, name=one.name, kind=one.kind, api_version=one.api_version)
+            for one in owners
+        ),
+        requests=total,
+        affinity=annotations.get(AFFINITY),
+        exact=annotations.get(EXACT),
     )
 
 

@@ -18,9 +18,7 @@ from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.binding import Binder
 from slacktide.agents.cluster.scheduler.gang_group import Now
-from slacktide.agents.cluster.scheduler.gang_log import PlanOutbox, PlanReader
-from slacktide.agents.cluster.scheduler.gang_writes import POD_GROUPS, GangWriter, PodGroups
-from slacktide.agents.cluster.scheduler.gangs import Gangs
+from slacktide.agents.cluster.scheduler.held_places import HeldPlaces
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
 from slacktide.agents.cluster.scheduler.notices import MissedPods, Waker, WithoutBenefit
 from slacktide.agents.cluster.scheduler.placements import Placements
@@ -107,6 +105,8 @@ class SchedulerSettings:
     args: PlacementArgs = field(default_factory=PlacementArgs)
     gangs: bool = False
     """Whether pods of a gang wait until all of it have a node."""
+    reservations: bool = False
+    """Whether pending owners get the room of Reservations."""
     counting: bool = True
     """Whether pods count as soon as they are placed; False for measurements."""
 
@@ -131,22 +131,16 @@ class _Scheduler:
             settings.bootstrap, self._view, settings.args, self._placements.to_dead_letter, clock
         )
         self._ignored = IgnoredFields("scheduler", settings.replica, clock.wall_ms)
-        self._plans = PlanOutbox(settings.bootstrap, clock.wall_ms)
-        self._answers = Answers(
-            self._view, self._placements.publish, clock, replica=settings.replica, publish_plan=self._plans.publish
-        )
-        gangs = self._answers.gangs
-        gangs.enabled = settings.gangs
-        self._pods = pod_source(self._view, gangs, clock, self._ignored)
-        self._plan_reader = PlanReader(
-            settings.bootstrap, gangs, lambda: self._pods.listed, self._plans.to_dead_letter, clock
-        )
-        self._pod_groups = [PodGroups(kind, gangs) for kind in POD_GROUPS]
-        self._gang_writer = GangWriter(gangs, self._plan_reader, clock, settings.replica)
+        self._held = HeldPlaces(
+            settings.bootstrap, self._view, lambda: self._pods.listed, clock, settings.replica,
+            gangs=settings.gangs, reservations=settings.reservations,
+        )  # fmt: skip
+        self._answers = Answers(self._view, self._placements.publish, clock, self._held.gangs, self._held.reservations)
+        self._pods = pod_source(self._view, self._answers, clock, self._ignored)
         self._sent = Sent(
             settings.bootstrap,
             self._view,
-            lambda uid: self._answers.answered(uid) or gangs.holds(uid),
+            lambda uid: self._answers.answered(uid) or self._held.holds(uid),
             lambda: self._pods.listed,
             clock,
             self._answers.waiting.leave,
@@ -172,13 +166,12 @@ class _Scheduler:
                         self._waker.run(api),
                         self._ignored.run(api),
                     ]
-                if api is not None and settings.gangs:
-                    works += [self._plans.run(), self._plan_reader.run(), self._gang_writer.run(api)]
-                    works += [one.run(api) for one in self._pod_groups]
+                    if settings.gangs or settings.reservations:
+                        works.append(self._held.run(api))
                 await until_one_ends(*works)
         finally:
             await self._placements.close()
-            await self._plans.close()
+            await self._held.close()
 
     def _lacking(self) -> str:
         """Return why no pod can be judged yet; after the first complete read always ""."""
@@ -190,22 +183,18 @@ class _Scheduler:
             return self._pods.trouble
         if not self._sent.whole:
             return self._sent.following.trouble or "placements are being read"
-        if self._plan_reader.whole or not self._settings.gangs:
-            return ""
-        return self._plan_reader.following.trouble or "plans of gangs are being read"
+        return self._held.lacking
 
     def _troubles(self) -> dict[str, str]:
         """Return errors by part; "": none."""
         found = {"log": self._reader.trouble or self._placements.away}
         if self._settings.access is not None:
             if self._pods.listed:
-                followed = self._sent.following.trouble or self._plan_reader.following.trouble
-                found["log"] = found["log"] or followed or self._plans.away
+                found["log"] = found["log"] or self._sent.following.trouble or self._held.log_trouble
             found["pods"] = self._pods.trouble
             found["events"] = self._without_benefit.trouble or self._missed.trouble or self._ignored.trouble
             found["wakes"] = self._waker.trouble
-            read = "; ".join(one.trouble for one in self._pod_groups if one.trouble)
-            found["gangs"] = read or self._gang_writer.trouble
+            found["places"] = self._held.trouble
         return found
 
     async def _report(self) -> None:
@@ -227,30 +216,34 @@ class _Scheduler:
             await asyncio.sleep(BEAT_S)
 
 
-def pod_source(view: View, gangs: Gangs, clock: Clock, ignored: IgnoredFields) -> PodSource[SchedulerPod]:
-    """Follow pods for this view and these gangs."""
-    timed = _Timed(view, gangs, clock)
+def pod_source(view: View, answers: Answers, clock: Clock, ignored: IgnoredFields) -> PodSource[SchedulerPod]:
+    """Follow pods for this view, and for the gangs and reservations of these answers."""
+    timed = _Timed(view, answers, clock)
     return PodSource(parsed, timed, "it is not counted on any node", ignored, timed.blind)
 
 
 class _Timed:
-    """Adds the time to each change of the view."""
+    """Adds the time to each change."""
 
-    def __init__(self, view: View, gangs: Gangs, clock: Clock) -> None:
-        self._view, self._gangs, self._clock = view, gangs, clock
+    def __init__(self, view: View, answers: Answers, clock: Clock) -> None:
+        self._view, self._gangs, self._reservations, self._clock = view, answers.gangs, answers.reservations, clock
 
     def whole(self, pods: Iterable[SchedulerPod]) -> None:
-        listed = list(pods)
-        self._view.whole(listed, at_s=self._clock.wall_ms() / 1000)
-        self._gangs.whole(listed, Now.by(self._clock))
+        listed, now = list(pods), Now.by(self._clock)
+        self._view.whole(listed, at_s=now.wall_ms / 1_000)
+        self._gangs.whole(listed, now)
+        self._reservations.whole(listed, now)
 
     def changed(self, pod: SchedulerPod) -> None:
-        self._view.changed(pod, at_s=self._clock.wall_ms() / 1000)
-        self._gangs.changed(pod, Now.by(self._clock))
+        now = Now.by(self._clock)
+        self._view.changed(pod, at_s=now.wall_ms / 1_000)
+        self._gangs.changed(pod, now)
+        self._reservations.changed(pod, now)
 
     def gone(self, key: tuple[str, str]) -> None:
         self._view.gone(key)
         self._gangs.gone(key)
+        self._reservations.gone(key, Now.by(self._clock))
 
     def blind(self, blind: bool) -> None:  # noqa: FBT001
         self._view.blind(blind, now_s=mono_s(self._clock))

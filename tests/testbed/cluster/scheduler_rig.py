@@ -106,8 +106,9 @@ class SchedulerRig(StreamingRig):
         self._nodes: list[str] = []
 
     async def extender(
-        self, *, counting: bool = True, gangs: bool = False, args: PlacementArgs | None = None, port: int | None = None
-    ) -> Replica:
+        self, *, counting: bool = True, gangs: bool = False, reservations: bool = False,
+        args: PlacementArgs | None = None, port: int | None = None,
+    ) -> Replica:  # fmt: skip
         """Start one that is ready, where the kube-scheduler looks for it, or where another replica does."""
         settings = scheduler.SchedulerSettings(
             bootstrap=Cluster(self.bootstrap),
@@ -117,6 +118,7 @@ class SchedulerRig(StreamingRig):
             port=port or self._at.port,
             args=args or PlacementArgs(),
             gangs=gangs,
+            reservations=reservations,
             counting=counting,
         )
         extender = Replica(scheduler.run, settings)
@@ -174,9 +176,9 @@ class SchedulerRig(StreamingRig):
             NodeAllocatable(**known, **window, batch_cpu_milli=batch, batch_mem_bytes=12 * GIB),
         ]  # fmt: skip
 
-    async def describe(self, node: str, annotations: dict[str, str]) -> None:
-        whole = Resources(cpu_milli=8_000, mem_bytes=16 * GIB)
-        facts = NodeFacts(name=node, capacity=whole, allocatable=whole, annotations=annotations)
+    async def describe(self, node: str, annotations: dict[str, str] | None = None, *, cpu: int = 8) -> None:
+        whole = Resources(cpu_milli=1_000 * cpu, mem_bytes=16 * GIB)
+        facts = NodeFacts(name=node, capacity=whole, allocatable=whole, annotations=annotations or {})
         told = NodeInventory(node=node, revision=revision_of(facts), facts=facts, writer_epoch=1)
         await self.put(Out(topic=INVENTORY.name, key=node.encode(), value=encode(told)))
 

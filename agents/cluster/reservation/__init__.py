@@ -1,0 +1,1 @@
+"""Holds the room of Reservations by placeholder pods, and gives it to the pods for which they are opened."""
