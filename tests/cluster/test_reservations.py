@@ -17,7 +17,7 @@ from slacktide.streams.decisions.load.load_aware_estimator import LoadAwareArgs,
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer as Served
-from testbed.cluster.api_server import Json
+from testbed.cluster.api_server import Json, RefusedError
 from testbed.cluster.identity import access_of
 from testbed.cluster.manifests import SYSTEM
 from testbed.cluster.scheduler_rig import SchedulerRig, Scheduling, scheduling
@@ -202,3 +202,37 @@ async def test_a_new_leader_goes_on_where_the_last_one_was_killed(rig: Scheduler
         await phase(rig, "r", "Succeeded")
     finally:
         await again.kill()
+
+
+PLACEHOLDER: Json = {
+    "metadata": {"name": "reservation-x", "labels": {"slacktide.io/reservation": "x"}},
+    "spec": {"automountServiceAccountToken": False, "containers": [{"name": "pause", "image": "pause"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "why"),
+    [
+        ({"name": "web"}, {}, "only placeholders"),
+        ({"labels": {}}, {}, "only placeholders"),
+        ({}, {"hostNetwork": True}, "no volumes, host namespaces or token"),
+        ({}, {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, "no volumes, host namespaces or token"),
+        ({}, {"automountServiceAccountToken": True}, "no volumes, host namespaces or token"),
+    ],
+)
+def test_the_bridge_may_create_only_placeholders(at: Scheduling, metadata: Json, spec: Json, why: str) -> None:
+    pod = {"metadata": PLACEHOLDER["metadata"] | metadata, "spec": PLACEHOLDER["spec"] | spec}
+    token = at.cluster.account(SYSTEM, "slacktide-bridge").token
+    with pytest.raises(RefusedError, match=why) as refused:
+        at.cluster.request("POST", "/api/v1/namespaces/default/pods", pod, token=token)
+    assert refused.value.status == 403
+
+
+def test_the_bridge_may_delete_only_placeholders(at: Scheduling) -> None:
+    token, path = at.cluster.account(SYSTEM, "slacktide-bridge").token, "/api/v1/namespaces/default/pods"
+    at.cluster.pod("default", "web")
+    with pytest.raises(RefusedError, match="only placeholders"):
+        at.cluster.request("DELETE", f"{path}/web", token=token)
+    at.cluster.request("POST", path, PLACEHOLDER, token=token)
+    at.cluster.request("DELETE", f"{path}/reservation-x", token=token)
+    at.cluster.delete(f"{path}/web")
