@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from kernel.groups import V1, Groups, on
+from kernel.groups import LASTS_S, V1, Groups, on
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.deploy.virtual.machine import BEST_EFFORT, Machine
 from slacktide.schemas.sample import Limits, PodUse
@@ -17,10 +17,10 @@ from slacktide.streams.analysis.replay.model import used_milli
 
 pytestmark = pytest.mark.alone
 
-DUTY = """import time
-share = {milli} / 1000
+DUTY = f"""import time
+share = {{milli}} / 1000
 next_s = time.monotonic()
-end_s = next_s + 60
+end_s = next_s + {LASTS_S}
 while next_s < end_s:
     begun = time.process_time()
     while time.process_time() - begun < share * 0.05: pass
