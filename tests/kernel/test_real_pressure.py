@@ -34,8 +34,6 @@ from slacktide.streams.decisions.suppress.cpu_pressure import fold
 from slacktide.streams.decisions.suppress.cpu_suppress import UNLIMITED
 from testbed.rungs import machine_cannot
 
-pytestmark = pytest.mark.alone
-
 PROC = Path("/proc")
 MOUNT = Path("/sys/fs/cgroup")
 CAP_SYS_RESOURCE = 24
@@ -208,6 +206,7 @@ async def test_latency_sensitive_use_is_all_but_best_effort(groups: Groups) -> N
 
 
 @on(V1)
+@pytest.mark.alone
 async def test_stall_beside_a_best_effort_pod_stops_it_and_the_proof_gives_it_back(
     groups: Groups, tmp_path: Path
 ) -> None:
