@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 # `tests` is on the path (pyproject, pythonpath), so that helpers are modules with one name.
 from testbed import pool, rungs
-from testbed.account import LEFT_OUT, Account
+from testbed.account import LEFT_OUT, Account, leave_out
 from testbed.brokers import EmbeddedBroker, KafkaBroker, KafkaCluster, running
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.real_node import RealNode, running_node
@@ -128,7 +128,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[LEFT_OUT] = Counter(rungs.rung_of(item).name for item in left)
     for item in items:
         if (lack := rungs.lack_of(item)) is not None:
-            item.add_marker(pytest.mark.skip(reason=str(lack) if lack.possible else f"{rungs.CANNOT}{lack}"))
+            leave_out(item, lack)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -21,7 +21,7 @@ from testbed.brokers import KafkaBroker, running
 from testbed.history import checks
 from testbed.history.published import place_of
 
-pytestmark = [pytest.mark.kafka, pytest.mark.attack]
+pytestmark = [pytest.mark.kafka, pytest.mark.attack, pytest.mark.kcat]
 STORIES = {"samples_of_another_node", "a_clock_that_is_wrong"}
 OPTIONS = {"agent_options": ["--guard-deadline", str(DEADLINE_MS / 1_000), "--sample-interval", "0.5"]}
 

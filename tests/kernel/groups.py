@@ -25,8 +25,9 @@ CONTROLLERS = ("cpu", "memory", "cpuset", "io")
 """What a kubelet hands on, where the kernel has it."""
 NAME = "slacktide-test-"
 CONTAINER = "c1"
-BUSY = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
-"""Ends by itself, should nobody be left to end it."""
+LASTS_S = 300
+"""As long as a test may take: then what it started ends by itself, should nobody be left to end it."""
+BUSY = f"import time\nend = time.monotonic() + {LASTS_S}\nwhile time.monotonic() < end: pass"
 
 
 def on(*kernels: object) -> pytest.MarkDecorator:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.groups import CONTAINER, Groups
+from kernel.groups import CONTAINER, LASTS_S, Groups
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.policy import Policy
@@ -20,8 +20,8 @@ from testbed.lone_agent import SteppedClock, lone_agent
 UID = "6a0e-11aa"
 GROUP = f"burstable/pod{UID}"
 BASE_US, CEILING_US = 10_000, 60_000
-WANTS_20_MS_IN_100 = """import time
-end = time.monotonic() + 60
+WANTS_20_MS_IN_100 = f"""import time
+end = time.monotonic() + {LASTS_S}
 while time.monotonic() < end:
     begun, used = time.monotonic(), time.process_time()
     while time.process_time() - used < 0.02: pass

@@ -31,7 +31,7 @@ from testbed.rungs import NIGHTLY
 from testbed.samples import policy_record, raw_record
 
 MIB, ROOT = 1 << 20, Path("/sys/fs/cgroup")
-WATCHED_S = 60 if NIGHTLY else 5
+WATCHED_S = 60 if NIGHTLY else 2
 PROTECTED = QosClass(mem=MemoryQos(enable=True, min_limit_pct=50, low_limit_pct=100))
 POLICY = Policy(
     version="classes",

@@ -34,14 +34,12 @@ from slacktide.streams.decisions.suppress.cpu_pressure import fold
 from slacktide.streams.decisions.suppress.cpu_suppress import UNLIMITED
 from testbed.rungs import machine_cannot
 
-pytestmark = pytest.mark.alone
-
 PROC = Path("/proc")
 MOUNT = Path("/sys/fs/cgroup")
 CAP_SYS_RESOURCE = 24
 ANYBODYS = Stall(stall_ms=50, window_ms=2_000)
 """A window that the kernel gives to everybody."""
-FIRES_S = 8.0
+FIRES_S = 60.0
 
 
 def may_have_short_windows() -> bool:
@@ -50,8 +48,8 @@ def may_have_short_windows() -> bool:
     return bool(int(found[1], 16) >> CAP_SYS_RESOURCE & 1)
 
 
-async def until(true: Callable[[], bool], within_s: float = FIRES_S) -> bool:
-    until_s = time.monotonic() + within_s
+async def until(true: Callable[[], bool]) -> bool:
+    until_s = time.monotonic() + FIRES_S
     while not true() and time.monotonic() < until_s:  # noqa: ASYNC110 - what is asked is the kernel
         await asyncio.sleep(0.02)
     return true()
@@ -153,7 +151,7 @@ async def test_a_tiers_trigger_fires_by_its_own_pods_and_is_set_anew_where_the_t
         groups.start(pod)
     assert (root / groups.kubepods / pod).is_dir()
 
-    assert await until(lambda: "cpu" in pressed, 60.0)
+    assert await until(lambda: "cpu" in pressed)
     watch.close()
 
 
@@ -208,6 +206,7 @@ async def test_latency_sensitive_use_is_all_but_best_effort(groups: Groups) -> N
 
 
 @on(V1)
+@pytest.mark.alone
 async def test_stall_beside_a_best_effort_pod_stops_it_and_the_proof_gives_it_back(
     groups: Groups, tmp_path: Path
 ) -> None:
@@ -221,7 +220,7 @@ async def test_stall_beside_a_best_effort_pod_stops_it_and_the_proof_gives_it_ba
     reader, gate = StallReader(kernel.hierarchy, PROC), LookedGate()
 
     async def turned() -> str:
-        for _ in range(100):
+        for _ in range(round(FIRES_S / 0.1)):
             await asyncio.sleep(0.1)
             look = reader.look(time.monotonic_ns())
             if look is not None and gate.looked(look, 1_000):

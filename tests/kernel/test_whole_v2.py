@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from pathlib import Path
@@ -65,8 +66,7 @@ def test_a_pod_with_a_burst_saves_up_what_it_does_not_use(
     assert throttled >= 1
     assert bursts == 0
     kernel.put(KnobKey(pod_group(SERVICE.uid), "cfs_burst_us"), BURST_US)
-    answers = [ask(1) for _ in range(2)]
-    assert any(throttled == 0 and bursts == 1 for throttled, bursts in answers), answers
+    assert eventually(lambda: ask(1) == (0, 1), 60), "a guest whose host is busy counts what it waited for, too"
     assert (groups.cpu / service / "cpu.max.burst").read_text() == f"{BURST_US}\n"
 
 
@@ -101,7 +101,7 @@ def test_idle_best_effort_pods_run_only_where_nobody_else_wants_to(
         before = [figures(file)["usage_usec"] for file in files]
         time.sleep(1)
         others, own = (figures(file)["usage_usec"] - was for file, was in zip(files, before, strict=True))
-        return own / (own + others)
+        return own / ((own + others) or math.nan)  # a guest may have stood still
 
     key = KnobKey(BEST_EFFORT_TIER, "cpu_idle")
     assert eventually(lambda: share_of_best_effort() > 0.3, 60), "both run"

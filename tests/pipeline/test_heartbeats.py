@@ -1,4 +1,8 @@
-"""Heartbeats on real brokers: figures that did not change hold while their owner covers them, and no longer."""
+"""Heartbeats on real brokers: figures that did not change hold while their owner covers them, and no longer.
+
+What happens takes a minute, in which hardly anything computes: the scenes are played at once, each on a broker of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ import contextlib
 import itertools
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeAlias
 
 import msgspec
 import pytest
@@ -20,27 +24,19 @@ from slacktide.schemas.inventory import NodeInventory, revision_of
 from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric
 from slacktide.schemas.topics import INVENTORY, METRIC, SCORE
 from slacktide.streams.records import FIGURES, Writer
-from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.brokers import EmbeddedBroker, KafkaBroker, running
 from testbed.figure_readers import FigureReaders
 from testbed.samples import FACTS, SUPPRESS, keyframe
 from testbed.stream_rig import PARTITIONS, Rig, partition_of
 
-pytestmark = pytest.mark.nightly  # on Apache Kafka
-
 UNCOVERED_S = UNCOVERED_MS / 1_000
 NODES = [f"node-{number}" for number in range(24)]
 """Six in each partition: so many that fall silent together freeze."""
-LONG_MS = 30_000
+SHORT_MS, LONG_MS = 5_000, 30_000
 SLACK_S = 4.0
 
 
-@pytest.fixture
-async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
-    """Workers that publish again every 30 s."""
-    broker.apply_topics(PARTITIONS)
-    async with Rig(broker.bootstrap, republish_ms=LONG_MS) as rig:
-        await rig.publish(SUPPRESS)
-        yield rig
+Scene: TypeAlias = Callable[[Rig], Coroutine[Any, Any, None]]
 
 
 class Agents:
@@ -88,7 +84,7 @@ async def times_published(rig: Rig, node: str) -> int:
     return sum(one.key == node.encode() for one in await rig.read(METRIC.name))
 
 
-async def test_figures_hold_between_two_publications_until_their_worker_stops_and_then_freeze(rig: Rig) -> None:
+async def figures_hold_between_two_publications_until_their_worker_stops_and_then_freeze(rig: Rig) -> None:
     """A reader that comes later finds the same at once."""
     nodes = {"node-1", "node-2"}
     async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers:
@@ -108,73 +104,63 @@ async def test_figures_hold_between_two_publications_until_their_worker_stops_an
     assert [*laid_aside, *readers.laid_aside] == []
 
 
-async def test_of_a_partition_that_stops_only_its_nodes_freeze(embedded_broker: EmbeddedBroker) -> None:
-    embedded_broker.apply_topics(PARTITIONS)
+async def of_a_partition_that_stops_only_its_nodes_freeze(rig: Rig) -> None:
     stopped = set(NODES[1::PARTITIONS])
-    async with Rig(embedded_broker.bootstrap, republish_ms=LONG_MS) as rig:
-        await rig.publish(SUPPRESS)
-        async with (
-            agents(rig, set(NODES)) as working,
-            FigureReaders(rig.bootstrap) as readers,
-            rig.worker() as running,
-        ):
-            await soon(lambda: readers.fresh() == set(NODES), 60, readers.fresh)
-            working.alive -= stopped
-            await soon(lambda: readers.frozen() == stopped, 2 * UNCOVERED_S, readers.frozen)
-            alarm, fresh = running.health.not_fresh, readers.fresh()
-            working.alive |= stopped
-            await soon(lambda: readers.fresh() == set(NODES), 60, readers.fresh)
+    async with (
+        agents(rig, set(NODES)) as working,
+        FigureReaders(rig.bootstrap) as readers,
+        rig.worker() as running,
+    ):
+        await soon(lambda: readers.fresh() == set(NODES), 60, readers.fresh)
+        working.alive -= stopped
+        await soon(lambda: readers.frozen() == stopped, 2 * UNCOVERED_S, readers.frozen)
+        alarm, fresh = running.health.not_fresh, readers.fresh()
+        working.alive |= stopped
+        await soon(lambda: readers.fresh() == set(NODES), 60, readers.fresh)
 
     assert fresh == set(NODES) - stopped
     assert "6 of 24 nodes fell silent together" in alarm
 
 
-async def test_without_heartbeats_figures_hold_for_15_s_after_each_publication(embedded_broker: EmbeddedBroker) -> None:
+async def without_heartbeats_figures_hold_for_15_s_after_each_publication(rig: Rig) -> None:
     """So do those of a worker of an older version, which publishes every 5 s. At 30 s its nodes freeze in between."""
-    embedded_broker.apply_topics(PARTITIONS)
     nodes = {"node-1"}
-    async with Rig(embedded_broker.bootstrap) as rig:
-        await rig.publish(SUPPRESS)
-        async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers, rig.worker() as running:
-            await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
-            await asyncio.sleep(2)
-            worker: Any = running.worker
-            worker.heartbeats = lambda *_, **__: []
-            beaten = len(await rig.beats(METRIC.name))
-            await all_the_while(lambda: readers.fresh() == nodes, UNCOVERED_S + SLACK_S, readers.fresh)
-            worker.republish_ms = LONG_MS
-            await soon(lambda: readers.frozen() == nodes, UNCOVERED_S + SLACK_S + 5, readers.frozen)
-            after = len(await rig.beats(METRIC.name))
-            del worker.heartbeats
-            await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
+    rig.republish_ms = SHORT_MS
+    async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers, rig.worker() as running:
+        await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
+        await asyncio.sleep(2)
+        worker: Any = running.worker
+        worker.heartbeats = lambda *_, **__: []
+        beaten = len(await rig.beats(METRIC.name))
+        await all_the_while(lambda: readers.fresh() == nodes, UNCOVERED_S + SLACK_S, readers.fresh)
+        worker.republish_ms = LONG_MS
+        await soon(lambda: readers.frozen() == nodes, UNCOVERED_S + SLACK_S + 5, readers.frozen)
+        after = len(await rig.beats(METRIC.name))
+        del worker.heartbeats
+        await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
 
     assert beaten > 0
     assert after <= beaten + PARTITIONS, "one was on its way"
 
 
-async def test_when_another_owner_takes_over_the_old_ones_late_heartbeats_do_not_count(
-    broker: EmbeddedBroker | KafkaBroker,
-) -> None:
+async def when_another_owner_takes_over_the_old_ones_late_heartbeats_do_not_count(rig: Rig) -> None:
     """The old one stands still for longer than its session, and goes on. Nothing freezes on the way."""
-    broker.apply_topics(PARTITIONS)
     nodes = {"node-1", "node-2", "node-3"}
-    async with Rig(broker.bootstrap, republish_ms=LONG_MS) as rig:
-        await rig.publish(SUPPRESS)
-        old = rig.process("old")
-        try:
-            async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers:
-                await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
-                last = await beat_of(rig, "old")
-                old.send_signal(signal.SIGSTOP)
-                async with rig.worker("new"):
-                    next_ = await beat_of(rig, "new")
-                    old.send_signal(signal.SIGCONT)
-                    await pretend(rig, last)
-                    await all_the_while(lambda: not readers.frozen() - {"ghost"}, UNCOVERED_S, readers.frozen)
-                    ghost_frozen = "ghost" in readers.frozen()
-        finally:
-            old.kill()
-            old.wait()
+    old = rig.process("old")
+    try:
+        async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers:
+            await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
+            last = await beat_of(rig, "old")
+            old.send_signal(signal.SIGSTOP)
+            async with rig.worker("new"):
+                next_ = await beat_of(rig, "new")
+                old.send_signal(signal.SIGCONT)
+                await pretend(rig, last)
+                await all_the_while(lambda: not readers.frozen() - {"ghost"}, UNCOVERED_S, readers.frozen)
+                ghost_frozen = "ghost" in readers.frozen()
+    finally:
+        old.kill()
+        old.wait()
 
     assert next_.epoch > last.epoch
     assert ghost_frozen, "only the old owner's heartbeats name it"
@@ -209,29 +195,24 @@ async def pretend(rig: Rig, old: Heartbeat) -> None:
         await producer.stop()
 
 
-async def test_a_node_that_fell_silent_long_after_its_last_publication_is_called_stale_by_the_next_owner(
-    embedded_broker: EmbeddedBroker,
-) -> None:
+async def a_node_that_fell_silent_long_after_its_last_publication_is_called_stale_by_the_next_owner(rig: Rig) -> None:
     """Its agent and the worker end together, 25 s after its figures were published."""
-    embedded_broker.apply_topics(PARTITIONS)
     nodes = {"node-1", "node-2", "node-3"}
-    async with Rig(embedded_broker.bootstrap, republish_ms=LONG_MS) as rig:
-        await rig.publish(SUPPRESS)
-        facts = {node: msgspec.structs.replace(FACTS, name=node) for node in nodes}
-        inventory = [NodeInventory(node=node, revision=revision_of(one), facts=one) for node, one in facts.items()]
-        await rig.put(INVENTORY.name, [(one.node.encode(), encode(one), partition_of(one.node)) for one in inventory])
-        async with agents(rig, nodes) as working, FigureReaders(rig.bootstrap) as readers:
-            async with rig.worker("first"):
-                await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
-                await asyncio.sleep(25)
-                working.alive.remove("node-3")
-            async with rig.worker("second"):
-                await soon(lambda: readers.stale() == {"node-3"}, 60, lambda: (readers.stale(), readers.frozen()))
-                await soon(lambda: readers.fresh() == nodes - {"node-3"}, 60, readers.fresh)
-                await all_the_while(lambda: readers.stale() == {"node-3"}, UNCOVERED_S + SLACK_S, readers.stale)
+    facts = {node: msgspec.structs.replace(FACTS, name=node) for node in nodes}
+    inventory = [NodeInventory(node=node, revision=revision_of(one), facts=one) for node, one in facts.items()]
+    await rig.put(INVENTORY.name, [(one.node.encode(), encode(one), partition_of(one.node)) for one in inventory])
+    async with agents(rig, nodes) as working, FigureReaders(rig.bootstrap) as readers:
+        async with rig.worker("first"):
+            await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
+            await asyncio.sleep(25)
+            working.alive.remove("node-3")
+        async with rig.worker("second"):
+            await soon(lambda: readers.stale() == {"node-3"}, 60, lambda: (readers.stale(), readers.frozen()))
+            await soon(lambda: readers.fresh() == nodes - {"node-3"}, 60, readers.fresh)
+            await all_the_while(lambda: readers.stale() == {"node-3"}, UNCOVERED_S + SLACK_S, readers.stale)
 
 
-async def test_a_compacted_heartbeat_names_no_node(rig: Rig) -> None:
+async def a_compacted_heartbeat_names_no_node(rig: Rig) -> None:
     """Its value is null: a reader that does not know heartbeats takes it for the removal of an unknown node."""
     async with agents(rig, {"node-1"}), rig.worker():
         until_s = time.monotonic() + 60
@@ -242,3 +223,39 @@ async def test_a_compacted_heartbeat_names_no_node(rig: Rig) -> None:
 
     assert {(one.key, one.value) for one in beats} == {(KEY.encode(), None)}
     assert {one.key for one in others} == {b"node-1"}
+
+
+ON_EITHER: tuple[Scene, ...] = (
+    figures_hold_between_two_publications_until_their_worker_stops_and_then_freeze,
+    when_another_owner_takes_over_the_old_ones_late_heartbeats_do_not_count,
+    a_compacted_heartbeat_names_no_node,
+)
+SCENES: tuple[Scene, ...] = (
+    *ON_EITHER,
+    of_a_partition_that_stops_only_its_nodes_freeze,
+    without_heartbeats_figures_hold_for_15_s_after_each_publication,
+    a_node_that_fell_silent_long_after_its_last_publication_is_called_stale_by_the_next_owner,
+)
+
+
+async def play(scene: Scene, broker: EmbeddedBroker | KafkaBroker) -> None:
+    """With workers that publish again every 30 s."""
+    broker.apply_topics(PARTITIONS)
+    async with Rig(broker.bootstrap, republish_ms=LONG_MS) as rig:
+        await rig.publish(SUPPRESS)
+        await scene(rig)
+
+
+async def test_on_embedded_brokers_all_at_once() -> None:
+    """The first scene that fails ends the others, and is named where it failed."""
+    with contextlib.ExitStack() as brokers:
+        async with asyncio.TaskGroup() as played:
+            for scene in SCENES:
+                played.create_task(play(scene, brokers.enter_context(running(EmbeddedBroker))))
+
+
+@pytest.mark.kafka
+@pytest.mark.nightly
+@pytest.mark.parametrize("scene", ON_EITHER, ids=lambda scene: scene.__name__)
+async def test_on_apache_kafka(kafka_broker: KafkaBroker, scene: Scene) -> None:
+    await play(scene, kafka_broker)

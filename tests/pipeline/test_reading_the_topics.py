@@ -74,6 +74,7 @@ def filled_broker(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.kafka
+@pytest.mark.kcat
 def test_every_command_on_the_page_works_and_prints_something(filled_broker: str) -> None:
     """But for minutes written down, of which there are none in a test's first one, and what a cluster's parts say.
 

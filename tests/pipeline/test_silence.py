@@ -16,12 +16,13 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import Resources, revision_of
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.tick import WorkerTick
+from slacktide.schemas.tick import Reached, WorkerTick
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE, TICK
 from slacktide.streams.engine import metrics
 from testbed.brokers import EmbeddedBroker
 from testbed.samples import BATCH, GIB, SERVICE, SUPPRESS, keyframe
 from testbed.stream_rig import PARTITIONS, Rig, until
+from testbed.waiting import soon
 
 pytestmark = pytest.mark.nightly  # on Apache Kafka
 
@@ -164,11 +165,13 @@ async def test_a_worker_that_stood_still_says_of_nobody_that_it_is_stale(embedde
 
 async def said_at_end(rig: Rig) -> None:
     """Wait until the worker has said that it had read all that there was."""
-    for _ in range(20):
-        if any(one.end and one.position >= one.end for tick in await ticks_of(rig) for one in tick.partitions):
-            return
-        await asyncio.sleep(0.5)
-    raise AssertionError("it never said how far it had read")
+
+    async def positions() -> list[Reached]:
+        return [one for tick in await ticks_of(rig) for one in tick.partitions]
+
+    await soon(
+        positions, "it has read all", enough=lambda told: any(one.end and one.position >= one.end for one in told)
+    )
 
 
 async def ticks_of(rig: Rig) -> list[WorkerTick]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from slacktide.deploy.console.history.follower import LogRecords
 from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.recorder import Recorder
 from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.server import Live
 from slacktide.schemas.headers import traceparent
@@ -60,22 +61,31 @@ def _traced(one: Record) -> Record:
     return msgspec.structs.replace(one, partition=partition, headers=(("traceparent", header),))
 
 
-@pytest.fixture(params=["by the second", "by 10 s", "not stored yet"])
-def live(request: pytest.FixtureRequest, tmp_path: Path, log: list[Record], monkeypatch: pytest.MonkeyPatch) -> Live:
-    """A history that keeps hardly a record by itself, as one of 1,000 nodes."""
-    monkeypatch.setattr("slacktide.deploy.console.history.recorder.KEEP_MS_MIN", 3_600_000)
-    path = tmp_path / "history.db"
-    if request.param == "not stored yet":
-        recorder = stored(path, log, until_s=120)
-        return Live(History(path, lambda: recorder, Listed(log)), lambda: "")
-    stored(path, log)
-    store = Store(path)
-    while store.roll():
-        pass
-    if request.param == "by 10 s":
-        store._db.execute("DELETE FROM p1")
-    store.close()
-    return Live(History(path, log=Listed(log)), lambda: "")
+@pytest.fixture(scope="module", params=["by the second", "by 10 s", "not stored yet"])
+def history(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, log: list[Record]
+) -> Iterator[tuple[Path, Recorder]]:
+    """One that keeps hardly a record by itself, as one of 1,000 nodes."""
+    path = tmp_path_factory.mktemp("history") / "history.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slacktide.deploy.console.history.recorder.KEEP_MS_MIN", 3_600_000)
+        if request.param == "not stored yet":
+            yield path, stored(path, log, until_s=120)
+            return
+        stored(path, log)
+        store = Store(path)
+        while store.roll():
+            pass
+        if request.param == "by 10 s":
+            store._db.execute("DELETE FROM p1")
+        store.close()
+        yield path, Recorder(0)  # nothing is new
+
+
+@pytest.fixture
+def live(history: tuple[Path, Recorder], log: list[Record]) -> Live:
+    path, recorder = history
+    return Live(History(path, lambda: recorder, Listed(log)), lambda: "")
 
 
 async def asked(live: Live, path: str, **given: object) -> Any:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from slacktide.deploy.runtime.endpoints import CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_S, WRITE_S
+from testbed.one_machine import eventually
 
 pytestmark = pytest.mark.exhaustive
 
@@ -124,8 +125,8 @@ def test_who_never_reads_keeps_nobody_waiting_and_holds_little() -> None:
             live = server.get("/live")
             metrics = server.get("/metrics")
             grown = server.process.memory_info().rss - before
-            time.sleep(WRITE_S + 1)
-            left = len(server.process.net_connections("tcp"))
+            # The listener, and one that may be closing.
+            left = eventually(lambda: len(server.process.net_connections("tcp")) <= 2, WRITE_S + 60, every_s=0.5)
     finally:
         server.close()
 
@@ -134,7 +135,7 @@ def test_who_never_reads_keeps_nobody_waiting_and_holds_little() -> None:
     assert abs(len(metrics[1]) - size) < 1_000
     assert live[2] < 5
     assert grown < 20 * MIB
-    assert left <= 2, "the listener, and one that may be closing"
+    assert left, "who never reads is left"
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ COMPLAINED = {
     "a rule that does not count who is dying": 26,
     "an agent that ignores the policy version": 8,
     "a guard that does nothing": 1,
-    "a spool that forgets what was interrupted": 39,
+    "a spool that forgets what was interrupted": 17,
     "an agent that lets nobody go on": 14,
     "a worker that decides by its own policy whatever the sample says": 60,
     "a rule and a door that let any pod go": 3,

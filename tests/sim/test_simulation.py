@@ -17,7 +17,7 @@ from testbed.rungs import NIGHTLY
 
 REPLAYED = os.environ.get("SLACKTIDE_SEED")
 SEEDS, AT_ONCE = 2_040 if NIGHTLY else 12, 6
-MET = (4, 16, 25, 39)
+MET = (16, 41, 47)
 """Worlds that met all of it when last looked for: they come first, which saves a minute and proves nothing."""
 CHUNKS = [range(first, first + AT_ONCE) for first in range(0, SEEDS, AT_ONCE)]
 

@@ -9,6 +9,7 @@ import pytest
 
 from testbed.brokers import EmbeddedBroker, KafkaBroker, running
 from testbed.cluster import real_node as bed
+from testbed.cluster.metrics_server import MetricsServer
 from testbed.guarded import GuardedKafka
 
 
@@ -45,6 +46,10 @@ def test_by_what_it_calls(tmp_path: Path) -> None:
 @pytest.mark.cluster
 def test_with_the_mark_of_another_rung(real_node: bed.RealNode) -> None:
     pass
+
+
+def test_by_a_part_beside_its_rung() -> None:
+    assert MetricsServer.start
 
 
 def test_that_reaches_none_of_it(embedded_broker: EmbeddedBroker) -> None:

@@ -61,6 +61,20 @@ def test_where_kubernetes_can_neither_be_found_nor_built_its_rung_is_left_out_an
     assert "helm; to get it: install Go" in said
 
 
+def test_what_a_few_tests_need_beside_their_rung_is_named_with_the_command_that_brings_it(tmp_path: Path) -> None:
+    """Where metrics-server was not built, the one test that compares with it ended with an error."""
+    code, said = run("lacks_beside.py", require_all=False, **NOWHERE | {"PATH": str(tmp_path)})
+    account = said[said.index("rungs") :]
+
+    assert code == 0
+    assert "pure                         1 passed, 2 skipped" in account
+    assert "left out: pure: 1 tests for want of metrics-server; to get it: install Go" in account
+    assert "&& tests/testbed/setup metrics-server" in account
+    assert (
+        "left out: pure: 1 tests for want of kcat; to get it: apt-get install --no-install-recommends kcat" in account
+    )
+
+
 def test_a_test_without_the_mark_of_what_it_reaches_fails_whether_it_is_there_or_not() -> None:
     """Where Kafka's jars were lacking, six tests ended with an error of Java's instead of being left out."""
     code, said = run("reaches_unmarked.py", require_all=False, **NOWHERE)
@@ -69,4 +83,5 @@ def test_a_test_without_the_mark_of_what_it_reaches_fails_whether_it_is_there_or
     assert "it reaches KafkaBroker and must carry the mark kafka or attack or stack" in said
     assert "it reaches GuardedKafka and must carry the mark kafka or attack or stack" in said
     assert "it reaches RealNode and must carry the mark realnode" in said
-    assert "1 passed, 1 skipped, 3 errors" in said.splitlines()[-1]
+    assert "it reaches MetricsServer and must carry the mark metricsserver" in said
+    assert "1 passed, 1 skipped, 4 errors" in said.splitlines()[-1]

@@ -15,12 +15,18 @@ REQUIRE_ALL = bool(os.environ.get("SLACKTIDE_REQUIRE_ALL"))
 """A rung that this machine could run must not be skipped: what CI asks."""
 LEFT = "left out"
 OUTCOMES = ("passed", "failed", "skipped", "xfailed")
-RUNG, FIGURES = "rung", "figures"
+RUNG, FIGURES, LACK = "rung", "figures", "lack"
 """Properties of a test: they come along from whichever process ran it. ``record_property("figures", "…")`` is told."""
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 """By rung, how many tests a run does not have by its ``--ladder``."""
 MORE = {"here": "make test-all", "ci": "make nightly"}
 """By ``--ladder``, what runs them."""
+
+
+def leave_out(item: pytest.Item, lack: rungs.Lack) -> None:
+    """Skip a test for what it lacks, which the account tells with the command that brings it."""
+    item.add_marker(pytest.mark.skip(reason=str(lack) if lack.possible else f"{rungs.CANNOT}{lack}"))
+    item.user_properties.append((LACK, str(lack)))
 
 
 class Account:
@@ -30,6 +36,7 @@ class Account:
         self._config = config
         self._tally = Counter[tuple[str, str]]()
         self._took_s = defaultdict[str, float](float)
+        self._wanting = Counter[tuple[str, str]]()
         self._figures: list[str] = []
         self._lost: list[str] = []
 
@@ -63,6 +70,7 @@ class Account:
         if report.when == "call" or not report.passed:
             outcome = "xfailed" if hasattr(report, "wasxfail") and report.skipped else report.outcome
             self._tally[rung, outcome] += 1
+            self._wanting[rung, str(told.get(LACK, ""))] += 1
             self._figures += [f"{report.nodeid}: {told[FIGURES]}"] if FIGURES in told else []
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -92,7 +100,7 @@ class Account:
             if counts := ", ".join(f"{count} {outcome}" for count, outcome in tally if count):
                 terminalreporter.line(f"{rung.name:<28} {counts} in {self._took_s[rung.name]:.0f} s")
         for rung in rungs.LADDER:
-            if (line := self._left_out(rung)) is not None:
+            for line in self._left_out(rung):
                 terminalreporter.line(f"left out: {rung.name}: {line}")
         for lost in self._lost:
             terminalreporter.line(f"{lost}: failed: no test ran, and SLACKTIDE_REQUIRE_ALL asks for every rung")
@@ -103,14 +111,18 @@ class Account:
     def _ladder(self) -> str:
         return str(self._config.getoption("ladder"))
 
-    def _left_out(self, rung: rungs.Rung) -> str | None:
+    def _left_out(self, rung: rungs.Rung) -> Iterator[str]:
         """How many tests of a rung did not run, what they lack, and the command that brings it or runs them."""
         if rung.here and self._ladder == "ci":
-            return None  # of `make test`
+            return  # of `make test`
         if not rung.here and self._ladder == "here":  # their folders are not even looked into
-            return f"for want of {lack}" if (lack := rung.lacks()) is not None else f"to run it: {MORE['here']}"
-        left = self._config.stash.get(LEFT_OUT, Counter[str]())[rung.name]
-        lack = rung.lacks() if left or self._tally[rung.name, "skipped"] else None
-        if lack is not None:
-            return f"{left + self._tally[rung.name, 'skipped']} tests for want of {lack}"
-        return f"{left} tests; to run them: {MORE[self._ladder]}" if left else None
+            yield f"for want of {lack}" if (lack := rung.lacks()) is not None else f"to run it: {MORE['here']}"
+            return
+        wanting = Counter({why: count for (name, why), count in self._wanting.items() if name == rung.name and why})
+        if left := self._config.stash.get(LEFT_OUT, Counter[str]())[rung.name]:
+            if (lack := rung.lacks()) is not None:
+                wanting[str(lack)] += left
+            else:
+                yield f"{left} tests; to run them: {MORE[self._ladder]}"
+        for why, count in wanting.items():
+            yield f"{count} tests for want of {why}"

@@ -6,15 +6,24 @@ import contextlib
 import json
 import socket
 import ssl
-import subprocess
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Address
 from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from testbed.filled import filled
 
 TOKEN = "first-token"
+
+
+CURVE, DAY = ec.SECP256R1(), timedelta(days=1)
 
 
 class Certificates:
@@ -22,19 +31,37 @@ class Certificates:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        self.ca, self.client, self.client_key = (folder / name for name in ("ca.crt", "client.crt", "client.key"))
-        self.server, self.server_key = folder / "server.crt", folder / "server.key"
-        new_key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
-        _openssl(f"req -x509 {new_key} -keyout {folder}/ca.key -out {self.ca} -subj /CN=kubelet-ca -days 2")
-        for name, extension in (("server", "subjectAltName=IP:127.0.0.1"), ("client", "extendedKeyUsage=clientAuth")):
-            request = f"req {new_key} -keyout {folder}/{name}.key -out {folder}/{name}.csr -subj /CN={name}"
-            _openssl(f"{request} -addext {extension}")
-            sign = f"x509 -req -in {folder}/{name}.csr -CA {self.ca} -CAkey {folder}/ca.key -copy_extensions copy"
-            _openssl(f"{sign} -CAcreateserial -out {folder}/{name}.crt -days 2")
+        self._folder, self._authority = folder, ec.generate_private_key(CURVE)
+        loopback = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
+        self.ca = self._signed("ca", self._authority, x509.BasicConstraints(ca=True, path_length=None))
+        self.server, self.server_key = self._pair("server", loopback)
+        self.client, self.client_key = self._pair("client", x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]))
 
+    def _pair(self, name: str, extension: x509.ExtensionType) -> tuple[Path, Path]:
+        key, file = ec.generate_private_key(CURVE), self._folder / f"{name}.key"
+        plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        file.write_bytes(key.private_bytes(serialization.Encoding.PEM, *plain))
+        return self._signed(name, key, extension), file
 
-def _openssl(command: str) -> None:
-    subprocess.run(["openssl", *command.split()], check=True, capture_output=True)
+    def _signed(self, name: str, key: ec.EllipticCurvePrivateKey, extension: x509.ExtensionType) -> Path:
+        issuer, subject = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, one)]) for one in ("kubelet-ca", name))
+        public, now = self._authority.public_key(), datetime.now(UTC)
+        certificate = (
+            x509.CertificateBuilder()
+            .issuer_name(issuer)
+            .subject_name(issuer if key is self._authority else subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - DAY)
+            .not_valid_after(now + DAY)
+            .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
+            .sign(self._authority, hashes.SHA256())
+        )
+        file = self._folder / f"{name}.crt"
+        file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        return file
 
 
 class KubeletServer:

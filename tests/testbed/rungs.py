@@ -256,6 +256,22 @@ def lacks_browser() -> Lack | None:
     return None
 
 
+@functools.cache
+def lacks_metrics_server() -> Lack | None:
+    """metrics-server, which is built for one test."""
+    return _unbuilt(("metrics-server",), "metrics-server")
+
+
+@functools.cache
+def lacks_kcat() -> Lack | None:
+    """kcat, another client of Kafka."""
+    return _lacks_packages({"kcat": "kcat"})
+
+
+BESIDE = {"kcat": lacks_kcat, "metricsserver": lacks_metrics_server}
+"""By marker, what a few tests need beside their rung."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
     """A step of the ladder."""
@@ -333,8 +349,10 @@ def rung_of(item: pytest.Item) -> Rung:
 
 
 def lack_of(item: pytest.Item) -> Lack | None:
-    """What a test misses here: the first of all the rungs whose markers it has."""
-    return next(filter(None, (rung.lacks() for rung in _marked(item))), None)
+    """What a test misses here: the first of all that its markers ask for."""
+    beside = [lacks for marker, lacks in BESIDE.items() if item.get_closest_marker(marker) is not None]
+    asked = [*(rung.lacks for rung in _marked(item)), *beside]
+    return next(filter(None, (lacks() for lacks in asked)), None)
 
 
 def is_wanted(item: pytest.Item, ladder: str) -> bool:

@@ -18,7 +18,8 @@ from testbed.cluster.metrics_server import API, MetricsServer
 from testbed.cluster.real_node import RealNode
 from testbed.sampled import sampled
 
-pytestmark = [pytest.mark.alone, pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
+MARKS = (pytest.mark.alone, pytest.mark.realnode, pytest.mark.kafka, pytest.mark.metricsserver)
+pytestmark = [*MARKS, pytest.mark.timeout(480)]
 
 WITHIN = 0.05
 WINDOWS = 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from testbed.brokers import free_port
 from testbed.filled import FILES
+from testbed.reaching import needs
 from testbed.rungs import built_program
 
 from .api_server import flagged
@@ -18,6 +19,7 @@ RESOLUTION_S = 10
 """Between two looks at the kubelet: the least that it accepts."""
 
 
+@needs("metricsserver")
 class MetricsServer:
     def __init__(self, node: RealNode) -> None:
         self._node = node

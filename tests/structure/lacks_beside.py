@@ -1,0 +1,19 @@
+"""Tests that lack something beside their rung, run by test_rungs.py alone."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.metricsserver
+def test_that_compares() -> None:
+    pass
+
+
+@pytest.mark.kcat
+def test_that_writes_with_another_client() -> None:
+    pass
+
+
+def test_that_lacks_nothing() -> None:
+    pass
