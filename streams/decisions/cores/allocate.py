@@ -151,8 +151,8 @@ def allocate(free: Free, wish: Wish, wanted: int, zones: Sequence[tuple[int, int
     if wanted > 0:
         result |= take(cpus - result, wanted)
     if wish.required and wish.bind == FULL:
-        full = of.with_siblings(result) == result if of.corrected else of.core_count(result) * of.per_core == len(result)
-        if not full:
+        whole = of.with_siblings(result) == result
+        if not (whole if of.corrected else of.core_count(result) * of.per_core == len(result)):
             raise TakeError(f"insufficient CPUs to satisfy required cpu bind policy {FULL}")
     if free.shared_min and len(free.cpus(Wish())[0] - held_cpus(of, result, alone=wish.alone)) < free.shared_min:
         raise TakeError(f"{NOT_ENOUGH}: {free.shared_min} stay for pods without CPUs of their own")

@@ -244,9 +244,9 @@ class Taking:
         for filtered in (True, False) if of.corrected else (False,):
             lists = self._whole_cores(self._unblocked(cores=filtered, zones=filtered), of.sockets.__getitem__)
             order = {socket: (self._size(len(its)), socket) for socket, its in lists.items()}
-            if of.corrected or self._wanted <= of.per_socket:
-                if self._first_with_room(self._whole_first(lists), order):
-                    return True
+            fits = of.corrected or self._wanted <= of.per_socket
+            if fits and self._first_with_room(self._whole_first(lists), order):
+                return True
             if sum(map(len, ordered)) < self._wanted:
                 ordered = [lists[socket] for socket in sorted(lists, key=order.__getitem__)]
         aside = []
