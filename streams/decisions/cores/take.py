@@ -280,8 +280,8 @@ class Taking:
         return False
 
     def _whole_first(self, lists: Mapping[int, list[int]]) -> Mapping[int, list[int]]:
-        """Corrected, order lists of whole cores so that as few as possible are split, where cores differ in size."""
-        if not self._topology.corrected or self._topology.even:
+        """Order lists of whole cores so that as few as possible are split, where cores differ in size."""
+        if self._topology.even:
             return lists
         whole = {place: self._fitting(its) for place, its in lists.items()}
         return {place: whole[place] + [cpu for cpu in its if cpu not in whole[place]] for place, its in lists.items()}
