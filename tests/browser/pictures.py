@@ -18,10 +18,11 @@ from playwright.sync_api import Browser
 from slacktide.deploy.console.run import FILE
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
-from slacktide.schemas.inventory import Resources
+from slacktide.schemas.inventory import Pod, Processor, Resources
 from slacktide.schemas.outcome import Spent
 from slacktide.schemas.sample import Limits, NodeUse, PodUse
 from slacktide.schemas.topics import COMMAND, OUTCOME
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import ANNOTATION_SYSTEM_QOS
 from slacktide.streams.records import Record
 from testbed.brokers import free_port
 from testbed.chains import Chain, evicted, logged, outcome
@@ -32,6 +33,24 @@ from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS
 NODES, SPAN_S, SEED = 60, 300, 7
 CPUS, GUARDED = 16, 40
 AT_MS = START_MS + (SPAN_S - 30) * 1_000
+WIDE, HIGH, TO_CPUS = 1_280, 800, 1_390
+"""Pixels; the last one shows the page of a node down to what each CPU is for."""
+OWNERS = [
+    Pod(
+        uid=name, namespace="shop", name=name, qos_label=qos, kube_qos="Guaranteed", cpuset=cpus,
+        requests=Resources(cpu_milli=milli, mem_bytes=4 * GIB),
+    )
+    for name, qos, cpus, milli in (("orders-db-0", "LSE", "0-1,8", 3_000), ("cart-cache-0", "LSR", "4,12", 2_000))
+]  # fmt: skip
+"""They have CPUs of their own; of the LSE pod's last core one stays idle."""
+PROCESSORS = [
+    Processor(cpu=cpu, core=cpu % (CPUS // 2), socket=0, numa_node=cpu % (CPUS // 2) // (CPUS // 4))
+    for cpu in range(CPUS)
+]
+"""Two zones of four cores, with two CPUs each."""
+SYSTEM = 7
+SHARED = [cpu for cpu in range(CPUS) if cpu not in {0, 1, 8, 9, SYSTEM}]
+"""Where best-effort pods run: neither on cores of the LSE pod, nor where SYSTEM pods do."""
 
 
 def main() -> None:
@@ -41,12 +60,12 @@ def main() -> None:
         store = Path(made)
         stored(store / FILE, [record for number in range(NODES) for record in _node(number)])
         with console(store, f"127.0.0.1:{free_port()}", store=store) as url, chromium() as browser:
-            _look(browser, f"{url}/#/cluster?at={AT_MS}", "light", folder / "console-cluster.png")
-            _look(browser, f"{url}/#/node/node-004?span=300000&at={AT_MS}", "dark", folder / "console-node.png")
+            _look(browser, f"{url}/#/cluster?at={AT_MS}", HIGH, folder / "console-cluster.png")
+            _look(browser, f"{url}/#/node/node-004?span=300000&at={AT_MS}", TO_CPUS, folder / "console-node.png")
 
 
-def _look(browser: Browser, url: str, theme: str, picture: Path) -> None:
-    with page_of(browser, url, color_scheme=theme, viewport={"width": 1200, "height": 800}) as page:
+def _look(browser: Browser, url: str, high: int, picture: Path) -> None:
+    with page_of(browser, url, color_scheme="light", viewport={"width": WIDE, "height": high}) as page:
         page.wait_for_selector(".figures .number")
         page.wait_for_timeout(1_000)
         picture.write_bytes(with_words(page.screenshot(), shown(page.inner_text("body"))))
@@ -57,9 +76,12 @@ def _node(number: int) -> Iterator[Record]:
     draw = random.Random(SEED + number)
     amounts = Resources(cpu_milli=CPUS * 1_000, mem_bytes=64 * GIB)
     name = f"node-{number:03}"
-    service = msgspec.structs.replace(SERVICE, requests=Resources(cpu_milli=12_000, mem_bytes=24 * GIB))
-    facts = msgspec.structs.replace(FACTS, name=name, capacity=amounts, allocatable=amounts)
-    chain = Chain(facts=facts, pods=[service, BATCH])
+    service = msgspec.structs.replace(SERVICE, requests=Resources(cpu_milli=8_000, mem_bytes=24 * GIB))
+    facts = msgspec.structs.replace(
+        FACTS, name=name, capacity=amounts, allocatable=amounts, processors=PROCESSORS,
+        annotations={ANNOTATION_SYSTEM_QOS: f'{{"cpuset": "{SYSTEM}"}}'},
+    )  # fmt: skip
+    chain = Chain(facts=facts, pods=[service, *OWNERS, BATCH])
     base, swing, phase = draw.uniform(1_500, 7_000), draw.uniform(500, 2_500), draw.uniform(0, 7)
     wants = draw.uniform(0, 9_000)
     silent_s = SPAN_S - 80 if number in {23, 51} else SPAN_S
@@ -72,10 +94,14 @@ def _node(number: int) -> Iterator[Record]:
             seq,
             use=NodeUse(cpu_milli=ls + be + 350, mem_bytes=round((18 + wants / 500) * GIB)),
             pod_use=[
-                PodUse(uid="ls", cpu_milli=ls, mem_bytes=14 * GIB),
+                PodUse(uid="ls", cpu_milli=ls - ls // 4 - ls // 8, mem_bytes=8 * GIB),
+                *(
+                    PodUse(uid=pod.uid, cpu_milli=ls // part, mem_bytes=3 * GIB)
+                    for pod, part in zip(OWNERS, (4, 8), strict=True)
+                ),
                 PodUse(uid="be", cpu_milli=be, mem_bytes=round((3 + wants / 600) * GIB), best_effort_group=True),
             ],
-            limits=Limits(be_cfs_quota_us=limit_milli * 100),
+            limits=Limits(be_cfs_quota_us=limit_milli * 100, be_cpuset=SHARED),
             since_raise_ms=(seq - raised_s) * 1_000,
         )
         before = limit_milli

@@ -238,7 +238,7 @@ class CpusetHolder:
     def __init__(self, hierarchy: Hierarchy, root: Path, group: PurePosixPath | None = None) -> None:
         self._version = hierarchy.version
         self._pods = root / hierarchy.pods
-        self._knobs = Knobs(hierarchy, root / (group or hierarchy.tier(BEST_EFFORT)))
+        self._knobs = Knobs(hierarchy, root / (hierarchy.tier(BEST_EFFORT) if group is None else group))
 
     def allowed(self) -> Cpus:
         """Return the CPUs that pods may run on; empty if they cannot be read."""
@@ -249,18 +249,21 @@ class CpusetHolder:
                 continue
         return frozenset()
 
-    def held(self) -> Cpus | None:
-        """Return the CPUs of the cgroup; None: it has no cpuset controller."""
+    def held(self, group: PurePosixPath = BEST_EFFORT_ITSELF, allowed: Cpus | None = None) -> Cpus | None:
+        """Return the CPUs of the cgroup or of one below it; None: it has no cpuset controller.
+
+        ``allowed``: of pods, if they were just read.
+        """
         try:
-            own = self._knobs.read(BEST_EFFORT_ITSELF, CPUSET_FILE, parse.cpus)
+            own = self._knobs.read(group, CPUSET_FILE, parse.cpus)
             if self._version == 1:
-                return own or self._knobs.read(BEST_EFFORT_ITSELF, EFFECTIVE_FILE[1], parse.cpus) or None
+                return own or self._knobs.read(group, EFFECTIVE_FILE[1], parse.cpus) or None
         except CgroupError as error:
             if is_gone(error):
                 return None
             raise
         # v2 accepts any CPU list. CPUs that the parent lacks are ignored; if none is left, all of the parent's count.
-        allowed = self.allowed()
+        allowed = self.allowed() if allowed is None else allowed
         return own & allowed or allowed or own or None
 
     def hold(self, wanted: Cpus) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup import parse
@@ -181,6 +181,7 @@ def _cut(place: Place, pod: Pod, knob: Knob, value: int) -> str:
 
 _TIER_OF = {TIERS["Guaranteed"]: GUARANTEED, TIERS["Burstable"]: BURSTABLE, TIERS["BestEffort"]: BEST_EFFORT}
 _ITSELF = BEST_EFFORT_ITSELF
+_cpus_text = lru_cache(maxsize=parse.LISTS_MAX)(cpu_ranges)
 
 
 class GroupKnobs:
@@ -193,6 +194,9 @@ class GroupKnobs:
         self._holder = holder
         self._pod_group = pod_group
         self._files = FILES[hierarchy.version]
+        self._cpusets = None if hierarchy.cpuset is None else CpusetHolder(hierarchy, hierarchy.cpuset, _ITSELF)
+        self._allowed: frozenset[int] | None = None
+        """The CPUs that pods may run on; None: not read in this pass."""
 
     def know(self, pods: Iterable[Pod]) -> None:
         """Set the known pods. Knobs of other pods are neither read nor set."""
@@ -201,6 +205,7 @@ class GroupKnobs:
 
     def held(self, keys: Iterable[KnobKey]) -> Held:
         """Read knobs. Missing cgroups are left out."""
+        self._allowed = None
         values: dict[KnobKey, KnobValue | None] = {}
         lacking: dict[KnobKey, str] = {}
         for key in keys:
@@ -278,16 +283,22 @@ class GroupKnobs:
 
     def _cpuset(self, place: Place) -> CpusetHolder:
         if self._hierarchy.cpuset is None:
-            raise CgroupError("cpuset", f"the controller is not mounted under {self._hierarchy.mount}")
+            raise self._unmounted()
         return CpusetHolder(self._hierarchy, self._hierarchy.cpuset, place.path)
+
+    def _unmounted(self) -> CgroupError:
+        return CgroupError("cpuset", f"the controller is not mounted under {self._hierarchy.mount}")
 
     def _read(self, place: Place, knob: Knob) -> KnobValue | None:
         if knob == "cpus":
-            holder = self._cpuset(place)
-            cpus = holder.held()
+            if self._cpusets is None:
+                raise self._unmounted()
+            if self._allowed is None:
+                self._allowed = self._cpusets.allowed()
+            cpus = self._cpusets.held(place.path, self._allowed)
             if cpus is None:
                 raise CgroupError("cpuset", "the pod's cgroup has no cpuset controller")
-            return None if cpus >= holder.allowed() else cpu_ranges(cpus)
+            return None if cpus >= self._allowed else _cpus_text(cpus)
         if knob == "cfs_quota_us":
             held = self._own(place)
             return None if held.quota_us is None else held.quota_us * PERIOD_US // held.period_us

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from slacktide.schemas.sample import Missing
 from slacktide.streams.decisions.cpu_list import cpu_list
 
 Reader: TypeAlias = Callable[[bytes], int]
+LISTS_MAX = 64
 _SHOWN_CHARS = 40
 _DIGITS_MAX = 18  # fits in a record; a counter takes years to reach it
 
@@ -119,8 +121,9 @@ def cpu_max(text: bytes) -> tuple[int | None, int]:
     return (None if words[0] == b"max" else _positive(words[0])), _positive(words[1])
 
 
+@lru_cache(maxsize=LISTS_MAX)
 def cpus(text: bytes) -> frozenset[int]:
-    """Read a CPU list such as ``0-3,6``; empty text is the empty set."""
+    """Read a CPU list such as ``0-3,6``; empty text is the empty set. Most pods of a node have the same few lists."""
     found = cpu_list(text.decode(errors="replace").strip())
     if found is None:
         raise ValueError(f"malformed: {_shown(text)} is not a list of CPUs")

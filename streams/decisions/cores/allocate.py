@@ -137,8 +137,8 @@ def allocate(free: Free, wish: Wish, wanted: int, zones: Sequence[tuple[int, int
     def take(some: Cpus, count: int) -> Cpus:
         first = NO_CPUS
         if mine := some & free.preferred:
-            first = Taking(of, taken, wish, mine, min(count, len(mine)), max_ref=free.max_ref).run()
-        rest = Taking(of, taken, wish, some - free.preferred, count - len(first), max_ref=free.max_ref).run()
+            first = Taking(of, taken, wish, mine, min(count, len(mine))).run()
+        rest = Taking(of, taken, wish, some - free.preferred, count - len(first)).run()
         return first | rest
 
     result = NO_CPUS
@@ -150,11 +150,10 @@ def allocate(free: Free, wish: Wish, wanted: int, zones: Sequence[tuple[int, int
         raise TakeError(NOT_ENOUGH)
     if wanted > 0:
         result |= take(cpus - result, wanted)
-    if wish.required:
-        cores = of.core_count(result)
-        full = of.with_siblings(result) == result if of.corrected else cores * of.per_core == len(result)
-        if (wish.bind == FULL and not full) or (wish.bind == SPREAD and cores != len(result)):
-            raise TakeError(f"insufficient CPUs to satisfy required cpu bind policy {wish.bind}")
+    if wish.required and wish.bind == FULL:
+        whole = of.with_siblings(result) == result
+        if not (whole if of.corrected else of.core_count(result) * of.per_core == len(result)):
+            raise TakeError(f"insufficient CPUs to satisfy required cpu bind policy {FULL}")
     if free.shared_min and len(free.cpus(Wish())[0] - held_cpus(of, result, alone=wish.alone)) < free.shared_min:
         raise TakeError(f"{NOT_ENOUGH}: {free.shared_min} stay for pods without CPUs of their own")
     return result

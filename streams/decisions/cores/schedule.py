@@ -79,9 +79,9 @@ def divide(
     mems, mem_rest = _walk(request.mem_bytes, mem, affinity, 1, corrected=corrected)
     reasons = [f"Insufficient NUMA {name}" for name, rest in ((CPU, cpu_rest), (MEMORY, mem_rest)) if rest > 0]
     parts = {
-        zone: Amounts(cpu_milli=cpus.get(zone, 0), mem_bytes=mems.get(zone, 0))
+        zone: Amounts(cpu_milli=cpus[zone], mem_bytes=mems[zone])
         for zone in sorted(affinity)
-        if cpus.get(zone, 0) or mems.get(zone, 0)
+        if cpus[zone] or mems[zone]
     }
     return parts, reasons
 

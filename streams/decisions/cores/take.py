@@ -182,13 +182,11 @@ class Taking:
         wish: Wish,
         cpus: Cpus,
         wanted: int,
-        *,
-        max_ref: int = 1,
     ) -> None:
         self._topology, self._wish, self._wanted = topology, wish, wanted
         self._left = set(cpus)
         self._result: list[int] = []
-        self._references = {cpu: one.references for cpu, one in taken.items()} if max_ref > 1 else {}
+        self._references = {cpu: taken[cpu].references for cpu in taken.keys() & cpus}
         self._cores, self._zones = marked(topology, taken)
 
     def run(self) -> Cpus:
@@ -203,8 +201,6 @@ class Taking:
         done = done or (self._wish.bind != FULL and (self._spread_in_zone() or self._spread_on_socket()))
         if not done:
             self._rest()
-        if self._wanted > 0:
-            raise TakeError(NOT_ENOUGH)
         return frozenset(self._result)
 
     def _take(self, cpus: Sequence[int]) -> bool:
@@ -212,10 +208,7 @@ class Taking:
         self._result += cpus
         self._left.difference_update(cpus)
         self._wanted -= len(cpus)
-        if self._wish.exclusive == CORE_LEVEL:
-            self._cores.update(map(self._topology.core, cpus))
-        if self._wish.exclusive == ZONE_LEVEL:
-            self._zones.update(map(self._topology.zone, cpus))
+        self._zones.update(map(self._topology.zone, cpus))
         return self._wanted < 1
 
     def _size(self, count: int) -> int:
@@ -241,7 +234,7 @@ class Taking:
                 zone: (self._size(len(its)), self._size(on_socket[of.sockets[its[0]]]), zone)
                 for zone, its in lists.items()
             }
-            if self._first_with_room(lists, order):
+            if self._first_with_room(self._whole_first(lists), order):
                 return True
         return False
 
@@ -251,7 +244,8 @@ class Taking:
         for filtered in (True, False) if of.corrected else (False,):
             lists = self._whole_cores(self._unblocked(cores=filtered, zones=filtered), of.sockets.__getitem__)
             order = {socket: (self._size(len(its)), socket) for socket, its in lists.items()}
-            if (of.corrected or self._wanted <= of.per_socket) and self._first_with_room(lists, order):
+            fits = of.corrected or self._wanted <= of.per_socket
+            if fits and self._first_with_room(self._whole_first(lists), order):
                 return True
             if sum(map(len, ordered)) < self._wanted:
                 ordered = [lists[socket] for socket in sorted(lists, key=order.__getitem__)]
@@ -272,19 +266,34 @@ class Taking:
 
     def _core_by_core(self, lists: Iterable[Sequence[int]]) -> bool:
         """Take cores of each list. The reference takes one more in the next list for a part of a core."""
-        size, corrected = self._topology.per_core, self._topology.corrected
-        if not corrected and self._wanted < size:
+        size = self._topology.per_core
+        if self._topology.corrected:
+            return any(self._take(self._fitting(its)) for its in lists)
+        if self._wanted < size:
             return False
         for its in lists:
             for _, core in groupby(its, key=self._topology.core):
-                cpus = list(core)
-                if corrected and self._wanted < len(cpus):
-                    break
-                if self._take(cpus):
+                if self._take(list(core)):
                     return True
-                if not corrected and self._wanted < size:
+                if self._wanted < size:
                     break
         return False
+
+    def _whole_first(self, lists: Mapping[int, list[int]]) -> Mapping[int, list[int]]:
+        """Order lists of whole cores so that as few as possible are split, where cores differ in size."""
+        if self._topology.even:
+            return lists
+        whole = {place: self._fitting(its) for place, its in lists.items()}
+        return {place: whole[place] + [cpu for cpu in its if cpu not in whole[place]] for place, its in lists.items()}
+
+    def _fitting(self, cpus: Sequence[int]) -> list[int]:
+        """Return the whole cores that fit into what is wanted, large ones first."""
+        found: list[int] = []
+        cores = [list(core) for _, core in groupby(cpus, key=self._topology.core)]
+        for core in sorted(cores, key=len, reverse=True):
+            if len(found) + len(core) <= self._wanted:
+                found += core
+        return found
 
     def _whole_cores(self, ok: Iterable[int], place: Callable[[int], int]) -> dict[int, list[int]]:
         """Return the CPUs of whole cores by place, those with the fewest references first."""
@@ -337,7 +346,7 @@ class Taking:
         of = self._topology
         for filtered in (True, False):
             ok = self._unblocked(cores=filtered, zones=filtered)
-            mine = Counter(of.sockets.get(cpu, 0) for cpu in self._result)
+            mine = Counter(of.sockets[cpu] for cpu in self._result)
             on_socket, in_zone = Counter(of.sockets[cpu] for cpu in ok), Counter(map(of.zone, ok))
             references: Counter[Core] = Counter()
             for cpu in self._left:

@@ -156,6 +156,7 @@ def test_the_kubelet_packs_as_many_as_it_reserves_or_none(topology: Topology, wa
     ("text", "cpus"),
     [
         ("", set()), ("0-3,6", {0, 1, 2, 3, 6}), ("5-3", set()), ("7", {7}), ("0-4096", set(range(4_097))),
+        ("123456789", {123_456_789}), ("1234567890", None),
         ("1,,2", None), ("1-", None), ("1-2-3", None), ("a", None), ("0-4097", None), (" 1", None), ("٣", None),
     ],
 )  # fmt: skip
