@@ -43,12 +43,15 @@ class PodGroups:
     def __init__(self, kind: Kind, gangs: Gangs) -> None:
         self.trouble = ""
         """Why they cannot be read; "": they can, or are not served."""
+        self.listed = False
+        """Whether all were read once, or cannot be."""
         self._kind, self._resource, self._gangs = kind, POD_GROUPS[kind], gangs
         self._known: set[str] = set()
 
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""
-        while not await self._is_served(api):  # noqa: ASYNC110 - the API server does not tell
+        while not await self._is_served(api):
+            self.listed = True
             await asyncio.sleep(SERVED_S)
         updates = follow(api, self._resource, dict[str, Any])
         await inform(updates, self._whole, self._take, lambda *key: self._forget("/".join(key)), self._troubled)
@@ -66,6 +69,7 @@ class PodGroups:
         listed = {gang for item in items if (gang := self._take(item))}
         for gang in self._known - listed:
             self._forget(gang)
+        self.listed = True
 
     def _take(self, item: Mapping[str, Any]) -> str:
         """Add or update one. Return its id; "": it is invalid, which is logged."""
@@ -86,6 +90,7 @@ class PodGroups:
         if why and not self.trouble:
             log.warning("cannot read PodGroups", extra={"group": self._resource.group, "why": why})
         self.trouble = why
+        self.listed |= bool(why)
 
 
 def pod_group_of(item: Mapping[str, Any]) -> tuple[str, Options]:

@@ -138,10 +138,14 @@ class _Scheduler:
         gangs = self._answers.gangs
         gangs.enabled = settings.gangs
         self._pods = pod_source(self._view, gangs, clock, self._ignored)
-        self._plan_reader = PlanReader(
-            settings.bootstrap, gangs, lambda: self._pods.listed, self._plans.to_dead_letter, clock
-        )
         self._pod_groups = [PodGroups(kind, gangs) for kind in POD_GROUPS]
+        self._plan_reader = PlanReader(
+            settings.bootstrap,
+            gangs,
+            lambda: self._pods.listed and all(one.listed for one in self._pod_groups),
+            self._plans.to_dead_letter,
+            clock,
+        )
         self._gang_writer = GangWriter(gangs, self._plan_reader, clock, settings.replica)
         self._sent = Sent(
             settings.bootstrap,
