@@ -88,6 +88,8 @@ class Group:
     proposed: GangPlan | None = None
     """A plan or amendment of this replica that was not read back yet."""
     proposed_s: float = 0.0
+    others: int = 0
+    """How many plans of other replicas were in force when it was made."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the proposed one was read back, or given up."""
     places: dict[str, str] = field(default_factory=dict)

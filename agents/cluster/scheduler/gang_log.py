@@ -38,8 +38,8 @@ class PlanOutbox(Outbox):
 class PlanReader:
     """Reads plans from the beginning.
 
-    ``pods_known``: whether pods and PodGroups were listed; before that, places cannot be held. ``to_dead_letter`` receives
-    invalid records, each with the reason. ``news`` is set after each read.
+    ``pods_known``: whether pods and PodGroups were listed; before that, places cannot be held.
+    ``to_dead_letter`` receives invalid records, each with the reason. ``news`` is set after each read.
     """
 
     def __init__(

@@ -55,6 +55,8 @@ class Plans:
     ) -> None:
         self._view, self._registry, self._replica, self._publish = view, registry, replica, publish
         self._count = 0
+        self._others = 0
+        """Plans put in force that this replica had not in view when it made its own."""
         self._holders: dict[str, Group] = {}
         """By uid: whose plan holds a place for a pod that may have been in another group before."""
 
@@ -73,6 +75,7 @@ class Plans:
             satisfied=group.satisfied,
         )
         group.propose(plan, now.mono_s)
+        group.others = self._others
         self._holders |= dict.fromkeys(group.places, group)
         self._publish(group.key, plan)
 
@@ -153,7 +156,11 @@ class Plans:
     def _apply(self, group: Group, plan: GangPlan, now: Now) -> None:
         """Put a plan in force; one of this replica only if it still fits beside those read since it was made."""
         own = group.proposed is not None and group.proposed.plan == plan.plan
+        if own and group.plan is None and group.others == self._others:
+            group.enforce(plan, now.mono_s)
+            return
         if not own:
+            self._others += 1
             self.drop_places(group)
         room, lost = Nodes(self._view, now), False
         members = {one.uid: one for one in self._registry.members(group)}

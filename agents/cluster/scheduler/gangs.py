@@ -163,10 +163,12 @@ class Gangs:
             return group.held or ""
         if self._is_nominated_alone(group, pod, nodes, now):
             return Held(PROBING, f"only its nominated node {nodes[0]} was offered")
-        self._keep_offer(group, member.shape, nodes, now)
+        is_news = self._keep_offer(group, member.shape, nodes, now)
         if standing is None:
             return self._planned(group, pod, nodes, now)
-        if now.mono_s >= group.attempt_s + ATTEMPT_S:
+        if is_news:  # a part of the plan's work is done here: it must not take long
+            self._view.survey(asking(pod.asked, self._view.args), nodes, now_s=now.mono_s)
+        if (is_news or now.mono_s >= group.due_s) and now.mono_s >= group.attempt_s + ATTEMPT_S:
             group.held = self._attempt(group, standing, now)
         return group.held or group.settled
 
@@ -182,9 +184,11 @@ class Gangs:
         group.alone[pod.uid] = now.mono_s
         return not again
 
-    def _keep_offer(self, group: Group, shape: bytes, nodes: Sequence[str], now: Now) -> None:
+    def _keep_offer(self, group: Group, shape: bytes, nodes: Sequence[str], now: Now) -> bool:
+        """Keep the nodes that a kube-scheduler leaves for a shape. Return whether they differ from those before."""
         fresh = {other: one for other, one in group.offers.items() if now.mono_s <= one.at_s + OFFER_S}
         group.offers = {**fresh, shape: Offer(tuple(nodes), now.mono_s)}
+        return shape not in fresh or fresh[shape].nodes != group.offers[shape].nodes
 
     def _attempt(self, group: Group, standing: Standing, now: Now) -> Held | None:
         """Propose a plan, or return why there is none."""
