@@ -110,7 +110,7 @@ async def test_without_the_extender_none_of_fifty_gated_pods_starts_and_a_new_on
         rig.node(batch=6_000)
     extender = await rig.extender(gangs=True)
     await extender.kill()
-    names = await rig.gang("g", 50, cpu="200")
+    names = await rig.gang("g", 50, cpu="100")
     others = await rig.pods(2)
     await until(rig, lambda found: set(others) <= set(found))
     assert not set(names) & set(await bound(rig))
@@ -240,8 +240,8 @@ async def test_a_pair_that_is_killed_between_a_plan_and_its_release_is_followed_
     await asyncio.to_thread(at.start, second, edit)
     try:
         await allow(at, patch=False)
-        gated = await rig.gang("g", 5, least=6, cpu="1000")
-        await rig.gang("g", 1, least=6, cpu="1000", gated=False)
+        gated = await rig.gang("g", 5, least=6)
+        await rig.gang("g", 1, least=6, gated=False)
         async with asyncio.timeout(60):
             while not any(one.places for one in await plans(rig)):  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.05)

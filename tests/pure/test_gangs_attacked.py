@@ -247,6 +247,30 @@ def test_a_plan_is_not_made_again_from_nodes_that_are_no_longer_offered() -> Non
     assert len(world.bound()) == 4
 
 
+@pytest.mark.parametrize(("nodes", "started"), [(2, 0), (3, 4)])
+def test_a_node_that_is_lost_after_the_plan_is_noticed_before_anything_is_bound(nodes: int, started: int) -> None:
+    world = GangWorld(nodes=nodes, batch=2_000)
+    plan_of(world, "g", 4)
+    asks = world.log[0].places[0]
+    gone = next(place.node for place in world.log[0].places if place.node != asks.node)
+    world.nodes.remove(gone)
+    world.try_pod(asks.name)
+    world.run(40)
+    assert len(world.bound()) == started
+    assert gone not in world.bound().values()
+
+
+def test_pods_that_keep_apart_do_not_move_to_a_node_of_their_plan() -> None:
+    rule = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "g"}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
+    world = GangWorld(nodes=4)
+    plan_of(world, "g", 3, affinity=affinity, labels={"app": "g"})
+    gone = next(place.node for place in world.log[0].places if place.name == "g-0")
+    world.nodes.remove(gone)
+    world.run(30)
+    assert len(set(world.bound().values())) == 3
+
+
 def test_what_was_given_up_while_kafka_was_away_starts_nothing_when_it_comes_late() -> None:
     world = GangWorld("a", "b", nodes=1)
     world.gang("g", 3)

@@ -31,7 +31,7 @@ from slacktide.agents.cluster.scheduler.gang_group import (
     is_gated,
 )
 from slacktide.agents.cluster.scheduler.gang_plans import PUBLISH_S, Nodes, Plans
-from slacktide.agents.cluster.scheduler.pod import SchedulerPod
+from slacktide.agents.cluster.scheduler.pod import Member, SchedulerPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.gang import GangNeed, GangPlan
 from slacktide.streams.decisions.gang.membership import SCHEDULER, Kind, Options
@@ -196,17 +196,7 @@ class Gangs:
         if lacking:
             return Held(PROBING, f"the kube-scheduler has not offered nodes for {', '.join(lacking[:NAMED])} yet")
         group.attempt_s, group.tried = now.mono_s, self._view.last_change
-        candidates = [
-            Candidate(
-                pod=pod.asked,
-                gang=pod.member.of.gang,
-                shape=pod.member.shape,
-                offer=group.offers[pod.member.shape].nodes,
-                apart=pod.member.apart,
-            )
-            for pod in standing.waiting
-            if pod.member is not None
-        ]
+        candidates = [_candidate(one, group.offers[_member(one).shape].nodes) for one in standing.waiting]
         needs = {one.gang: one.needed for one in standing.needs}
         found = planned(candidates, needs, Nodes(self._view, now), self._view.args)
         if isinstance(found, Missed):
@@ -240,18 +230,41 @@ class Gangs:
             return Held(PLANNED, "the plan of its gang ends")
         if node is None:
             return Held(PLANNED, "other pods of its gang have places; it is judged when one of them is bound")
-        room, asks = Nodes(self._view, now), asking(pod.asked, self._view.args)
+        lost = self._lost(group, pod, nodes, now)
+        return self._moved(group, lost, nodes, now) if lost else node
+
+    def _lost(self, group: Group, pod: SchedulerPod, nodes: Sequence[str], now: Now) -> list[SchedulerPod]:
+        """Return pods whose node no longer takes them: this one, and before anything is bound others of its shape."""
+        offered, lost = set(nodes), list[SchedulerPod]()
+        if not group.satisfied:
+            lost = [
+                one
+                for one in self._registry.members(group)
+                if one.uid != pod.uid and not one.node and one.uid in group.places
+                and _member(one).shape == _member(pod).shape and group.places[one.uid] not in offered
+            ]  # fmt: skip
+        node, room = group.places[pod.uid], Nodes(self._view, now)
         room.release(pod.uid)
-        if node in nodes and not isinstance(room.judged(asks, node), Refusal):
-            room.hold(pod.asked, node)
-            return node
-        others = [one for one in nodes if one != node]
-        one = Candidate(pod=pod.asked, gang=group.key, shape=b"", offer=others, apart=False)
-        found = planned([one], {group.key: 1}, room, self._view.args)
+        if node not in offered or isinstance(room.judged(asking(pod.asked, self._view.args), node), Refusal):
+            return [pod, *lost]
+        room.hold(pod.asked, node)
+        return lost
+
+    def _moved(self, group: Group, lost: list[SchedulerPod], nodes: Sequence[str], now: Now) -> Held | asyncio.Event:
+        """Find other nodes for pods of a plan, or take them out of it."""
+        room, uids = Nodes(self._view, now), [one.uid for one in lost]
+        for uid in uids:
+            room.release(uid)
+        taken = {node for uid, node in group.places.items() if uid not in uids}
+        candidates = [
+            _candidate(one, [node for node in nodes if node not in taken or not _member(one).apart]) for one in lost
+        ]
+        needs = Counter(one.gang for one in candidates)
+        found = planned(candidates, needs, room, self._view.args)
         if isinstance(found, Missed):
-            self._plans.lose(group, [pod.uid], f"{node} no longer takes {pod.key[1]}, and no other node does", now)
-            need = GangNeed(gang=group.key, least=1, exist=1, bound=0, needed=1)
-            return self._missed([need], found, shapes=1)
+            self._plans.lose(group, uids, f"no node takes {lost[0].key[1]} in place of {group.places[uids[0]]}", now)
+            missing = [GangNeed(gang=gang, least=1, exist=1, bound=0, needed=count) for gang, count in needs.items()]
+            return self._missed(missing, found, shapes=1)
         self._plans.amend(group, {**group.places, **found}, now)
         return group.settled
 
@@ -368,3 +381,13 @@ class Gangs:
     def _group(self, pod: SchedulerPod) -> Group:
         key = self._registry.key_of(pod)
         return self._groups.setdefault(key, Group(key))
+
+
+def _member(pod: SchedulerPod) -> Member:
+    assert pod.member is not None
+    return pod.member
+
+
+def _candidate(pod: SchedulerPod, offer: Sequence[str]) -> Candidate:
+    member = _member(pod)
+    return Candidate(pod=pod.asked, gang=member.of.gang, shape=member.shape, offer=offer, apart=member.apart)
