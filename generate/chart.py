@@ -243,7 +243,8 @@ def _mark_workload(each: Json) -> None:
 
 
 STORE_GIB = 'VALUE(printf "--store-gib=%d" (int .Values.console.storage.gib) | quote)'
-KEEP = re.compile(r"^ *annotations:\n *helm\.sh/resource-policy: VALUE\(slacktide\.keep\)$", re.MULTILINE)
+KEEP = re.compile(r"^(?: *annotations:\n)? *helm\.sh/resource-policy: VALUE\(slacktide\.keep\)$", re.MULTILINE)
+"""With the heading, unless there are other annotations."""
 STRATEGY = re.compile(r"^( *strategy: )VALUE\(slacktide\.strategy\)$", re.MULTILINE)
 NO_SURGE = "{rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"
 """An evaluation has no room for a pod beside the one that it replaces."""

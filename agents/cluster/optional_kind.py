@@ -30,7 +30,7 @@ class OptionalKind:
         self.trouble = ""
         """Why the kind cannot be read; "": it can, or it is not served."""
         self.listed = False
-        """Whether the objects are known; also if the kind is not served."""
+        """Whether all objects were read once, or cannot be."""
         self._resource, self._take, self._forget = resource, take, forget
         self._keys: dict[tuple[str, str], str] = {}
         """By namespace and name."""
@@ -47,7 +47,7 @@ class OptionalKind:
             await api.read(self._resource.group_path, dict)
         except ApiError as exc:
             absent = isinstance(exc, ApiRefusedError) and exc.status == NOT_FOUND
-            self.listed |= absent
+            self.listed = True
             self._troubled("" if absent else str(exc))
             return False
         return True
@@ -79,3 +79,4 @@ class OptionalKind:
         if why and not self.trouble:
             log.warning("cannot read objects", extra={"kind": self._resource.plural, "why": why})
         self.trouble = why
+        self.listed |= bool(why)

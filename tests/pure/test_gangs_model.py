@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 from hypothesis import given, settings
@@ -10,9 +9,8 @@ from hypothesis import strategies as st
 
 from slacktide.agents.cluster.scheduler.gang_group import Standing
 from slacktide.streams.decisions.gang.membership import MODE
-from testbed.gang_world import GangWorld
+from testbed.gang_world import NODE_MILLI, Watched
 
-NODE_MILLI = 4_000
 SETTLED_S = 60.0
 
 
@@ -60,36 +58,7 @@ steps = st.one_of(
 )
 
 
-class Watched(GangWorld):
-    """Checks each binding."""
-
-    def bind(self, name: str, node: str) -> None:
-        lead = self.replicas[self.lead]
-        gangs = lead.answers.gangs
-        pod = gangs._registry.pods.get(f"uid-{name}")
-        if pod is not None:
-            group = gangs._group(pod)
-            standing = gangs._registry.standing(group)
-            alone = isinstance(standing, Standing) and not standing.needs_plan
-            assert alone or group.places.get(pod.uid) == node, f"{name} is bound to {node} without a plan"
-            if group.plan is not None and not group.satisfied:
-                placed = Counter(gangs._registry.pods[uid].member.of.gang for uid in group.places)  # type: ignore[union-attr]
-                for need in group.plan.gangs:
-                    bound = sum(bool(one.node) for one in gangs._registry.members(group))
-                    assert placed[need.gang] + bound >= need.least
-        super().bind(name, node)
-        over = {one: used for one, used in self.used().items() if used > NODE_MILLI}
-        assert not over, f"more is requested than there is: {over}"
-
-    def used(self) -> Counter[str]:
-        """Requested batch CPU by node."""
-        found: Counter[str] = Counter()
-        for pod in self.pods.values():
-            asks = pod["spec"]["containers"][0]["resources"]["requests"]
-            if node := pod["spec"].get("nodeName"):
-                found[node] += int(asks["kubernetes.io/batch-cpu"])
-        return found
-
+class Stepping(Watched):
     def step(self, step: Create | Delete | Pass | Lead | Loner) -> None:
         match step:
             case Create():
@@ -114,7 +83,7 @@ class Watched(GangWorld):
 def test_no_gang_starts_without_places_for_all_and_none_holds_any_while_it_waits(
     given: list[Create | Delete | Pass | Lead | Loner], nodes: int
 ) -> None:
-    world = Watched("a", "b", nodes=nodes, batch=NODE_MILLI)
+    world = Stepping("a", "b", nodes=nodes, batch=NODE_MILLI)
     for step in given:
         world.step(step)
     world.run(SETTLED_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -25,6 +26,9 @@ IDLE_S = 60.0
 """A group without pods is forgotten after this time: a controller may be replacing them."""
 NAMED_MAX = 100
 """Pods that a record names."""
+TEXT_MAX = 500
+"""Characters of a reason: a response repeats it for each node, and an Event holds 1,024."""
+OVER_MAX = 1_000
 BACKOFF_S, BACKOFF_MAX_S = 1.0, 10.0
 """Between two attempts to plan a group, as a kube-scheduler's own."""
 
@@ -38,6 +42,11 @@ class Held(NamedTuple):
 
     reason: str
     text: str
+
+    @classmethod
+    def cut(cls, reason: str, text: str) -> Held:
+        """Return a reason whose text is cut if it is long."""
+        return cls(reason, text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 3]}...")
 
 
 class Now(NamedTuple):
@@ -79,6 +88,8 @@ class Group:
     proposed: GangPlan | None = None
     """A plan or amendment of this replica that was not read back yet."""
     proposed_s: float = 0.0
+    others: int = 0
+    """How many plans of other replicas were in force when it was made."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the proposed one was read back, or given up."""
     places: dict[str, str] = field(default_factory=dict)
@@ -87,6 +98,8 @@ class Group:
     """By shape."""
     asked: dict[str, float] = field(default_factory=dict)
     """When a kube-scheduler last asked about a pod, by uid."""
+    alone: dict[str, float] = field(default_factory=dict)
+    """When a pod's nominated node was last offered alone, by uid."""
     prompted: dict[str, float] = field(default_factory=dict)
     """When a pod was last released or woken, by uid."""
     held: Held | None = None
@@ -101,6 +114,9 @@ class Group:
     """No attempt by itself before this."""
     read_s: float = 0.0
     ending_s: float = -inf
+    """When the end of the plan in force was last published; -inf: it was not."""
+    over: dict[str, None] = field(default_factory=dict)
+    """Plans that ended or were given up. Their records may come late, or again."""
     idle_s: float | None = None
     backoff: Backoff = field(default_factory=lambda: Backoff(BACKOFF_S, BACKOFF_MAX_S, random=lambda: 1.0))
 
@@ -112,7 +128,7 @@ class Group:
     def enforce(self, plan: GangPlan, now_s: float) -> None:
         """A plan was read back."""
         if self.plan is None:
-            self.read_s = now_s
+            self.read_s, self.ending_s = now_s, -inf
         self.plan, self.held, self.published = plan, None, None
         self.give_up({one.pod_uid: one.node for one in plan.places})
         self.backoff.reset()
@@ -121,6 +137,12 @@ class Group:
         """Nothing is proposed any more; these places are left."""
         self.proposed, self.places = None, dict(places)
         self.settled.set()
+
+    def close(self, plan: str) -> None:
+        """A plan ended, or was given up."""
+        self.over[plan] = None
+        if len(self.over) > OVER_MAX:
+            del self.over[next(iter(self.over))]
 
     def is_offered(self, pod: SchedulerPod, now_s: float) -> bool:
         """Return whether a kube-scheduler's nodes for this pod's shape are known."""
@@ -224,12 +246,16 @@ class Registry:
     def key_of(self, pod: SchedulerPod) -> str:
         """Return the key of the pod's group."""
         assert pod.member is not None
-        options = self.options_of(pod.member.of.gang)
-        return ",".join(options.together) if isinstance(options, Options) else pod.member.of.gang
+        return self._key(pod.member.of.gang)
+
+    def _key(self, gang: str) -> str:
+        options = self.options_of(gang)
+        return ",".join(options.together) if isinstance(options, Options) else gang
 
     def members(self, group: Group) -> list[SchedulerPod]:
-        """Return the pods of its gangs."""
-        return [self.pods[uid] for gang in group.key.split(",") for uid in self._gangs.get(gang, ())]
+        """Return the pods of its gangs, without gangs that start with others now."""
+        gangs = [gang for gang in group.key.split(",") if gang in self._gangs and self._key(gang) == group.key]
+        return [self.pods[uid] for gang in gangs for uid in self._gangs[gang]]
 
     def waiting(self, group: Group) -> list[SchedulerPod]:
         """Return those that can be placed, in a kube-scheduler's order."""
@@ -252,9 +278,10 @@ class Registry:
             if isinstance(options, Held):
                 return options
             if options.flaw:
-                return Held(INVALID, f"gang {gang}: {options.flaw}")
+                return Held.cut(INVALID, f"gang {gang}: {options.flaw}")
             if ",".join(options.together) != group.key:
-                return Held(INVALID, f"gang {gang}: its groups are {', '.join(options.together)}, not {group.key}")
+                groups = ", ".join(options.together)
+                return Held.cut(INVALID, f"gang {gang}: its groups are {groups}, not {group.key}")
             all_of_them.append(options)
             pods = [self.pods[uid] for uid in self._gangs.get(gang, ())]
             bound = sum(bool(one.node) for one in pods)
@@ -272,10 +299,13 @@ class Registry:
             return found
         options, needs = found
         standing = Standing(options, needs, self.waiting(group))
-        if standing.needs_plan:
-            for one in needs:
-                if one.exist < one.least:
-                    return Held(FORMING, f"{one.exist} of {one.least} pods of gang {one.gang} exist")
+        placeable = Counter(one.member.of.gang for one in standing.waiting if one.member is not None)
+        for one in needs if standing.needs_plan else ():
+            if one.exist < one.least:
+                return Held(FORMING, f"{one.exist} of {one.least} pods of gang {one.gang} exist")
+            if placeable[one.gang] < one.needed:
+                count = f"{placeable[one.gang]} of {one.needed} pods of gang {one.gang}"
+                return Held(FORMING, f"{count} can be placed: others have another gate, or are being deleted")
         return standing
 
 

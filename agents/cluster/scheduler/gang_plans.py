@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 
 from msgspec.structs import replace
 
 from slacktide.agents.cluster.scheduler.gang_group import Group, Held, Now, Registry, Standing, written
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.gang import GangPlan
 from slacktide.streams.decisions.gang.membership import WAITING_S
@@ -54,6 +55,10 @@ class Plans:
     ) -> None:
         self._view, self._registry, self._replica, self._publish = view, registry, replica, publish
         self._count = 0
+        self._others = 0
+        """Plans put in force that this replica had not in view when it made its own."""
+        self._holders: dict[str, Group] = {}
+        """By uid: whose plan holds a place for a pod that may have been in another group before."""
 
     def propose(self, group: Group, standing: Standing, places: Mapping[str, str], now: Now) -> None:
         """Propose places for the pods of a group. It is in force when it is read back."""
@@ -70,26 +75,45 @@ class Plans:
             satisfied=group.satisfied,
         )
         group.propose(plan, now.mono_s)
+        group.others = self._others
+        self._holders |= dict.fromkeys(group.places, group)
         self._publish(group.key, plan)
+
+    def hold(self, group: Group, pod: SchedulerPod, now: Now) -> None:
+        """Hold the place of a pod that its group's plan has for it, unless it is held."""
+        if not self._view.assumed(pod.uid):
+            self._holders[pod.uid] = group
+            Nodes(self._view, now).hold(pod.asked, group.places[pod.uid])
+
+    def _release(self, group: Group, uid: str) -> None:
+        """End the assumption of a pod, unless another group's plan holds its place now."""
+        if self._holders.get(uid) is group:
+            del self._holders[uid]
+            self._view.release(uid)
 
     def amend(self, group: Group, places: Mapping[str, str], now: Now) -> None:
         """Propose other places for the plan in force."""
         assert group.plan is not None
-        plan = replace(group.plan, decided_ms=now.wall_ms, places=written(places, self._registry.pods))
+        plan = replace(
+            group.plan,
+            decided_ms=now.wall_ms,
+            places=written(places, self._registry.pods),
+            satisfied=group.satisfied,
+        )
         group.propose(plan, now.mono_s)
         self._publish(group.key, plan)
 
-    def lose(self, group: Group, uid: str, why: str, now: Now) -> None:
-        """Take a pod out of the plan. With too few others a strict gang's plan ends: half of one holds no places."""
-        self._view.release(uid)
-        places = {other: node for other, node in group.places.items() if other != uid}
-        found, pods = self._registry.needs(group), self._registry.pods
+    def lose(self, group: Group, uids: Collection[str], why: str, now: Now) -> None:
+        """Take pods out of the plan. With too few others a strict gang's plan ends: half of one holds no places."""
+        for uid in uids:
+            self._release(group, uid)
+        places = {other: node for other, node in group.places.items() if other not in uids}
+        found = self._registry.needs(group)
         if not isinstance(found, Held):
             options, needs = found
             counts = Counter({one.gang: one.bound for one in needs})
-            for other in places:
-                pod = pods.get(other)
-                if pod is not None and pod.member is not None and not pod.node:
+            for pod in self._registry.members(group):
+                if pod.uid in places and pod.member is not None and not pod.node:
                     counts[pod.member.of.gang] += 1
             few = any(counts[one.gang] < one.least for one in needs)
             if few and not group.satisfied and any(one.mode == "Strict" for one in options):
@@ -103,14 +127,28 @@ class Plans:
             group.ending_s = now.mono_s
             self._publish(group.key, group.ended(group.plan, now.wall_ms, reason, why))
 
+    def expire(self, group: Group, why: str, now: Now) -> None:
+        """End the plan in force at its deadline, which every replica knows: no record is awaited."""
+        assert group.plan is not None
+        self.end(group, "expired", why, now)
+        self._close(group, group.plan.plan)
+
+    def _close(self, group: Group, plan: str) -> None:
+        group.close(plan)
+        if group.plan is not None and group.plan.plan == plan:
+            self.drop_places(group)
+            group.plan, group.due_s = None, -inf
+
     def take(self, group: Group, plan: GangPlan, now: Now) -> None:
         """Apply a record of a group, in the order of Kafka."""
-        in_force = group.plan is not None and group.plan.plan == plan.plan
-        if not plan.places or plan.deadline_ms <= now.wall_ms:
-            if in_force:
-                self.drop_places(group)
-                group.plan, group.due_s = None, -inf
-        elif group.plan is None or in_force:
+        if not plan.plan or plan.plan in group.over:
+            return
+        if not plan.places:
+            self._close(group, plan.plan)
+        elif plan.deadline_ms <= now.wall_ms:
+            self.abandon(group, plan, "it was read too late", now)
+            self._close(group, plan.plan)
+        elif group.plan is None or group.plan.plan == plan.plan:
             self._apply(group, plan, now)
         else:
             self.abandon(group, plan, "another plan of the group was first", now)
@@ -118,16 +156,22 @@ class Plans:
     def _apply(self, group: Group, plan: GangPlan, now: Now) -> None:
         """Put a plan in force; one of this replica only if it still fits beside those read since it was made."""
         own = group.proposed is not None and group.proposed.plan == plan.plan
+        if own and group.plan is None and group.others == self._others:
+            group.enforce(plan, now.mono_s)
+            return
         if not own:
+            self._others += 1
             self.drop_places(group)
         room, lost = Nodes(self._view, now), False
+        members = {one.uid: one for one in self._registry.members(group)}
         for place in plan.places:
-            pod = self._registry.pods.get(place.pod_uid)
+            pod = members.get(place.pod_uid)
             if pod is None or pod.node:
                 continue
             room.release(pod.uid)
             lost |= own and isinstance(room.judged(asking(pod.asked, self._view.args), place.node), Refusal)
             room.hold(pod.asked, place.node)
+            self._holders[pod.uid] = group
         if lost and group.plan is None:
             self.abandon(group, plan, "it does not fit any more", now)
         else:
@@ -140,8 +184,9 @@ class Plans:
         kept = {} if group.plan is None else {one.pod_uid: one.node for one in group.plan.places}
         for uid in group.places:
             if kept.get(uid) != group.places[uid]:
-                self._view.release(uid)
+                self._release(group, uid)
         if group.plan is None or group.plan.plan != plan.plan:
+            group.close(plan.plan)
             self._publish(group.key, group.ended(plan, now.wall_ms, "abandoned", why))
         group.give_up(kept)
         group.pause(now.mono_s)
@@ -151,5 +196,6 @@ class Plans:
         for uid in group.places:
             pod = self._registry.pods.get(uid)
             if pod is None or not pod.node:
-                self._view.release(uid)
+                self._release(group, uid)
+            self._holders.pop(uid, None)
         group.give_up({})

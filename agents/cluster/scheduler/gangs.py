@@ -31,7 +31,7 @@ from slacktide.agents.cluster.scheduler.gang_group import (
     is_gated,
 )
 from slacktide.agents.cluster.scheduler.gang_plans import PUBLISH_S, Nodes, Plans
-from slacktide.agents.cluster.scheduler.pod import SchedulerPod
+from slacktide.agents.cluster.scheduler.pod import Member, SchedulerPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.gang import GangNeed, GangPlan
 from slacktide.streams.decisions.gang.membership import SCHEDULER, Kind, Options
@@ -48,6 +48,9 @@ REASON_S = 10.0
 ASKED_S = 60.0
 """A kube-scheduler that asked within this time uses this replica."""
 NAMED = 3
+GONE_MAX = 10_000
+AGAIN_S = 1.0
+"""A kube-scheduler tries a nominated node alone, and within this time all nodes."""
 SEEN_BY_ALL = (FORMING, INVALID)
 
 
@@ -73,18 +76,20 @@ class Gangs:
         self._registry = Registry()
         self._plans = Plans(view, self._registry, replica, publish)
         self._groups: dict[str, Group] = {}
+        self._gone: dict[str, None] = {}
+        """Uids of deleted pods: a kube-scheduler may ask about one a moment later."""
         self._asked_s = -inf
 
     def changed(self, pod: SchedulerPod, now: Now) -> None:
         """Add or update a pod."""
+        self._gone.pop(pod.uid, None)
         known = self._registry.pods.get(pod.uid)
         if pod.scheduler != SCHEDULER or not self._registry.take(pod):
             return  # of most pods nothing else is read
         group = self._group(pod)
         if not pod.node:
-            node = group.places.get(pod.uid)
-            if node is not None and not self._view.assumed(pod.uid):
-                Nodes(self._view, now).hold(pod.asked, node)
+            if pod.uid in group.places:
+                self._plans.hold(group, pod, now)
         elif pod.uid in group.places:
             group.satisfied = True
         elif known is not None and not known.node and group.held is not None and not group.satisfied:
@@ -103,10 +108,14 @@ class Gangs:
         pod = self._registry.find(key)
         if pod is None:
             return
+        self._gone[pod.uid] = None
+        if len(self._gone) > GONE_MAX:
+            del self._gone[next(iter(self._gone))]
         group = self._group(pod)
         self._registry.gone(key)
         group.asked.pop(pod.uid, None)
         group.prompted.pop(pod.uid, None)
+        group.alone.pop(pod.uid, None)
         group.satisfied &= self._registry.exists(group)
 
     def take_options(self, kind: Kind, gang: str, options: Options | None) -> None:
@@ -142,35 +151,44 @@ class Gangs:
         member, ours = pod.member, self.enabled and pod.scheduler == SCHEDULER and not self._view.dry_run
         if not ours or member is None or member.of.kind == "native":
             return ""
+        if pod.uid in self._gone:
+            return Held(FORMING, "it was deleted")
         if pod.uid not in self._registry.pods:
             self.changed(pod, now)
         group = self._group(pod)
         group.asked[pod.uid] = now.mono_s
-        if group.proposed is not None:
-            return group.settled if pod.uid in group.places else Held(PLANNED, "the plan of its gang is being written")
-        if group.plan is not None:
-            return self._place(group, pod, nodes, now)
-        standing = self._registry.standing(group)
-        if isinstance(standing, Held):
-            group.held = standing
-            return standing
-        if not standing.needs_plan:
-            group.held = None
-            return ""
-        if not self._is_offer(group, pod, nodes, now):
-            group.held = Held(PROBING, f"only its nominated node {nodes[0]} was offered")
-        elif now.mono_s >= group.attempt_s + ATTEMPT_S:
+        standing = None if group.proposed or group.plan else self._registry.standing(group)
+        if isinstance(standing, Held) or (standing is not None and not standing.needs_plan):
+            group.held = standing if isinstance(standing, Held) else None
+            return group.held or ""
+        if self._is_nominated_alone(group, pod, nodes, now):
+            return Held(PROBING, f"only its nominated node {nodes[0]} was offered")
+        is_news = self._keep_offer(group, member.shape, nodes, now)
+        if standing is None:
+            return self._planned(group, pod, nodes, now)
+        if is_news:  # a part of the plan's work is done here: it must not take long
+            self._view.survey(asking(pod.asked, self._view.args), nodes, now_s=now.mono_s)
+        if (is_news or now.mono_s >= group.due_s) and now.mono_s >= group.attempt_s + ATTEMPT_S:
             group.held = self._attempt(group, standing, now)
         return group.held or group.settled
 
-    def _is_offer(self, group: Group, pod: SchedulerPod, nodes: Sequence[str], now: Now) -> bool:
-        """Keep the nodes that a kube-scheduler leaves for a shape. Return whether they are all that it leaves."""
+    def _is_nominated_alone(self, group: Group, pod: SchedulerPod, nodes: Sequence[str], now: Now) -> bool:
+        """Return whether a kube-scheduler tries a pod's nominated node before all others.
+
+        If it is refused, and no other one is left, it is offered alone again.
+        """
         assert pod.member is not None
-        if list(nodes) == [pod.member.nominated]:
+        if list(nodes) != [pod.member.nominated] or group.places.get(pod.uid) == pod.member.nominated:
             return False
-        fresh = {shape: one for shape, one in group.offers.items() if now.mono_s <= one.at_s + OFFER_S}
-        group.offers = {**fresh, pod.member.shape: Offer(tuple(nodes), now.mono_s)}
-        return True
+        again = now.mono_s <= group.alone.get(pod.uid, -inf) + AGAIN_S
+        group.alone[pod.uid] = now.mono_s
+        return not again
+
+    def _keep_offer(self, group: Group, shape: bytes, nodes: Sequence[str], now: Now) -> bool:
+        """Keep the nodes that a kube-scheduler leaves for a shape. Return whether they differ from those before."""
+        fresh = {other: one for other, one in group.offers.items() if now.mono_s <= one.at_s + OFFER_S}
+        group.offers = {**fresh, shape: Offer(tuple(nodes), now.mono_s)}
+        return shape not in fresh or fresh[shape].nodes != group.offers[shape].nodes
 
     def _attempt(self, group: Group, standing: Standing, now: Now) -> Held | None:
         """Propose a plan, or return why there is none."""
@@ -178,17 +196,7 @@ class Gangs:
         if lacking:
             return Held(PROBING, f"the kube-scheduler has not offered nodes for {', '.join(lacking[:NAMED])} yet")
         group.attempt_s, group.tried = now.mono_s, self._view.last_change
-        candidates = [
-            Candidate(
-                pod=pod.asked,
-                gang=pod.member.of.gang,
-                shape=pod.member.shape,
-                offer=group.offers[pod.member.shape].nodes,
-                apart=pod.member.apart,
-            )
-            for pod in standing.waiting
-            if pod.member is not None
-        ]
+        candidates = [_candidate(one, group.offers[_member(one).shape].nodes) for one in standing.waiting]
         needs = {one.gang: one.needed for one in standing.needs}
         found = planned(candidates, needs, Nodes(self._view, now), self._view.args)
         if isinstance(found, Missed):
@@ -199,33 +207,64 @@ class Gangs:
 
     def _missed(self, needs: Iterable[GangNeed], missed: Missed, *, shapes: int) -> Held:
         counts = [
-            f"places for {missed.placed.get(one.gang, 0)} of {one.needed} pods of gang {one.gang}" for one in needs
+            f"places for {missed.placed.get(one.gang, 0)} of {one.needed} pods of gang {one.gang}"
+            for one in needs
+            if missed.placed.get(one.gang, 0) < one.needed
         ]
-        text = "; ".join(counts) + (" (greedy order)" if shapes > 1 else "")
+        text = "; ".join(counts[:NAMED]) + (" (greedy order)" if shapes > 1 else "")
         if missed.first is None:
-            return Held(TOO_LARGE, f"{text}; there are too many pods and nodes to judge at once")
+            return Held.cut(TOO_LARGE, f"{text}; there are too many pods and nodes to judge at once")
         words = self._worded(asking(missed.first.pod, self._view.args), missed.refused)
         why = [f"{count} nodes: {reason}" for reason, count in Counter(words.values()).most_common(NAMED)]
         pod = missed.first.pod.pod
-        return Held(NO_ROOM, f"{text}; none for {pod.namespace}/{pod.name}: {'; '.join(why) or 'no node was offered'}")
+        return Held.cut(
+            NO_ROOM, f"{text}; none for {pod.namespace}/{pod.name}: {'; '.join(why) or 'no node was offered'}"
+        )
 
-    def _place(self, group: Group, pod: SchedulerPod, nodes: Sequence[str], now: Now) -> Held | str | asyncio.Event:
+    def _planned(self, group: Group, pod: SchedulerPod, nodes: Sequence[str], now: Now) -> Held | str | asyncio.Event:
         """Return the node that is held for a pod. If the node no longer takes it, look for another one."""
         node = group.places.get(pod.uid)
+        if group.proposed is not None:
+            return Held(PLANNED, "the plan of its gang is being written") if node is None else group.settled
+        if group.ending_s > -inf:
+            return Held(PLANNED, "the plan of its gang ends")
         if node is None:
             return Held(PLANNED, "other pods of its gang have places; it is judged when one of them is bound")
-        room, asks = Nodes(self._view, now), asking(pod.asked, self._view.args)
+        lost = self._lost(group, pod, nodes, now)
+        return self._moved(group, lost, nodes, now) if lost else node
+
+    def _lost(self, group: Group, pod: SchedulerPod, nodes: Sequence[str], now: Now) -> list[SchedulerPod]:
+        """Return pods whose node no longer takes them: this one, and before anything is bound others of its shape."""
+        offered, lost = set(nodes), list[SchedulerPod]()
+        if not group.satisfied:
+            lost = [
+                one
+                for one in self._registry.members(group)
+                if one.uid != pod.uid and not one.node and one.uid in group.places
+                and _member(one).shape == _member(pod).shape and group.places[one.uid] not in offered
+            ]  # fmt: skip
+        node, room = group.places[pod.uid], Nodes(self._view, now)
         room.release(pod.uid)
-        if node in nodes and not isinstance(room.judged(asks, node), Refusal):
-            room.hold(pod.asked, node)
-            return node
-        others = [one for one in nodes if one != node]
-        one = Candidate(pod=pod.asked, gang=group.key, shape=b"", offer=others, apart=False)
-        found = planned([one], {group.key: 1}, room, self._view.args)
+        if node not in offered or isinstance(room.judged(asking(pod.asked, self._view.args), node), Refusal):
+            return [pod, *lost]
+        room.hold(pod.asked, node)
+        return lost
+
+    def _moved(self, group: Group, lost: list[SchedulerPod], nodes: Sequence[str], now: Now) -> Held | asyncio.Event:
+        """Find other nodes for pods of a plan, or take them out of it."""
+        room, uids = Nodes(self._view, now), [one.uid for one in lost]
+        for uid in uids:
+            room.release(uid)
+        taken = {node for uid, node in group.places.items() if uid not in uids}
+        candidates = [
+            _candidate(one, [node for node in nodes if node not in taken or not _member(one).apart]) for one in lost
+        ]
+        needs = Counter(one.gang for one in candidates)
+        found = planned(candidates, needs, room, self._view.args)
         if isinstance(found, Missed):
-            self._plans.lose(group, pod.uid, f"{node} no longer takes {pod.key[1]}, and no other node does", now)
-            need = GangNeed(gang=group.key, least=1, exist=1, bound=0, needed=1)
-            return self._missed([need], found, shapes=1)
+            self._plans.lose(group, uids, f"no node takes {lost[0].key[1]} in place of {group.places[uids[0]]}", now)
+            missing = [GangNeed(gang=gang, least=1, exist=1, bound=0, needed=count) for gang, count in needs.items()]
+            return self._missed(missing, found, shapes=1)
         self._plans.amend(group, {**group.places, **found}, now)
         return group.settled
 
@@ -266,20 +305,19 @@ class Gangs:
 
     def _carry(self, group: Group, plan: GangPlan, work: Work, now: Now) -> None:
         """Release the pods of a plan, and end it once all are bound, or its time is over."""
-        pods = self._registry.pods
-        known = [pods[uid] for uid in group.places if uid in pods]
+        known = [one for one in self._registry.members(group) if one.uid in group.places]
         unbound = [one for one in known if not one.node]
         group.satisfied |= len(unbound) < len(known)
         if plan.replica != self._replica and now.mono_s < group.read_s + TAKEOVER_S:
             return
-        if not unbound:
-            self._plans.end(group, "bound", "", now)
-        elif now.wall_ms >= plan.deadline_ms:
-            self._plans.end(group, "expired", f"{len(unbound)} of its pods were not bound in time", now)
+        if now.wall_ms >= plan.deadline_ms:
+            self._plans.expire(group, f"{len(unbound)} of its pods were not bound in time", now)
         elif len(known) < len(group.places):
-            gone = next(uid for uid in group.places if uid not in pods)
-            self._plans.lose(group, gone, "a pod with a place was deleted", now)
-        else:
+            gone = group.places.keys() - {one.uid for one in known}
+            self._plans.lose(group, gone, f"{len(gone)} pods with a place are gone", now)
+        elif not unbound:
+            self._plans.end(group, "bound", "", now)
+        elif group.ending_s == -inf:
             for pod in unbound:
                 self._prompt(group, pod, work, now)
 
@@ -343,3 +381,13 @@ class Gangs:
     def _group(self, pod: SchedulerPod) -> Group:
         key = self._registry.key_of(pod)
         return self._groups.setdefault(key, Group(key))
+
+
+def _member(pod: SchedulerPod) -> Member:
+    assert pod.member is not None
+    return pod.member
+
+
+def _candidate(pod: SchedulerPod, offer: Sequence[str]) -> Candidate:
+    member = _member(pod)
+    return Candidate(pod=pod.asked, gang=member.of.gang, shape=member.shape, offer=offer, apart=member.apart)

@@ -50,7 +50,7 @@ class HeldPlaces:
         self._news = asyncio.Event()
         self._readers: list[DecisionReader[Any]] = []
         self._kinds: list[OptionalKind] = []
-        rest = pods_known, outbox.to_dead_letter, self._news, clock
+        rest = lambda: pods_known() and all(one.listed for one in self._kinds), outbox.to_dead_letter, self._news, clock
         if gangs:
             self._readers.append(DecisionReader(cluster, GANG_PLAN, GangPlan, self.gangs.read, *rest))
             self._kinds += [pod_groups(kind, self.gangs) for kind in POD_GROUPS]

@@ -6,6 +6,8 @@ GetGangNameByPod), core/gang.go (tryInitByPodConfig, tryInitByPodGroup). Slackti
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
@@ -13,7 +15,7 @@ from typing import Final, Literal, get_args
 from slacktide.schemas.bounds import INT32_MAX
 from slacktide.schemas.errors import TextError
 from slacktide.schemas.policy.keys import seconds_of
-from slacktide.schemas.text import integer_of, json_of
+from slacktide.schemas.text import integer_of, json_of, shown
 
 Kind = Literal["native", "pod_group", "x_pod_group", "pod"]
 """Where a gang's options are: in Kubernetes' own API, in a PodGroup of one of two API groups, or on its first pod."""
@@ -32,6 +34,10 @@ NAME, LEAST, MODE, MATCH, WAITING, TOGETHER = (
     _PREFIX + name for name in ("name", "min-available", "mode", "match-policy", "waiting-time", "groups")
 )
 WAITING_S = 600
+TOGETHER_MAX = 100
+"""Gangs that start together."""
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"
+_NAMED, _ID = re.compile(_NAME), re.compile(f"{_NAME}/{_NAME}")
 _MODES: Final[Mapping[str, Mode]] = {one: one for one in get_args(Mode)}
 _MATCHES: Final[Mapping[str, Match]] = {one: one for one in get_args(Match)}
 
@@ -74,17 +80,19 @@ def membership(
         return Membership(gang=f"{namespace}/{native}", kind="native")
     if name := labels.get(POD_GROUP):
         return Membership(gang=f"{namespace}/{name}", kind="pod_group")
+    where, least = f"annotation {LEAST}", annotations.get(LEAST)
     if name := labels.get(LIGHT_NAME):
-        gang, where = f"{namespace}/{name}", f"label {LIGHT_LEAST}"
-        least = labels.get(LIGHT_LEAST)
-        if least is None:
-            where, least = f"annotation {LEAST}", annotations.get(LEAST)
-        return Membership(gang=gang, kind="pod", own=_options(gang, where, least, annotations))
-    if name := annotations.get(NAME):
+        if LIGHT_LEAST in labels:
+            where, least = f"label {LIGHT_LEAST}", labels[LIGHT_LEAST]
+    else:
+        name = annotations.get(NAME)
+    if name:
         gang = f"{namespace}/{name}"
-        return Membership(
-            gang=gang, kind="pod", own=_options(gang, f"annotation {LEAST}", annotations.get(LEAST), annotations)
-        )
+        if not _NAMED.fullmatch(name):  # its hash is no name, so it meets no other gang
+            gang = f"{namespace}/-{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
+            flaw = f"annotation {NAME}: {shown(name)}; accepted: letters, digits, '-', '_' and '.', at most 253"
+            return Membership(gang=gang, kind="pod", own=Options(least=0, flaw=flaw, together=(gang,)))
+        return Membership(gang=gang, kind="pod", own=_options(gang, where, least, annotations))
     if name := labels.get(X_POD_GROUP):
         return Membership(gang=f"{namespace}/{name}", kind="x_pod_group")
     return None
@@ -106,8 +114,8 @@ def _options(gang: str, where: str, least: str | None, annotations: Mapping[str,
     except TextError as exc:
         flaw = str(exc)
     together = _together(gang, annotations.get(TOGETHER))
-    if gang not in together:
-        count, flaw = 0, f"annotation {TOGETHER}: does not name the gang itself, {gang}"
+    if wrong := _flaw(gang, together):
+        count, flaw, together = 0, f"annotation {TOGETHER}: {wrong}", (gang,)
     return Options(
         least=count,
         flaw=flaw,
@@ -125,6 +133,16 @@ def _together(gang: str, text: str | None) -> tuple[str, ...]:
     except TextError:
         listed = []
     return tuple(sorted(set(listed))) or (gang,)
+
+
+def _flaw(gang: str, together: tuple[str, ...]) -> str:
+    """Return what is wrong with the list; "": nothing."""
+    if len(together) > TOGETHER_MAX:
+        return f"{len(together)} gangs; accepted: at most {TOGETHER_MAX}"
+    odd = [one for one in together if not _ID.fullmatch(one)]
+    if odd:
+        return f"{shown(odd[0])}; accepted: a namespace and a name, as in batch/workers"
+    return "" if gang in together else f"does not name the gang itself, {gang}"
 
 
 def _waiting_s(text: str | None) -> int:

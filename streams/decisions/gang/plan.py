@@ -24,8 +24,11 @@ from slacktide.streams.decisions.load.pod_placement import (
     rescored,
 )
 
-JUDGEMENTS_MAX = 20_000
-"""Of one plan: a kube-scheduler waits for each response meanwhile."""
+SURVEYED_MAX, JUDGED_MAX = 20_000, 5_000
+"""Nodes of one plan for all shapes, and judgements of nodes that got a pod of the plan.
+
+A kube-scheduler waits meanwhile, and places pods alone if it gets no response within its timeout.
+"""
 TAKEN = "host_taken"
 
 
@@ -140,17 +143,17 @@ def planned(
     shapes: dict[Hashable, _Shape] = {}
     places: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    judgements, first = 0, None
+    surveyed, judgements, first = 0, 0, None
     for one in candidates:
         shape = shapes.get(one.shape)
         if shape is None:
-            judgements += len(one.offer)
-            if judgements > JUDGEMENTS_MAX:
+            surveyed += len(one.offer)
+            if surveyed > SURVEYED_MAX:
                 break
             shape = shapes[one.shape] = _Shape(one, room, args)
         node, more = shape.take(one.pod, room)
         judgements += more
-        if judgements > JUDGEMENTS_MAX:
+        if judgements > JUDGED_MAX:
             break
         if not node:
             first = first or one
@@ -160,10 +163,11 @@ def planned(
         room.hold(one.pod, node)
         for other in shapes.values():
             other.touch(node)
-    if judgements <= JUDGEMENTS_MAX and all(counts[gang] >= need for gang, need in needs.items()):
+    too_large = surveyed > SURVEYED_MAX or judgements > JUDGED_MAX
+    if not too_large and all(counts[gang] >= need for gang, need in needs.items()):
         return places
     for uid in reversed(places):
         room.release(uid)
-    if judgements > JUDGEMENTS_MAX:
+    if too_large:
         first = None
     return Missed(placed=dict(counts), first=first, refused=shapes[first.shape].refused if first else {})

@@ -36,7 +36,9 @@ class Replica:
                 await asyncio.sleep(0.05)
 
     async def stop(self) -> None:
-        """As SIGTERM does."""
+        """As SIGTERM does; nothing if it was killed."""
+        if self._running.cancelled():
+            return
         self._stop.set()
         async with asyncio.timeout(60):
             await self._running
