@@ -23,10 +23,10 @@ POLL_S = 0.1
 
 
 class PlanOutbox(Outbox):
-    """Queues plans."""
+    """Queues plans. Each is sent at once: a kube-scheduler waits for it."""
 
     def __init__(self, bootstrap: Cluster, now_ms: Callable[[], int]) -> None:
-        super().__init__(bootstrap, (GANG_PLAN.name, DEAD_LETTER.name), now_ms, source=SOURCE)
+        super().__init__(bootstrap, (GANG_PLAN.name, DEAD_LETTER.name), now_ms, source=SOURCE, gather_s=0.0)
 
     def publish(self, group: str, plan: GangPlan | None) -> None:
         """Queue a plan, its amendment, its end, or why a group waits; None: the group is forgotten."""
