@@ -75,7 +75,11 @@ def size_of(out: Out) -> int:
 
 
 class Outbox:
-    """Records of one source for these topics. ``dropped`` is called for each dropped record; the log has the first."""
+    """Records of one source for these topics.
+
+    ``gather_s``: the least time between two batches. ``dropped`` is called for each dropped record; the log has the
+    first.
+    """
 
     def __init__(
         self,
@@ -85,6 +89,7 @@ class Outbox:
         *,
         source: str,
         acks: Literal["all", "1"] = "all",
+        gather_s: float = GATHER_S,
         dropped: Callable[[], None] = lambda: None,
     ) -> None:
         self.away = ""
@@ -94,7 +99,7 @@ class Outbox:
         self._waiting: deque[Out] = deque()
         self._letters = Letters()
         self._some = asyncio.Event()
-        self._full = False
+        self._full, self._gather_s = False, gather_s
 
     def put(self, out: Out) -> None:
         """Queue a record."""
@@ -123,7 +128,7 @@ class Outbox:
                 self.away, self._full = "", False
                 backoff.reset()
                 reasons.reset()
-                await asyncio.sleep(GATHER_S)
+                await asyncio.sleep(self._gather_s)
             except LogError as exc:
                 if reasons.is_new(str(exc)):
                     log.warning("Kafka is unreachable", extra={"for": self._source, "why": str(exc)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import tempfile
 import time
 from pathlib import Path
@@ -64,7 +65,10 @@ async def _rate(world: SchedulerRig, pods: int, *, gangs: bool) -> float:
         while (await asyncio.to_thread(world.placed)).total() < GANGS * pods:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(LOOK_S)
     rate = GANGS * pods / (time.monotonic() - begun_s)
-    await asyncio.to_thread(world.cluster.kubectl, "delete", "pods", "--all", "--force", "-n", world.namespace)
+    await asyncio.to_thread(world.cluster.delete, f"/api/v1/namespaces/{world.namespace}/pods")
+    async with asyncio.timeout(PATIENCE_S):
+        while await asyncio.to_thread(world.listed):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(LOOK_S)
     return rate
 
 
@@ -101,6 +105,7 @@ def _plan_s() -> float:
     world.gang("g", PLANNED, memory="64Mi")
     [probe], _ = world.tick()
     lead, pod = world.replicas["a"], parsed(world.pods[probe])
+    gc.collect()  # of the world before this one
     begun_s = time.process_time()
     lead.answers.gangs.ask(pod, world.nodes, lead.now)
     lead.catch_up()

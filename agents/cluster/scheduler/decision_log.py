@@ -24,11 +24,11 @@ M = TypeVar("M", bound=Message)
 
 
 class DecisionOutbox(Outbox):
-    """Queues decisions about groups of pods."""
+    """Queues decisions about groups of pods. Each is sent at once: a kube-scheduler waits for it."""
 
     def __init__(self, bootstrap: Cluster, now_ms: Callable[[], int]) -> None:
         topics = GANG_PLAN.name, RESERVATION_OPEN.name, DEAD_LETTER.name
-        super().__init__(bootstrap, topics, now_ms, source=SOURCE)
+        super().__init__(bootstrap, topics, now_ms, source=SOURCE, gather_s=0.0)
 
     def publish(self, topic: Topic, key: str, decision: Message | None) -> None:
         """Queue a decision; None: its key is forgotten."""
