@@ -122,12 +122,12 @@ class _Shape:
 
 
 def lacking(pod: LoadAwarePod, free: Amounts | None) -> Refusal | None:
-    """Return what a node lacks by Kubernetes' own figures, if CPU and memory that no pod requests are known."""
+    """Return what a pod requests that a node lacks by Kubernetes' own figures; None: it lacks nothing that is known."""
     if free is None:
         return None
     asks = pod.pod.requests.cpu_milli or 0, pod.pod.requests.mem_bytes or 0
     for resource, (asked, left) in enumerate(zip(asks, free, strict=True)):
-        if asked > left:
+        if asked > max(left, 0):
             return Refusal(f"unrequested_short:{RESOURCES[resource].name}", short=Short(resource, asked, left))
     return None
 

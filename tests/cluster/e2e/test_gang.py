@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -109,11 +110,17 @@ def test_a_job_whose_pods_start_together_completes_and_one_that_is_too_large_say
     )
     node.post(jobs, job("large", f"{free // 2 - 1}m"))
 
-    def explained() -> str:
-        pods = node.pods(space, "job-name=large")
-        return "" if len(pods) < PODS else slacktide.explain("pod", f"{space}/{pods[0]['metadata']['name']}")
+    said = ""
 
-    node.wait(lambda: f"gang_no_room: places for 2 of {PODS} pods of gang {space}/large" in explained(), "it says why")
+    def is_explained() -> bool:
+        nonlocal said
+        pods = node.pods(space, "job-name=large")
+        said = " ".join(slacktide.explain("pod", f"{space}/{pods[0]['metadata']['name']}").split()) if pods else ""
+        return f"gang_no_room: places for 2 of {PODS} pods of gang {space}/large" in said
+
+    with contextlib.suppress(TimeoutError):
+        node.wait(is_explained, "it says why")
+    assert is_explained(), said
     large = [pod["spec"] for pod in node.pods(space, "job-name=large")]
     assert not [one for one in large if one.get("nodeName")]
     assert len([one for one in large if one.get("schedulingGates")]) == PODS - 1, "one asks for all"

@@ -163,6 +163,18 @@ def test_kubernetes_own_count_of_cpu_and_memory_holds_too(cpu: int, memory_gib: 
     assert refusal.short.left == (cpu - 1_000 * places if cpu < 4_000 else (memory_gib - places) * GIB)
 
 
+def test_a_pod_that_requests_no_cpu_and_memory_of_kubernetes_needs_none_of_it() -> None:
+    at = Planning(4_000)
+    at.world.has("n0", cpu_milli=1_000, mem_bytes=GIB)
+    resources = {"requests": {"cpu": "2", "memory": "2Gi"}}
+    other = parsed(manifest("other", containers=[{"name": "main", "resources": resources}], priority=9_500))  # type: ignore[arg-type]
+    at.room.hold(other.asked, "n0")
+    free = at.room.unrequested("n0")
+    assert free is not None
+    assert max(free) < 0, "more is requested than there is"
+    assert at.plan(at.pods(1), g=1) == {"uid-g-0": "n0"}
+
+
 def test_without_the_nodes_size_its_requests_are_not_compared() -> None:
     at = Planning(1_000)
     assert at.plan(at.pods(1), g=1) == {"uid-g-0": "n0"}
@@ -176,6 +188,7 @@ def test_too_many_nodes_for_all_shapes_are_said_so(monkeypatch: pytest.MonkeyPat
     for one in two:
         at.room.release(one.uid)
     before = at.free()
+    three[2] = at.pod("one", cpu=500, offer=["n0"])
     missed = at.plan(three, g=2)
     assert isinstance(missed, Missed)
     assert (missed.first, missed.refused, missed.placed) == (None, {}, {"g": 2})
