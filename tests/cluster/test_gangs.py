@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import signal
+import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -23,6 +25,7 @@ from testbed.cluster.programs import Program
 from testbed.cluster.scheduler_rig import ACCOUNT, SchedulerRig, Scheduling, scheduling
 from testbed.cluster.webhook import Webhook
 
+log = logging.getLogger(__name__)
 pytestmark = pytest.mark.cluster
 LABEL = "pod-group.scheduling.sigs.k8s.io"
 RACES = 5
@@ -248,8 +251,10 @@ async def test_a_pair_that_is_killed_between_a_plan_and_its_release_is_followed_
         await first.kill()
         at.program.stop(signal.SIGKILL)
         assert not set(gated) & set(await bound(rig))
+        begun_s = time.monotonic()
         await allow(at, patch=True)
         await until(rig, lambda found: len(found) == 6)
+        log.info("the other pair has finished %.1f s after the first was killed", time.monotonic() - begun_s)
     finally:
         await allow(at, patch=True)
         await asyncio.to_thread(second.stop)

@@ -110,17 +110,17 @@ def test_a_job_whose_pods_start_together_completes_and_one_that_is_too_large_say
     )
     node.post(jobs, job("large", f"{free // 2 - 1}m"))
 
-    said = ""
+    said: list[str] = []
 
     def is_explained() -> bool:
-        nonlocal said
-        pods = node.pods(space, "job-name=large")
-        said = " ".join(slacktide.explain("pod", f"{space}/{pods[0]['metadata']['name']}").split()) if pods else ""
-        return f"gang_no_room: places for 2 of {PODS} pods of gang {space}/large" in said
+        pods = [pod["metadata"]["name"] for pod in node.pods(space, "job-name=large")]
+        said[:] = [" ".join(slacktide.explain("pod", f"{space}/{name}").split()) for name in pods]
+        why = f"places for 2 of {PODS} pods of gang {space}/large"
+        return len(said) == PODS and all("gang_no_room" in one and why in one for one in said)
 
     with contextlib.suppress(TimeoutError):
-        node.wait(is_explained, "it says why")
-    assert is_explained(), said
+        node.wait(is_explained, "both the pod that asks and those that are gated say why")
+    assert is_explained(), "\n".join(said)
     large = [pod["spec"] for pod in node.pods(space, "job-name=large")]
     assert not [one for one in large if one.get("nodeName")]
     assert len([one for one in large if one.get("schedulingGates")]) == PODS - 1, "one asks for all"

@@ -131,7 +131,7 @@ class SchedulerRig(StreamingRig):
         return f"http://127.0.0.1:{self._at.port}"
 
     @contextlib.contextmanager
-    def command(self, folder: Path) -> Iterator[tuple[Program, str]]:
+    def command(self, folder: Path, *options: str) -> Iterator[tuple[Program, str]]:
         """``slacktide scheduler`` as a process of its own, under the same account; and where its metrics are."""
         program, port = Program("slacktide scheduler", folder / "scheduler.log"), free_port()
         given = {
@@ -143,7 +143,7 @@ class SchedulerRig(StreamingRig):
         }
         url = f"http://127.0.0.1:{port}"
         program.start(
-            [SLACKTIDE, "scheduler", *(f"--{name}={value}" for name, value in given.items())],
+            [SLACKTIDE, "scheduler", *(f"--{name}={value}" for name, value in given.items()), *options],
             lambda: answers(f"{url}/ready"),
         )
         try:
