@@ -253,8 +253,13 @@ async def test_a_pair_that_is_killed_between_a_plan_and_its_release_is_followed_
         assert not set(gated) & set(await bound(rig))
         begun_s = time.monotonic()
         await allow(at, patch=True)
+        await asyncio.to_thread(
+            at.cluster.wait, lambda: not any(one["spec"].get("schedulingGates") for one in rig.listed()), "gates fall"
+        )
+        released_s = time.monotonic()
         await until(rig, lambda found: len(found) == 6)
-        log.info("the other pair has finished %.1f s after the first was killed", time.monotonic() - begun_s)
+        bound_s = time.monotonic()
+        log.info("gates fell %.1f s after the kill, all were bound %.1f s", released_s - begun_s, bound_s - begun_s)
     finally:
         await allow(at, patch=True)
         await asyncio.to_thread(second.stop)

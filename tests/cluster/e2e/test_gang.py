@@ -114,7 +114,8 @@ def test_a_job_whose_pods_start_together_completes_and_one_that_is_too_large_say
 
     def is_explained() -> bool:
         pods = [pod["metadata"]["name"] for pod in node.pods(space, "job-name=large")]
-        said[:] = [" ".join(slacktide.explain("pod", f"{space}/{name}").split()) for name in pods]
+        with contextlib.suppress(AssertionError):  # nothing is published of them yet
+            said[:] = [" ".join(slacktide.explain("pod", f"{space}/{name}").split()) for name in pods]
         why = f"places for 2 of {PODS} pods of gang {space}/large"
         return len(said) == PODS and all("gang_no_room" in one and why in one for one in said)
 
