@@ -51,6 +51,7 @@ def gangs(slacktide: Installed, tmp_path: Path) -> Iterator[None]:
         "metrics-port": (port := free_port()),
     }
     command = [SLACKTIDE, "scheduler", "--gangs", *(f"--{name}={value}" for name, value in given.items())]
+    node.scheduler.stop()  # it places pods of every scheduler's name, and asks nobody
     try:
         extender.start(command, lambda: answers(f"http://127.0.0.1:{port}/ready"))
         scheduling.start()
@@ -58,6 +59,7 @@ def gangs(slacktide: Installed, tmp_path: Path) -> Iterator[None]:
     finally:
         scheduling.program.stop()
         extender.stop()
+        node.start()
         _with_args(slacktide, webhook["args"])
         node.kubectl("annotate", "node", node.name, f"{ANNOTATION}-")
         node.kubectl("delete", "clusterrolebinding", ACCOUNT, f"{ACCOUNT}-gangs")
