@@ -301,3 +301,14 @@ def test_a_plan_is_counted_for_other_pods_by_kubernetes_own_figures_too() -> Non
     world.pod("other", gated=False, containers=containers, priority=9500)
     assert not world.try_pod("other")
     assert "unrequested_short:cpu: pod requests 2000m, but only 0m is free" in world.refused["other"]
+
+
+def test_of_waiting_gangs_the_one_with_the_higher_sub_priority_gets_the_room() -> None:
+    world = GangWorld(nodes=1, batch=2_000)
+    world.gang("running", 2)
+    world.run(5)
+    world.gang("a", 2), world.gang("b", 2, labels={"koordinator.sh/priority": "7"})
+    world.run(5)
+    world.delete("running-0"), world.delete("running-1")
+    world.run(30)
+    assert sorted(world.bound()) == ["b-0", "b-1"]

@@ -24,11 +24,12 @@ MANY = 10**6
 NODES = ("a", "b", "c")
 
 
-def pod(name: str, size: int = 1, *, priority: int = 5500, created_s: int = 0) -> SchedulerPod:
+def pod(name: str, size: int = 1, *, priority: int = 5500, sub: int = 0, created_s: int = 0) -> SchedulerPod:
     asks = {"kubernetes.io/batch-cpu": str(size), "kubernetes.io/batch-memory": "1"}
     created = f"2026-01-01T00:00:{created_s:02d}Z"
     return parsed({
-        "metadata": {"name": name, "namespace": "batch", "uid": name, "creationTimestamp": created},
+        "metadata": {"name": name, "namespace": "batch", "uid": name, "creationTimestamp": created,
+                     "labels": {"koordinator.sh/priority": str(sub)}},
         "spec": {"priority": priority, "containers": [{"name": "main", "resources": {"requests": asks}}]},
     })  # fmt: skip
 

@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from slacktide.agents.clock import Clock, mono_s
-from slacktide.agents.cluster.scheduler.pod import SchedulerPod
+from slacktide.agents.cluster.scheduler.pod import Order, SchedulerPod
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.gang import GangNeed, GangPlace, GangPlan
 from slacktide.schemas.inventory import ENDED_PHASES
@@ -258,17 +259,17 @@ class Registry:
         return [self.pods[uid] for gang in gangs for uid in self._gangs[gang]]
 
     def waiting(self, group: Group) -> list[SchedulerPod]:
-        """Return those that can be placed, in a kube-scheduler's order."""
+        """Return those that can be placed, in their order."""
         found = [one for one in self.members(group) if not one.node and one.member is not None and not one.member.kept]
-        return sorted(found, key=order_of)
+        return sorted(found, key=attrgetter("order"))
 
     def named(self, group: Group) -> list[str]:
         """Return the names of the first pods without a node."""
         return [one.key[1] for one in self.waiting(group)[:NAMED_MAX]]
 
-    def order(self, group: Group) -> tuple[int, float, tuple[str, str]]:
+    def order(self, group: Group) -> Order:
         """Return the order of its first pod; a group that has one is required."""
-        return min(map(order_of, self.members(group)))
+        return min(one.order for one in self.members(group))
 
     def needs(self, group: Group) -> tuple[list[Options], list[GangNeed]] | Held:
         """Return what its gangs ask for, and how many places they still need."""
@@ -307,11 +308,6 @@ class Registry:
                 count = f"{placeable[one.gang]} of {one.needed} pods of gang {one.gang}"
                 return Held(FORMING, f"{count} can be placed: others have another gate, or are being deleted")
         return standing
-
-
-def order_of(pod: SchedulerPod) -> tuple[int, float, tuple[str, str]]:
-    """In a kube-scheduler's order: highest priority, then oldest."""
-    return -(pod.asked.pod.priority or 0), pod.created_s or 0.0, pod.key
 
 
 def first_of_each_shape(pods: Sequence[SchedulerPod]) -> list[SchedulerPod]:

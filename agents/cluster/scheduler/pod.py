@@ -31,6 +31,7 @@ from slacktide.streams.decisions.numa.topology import Pod as ZonesPod
 from slacktide.streams.decisions.queue.kinds.manifest import Part
 from slacktide.streams.decisions.reservation.objects import AFFINITY, EXACT, LABEL, Claimant, Ref
 
+Order = tuple[int, int, float, tuple[str, str]]
 SINCE = ".status.conditions: lastTransitionTime"
 QOS: Final[Mapping[str, Qos]] = {qos: qos for qos in get_args(Qos)}
 
@@ -78,6 +79,12 @@ class SchedulerPod:
     def key(self) -> tuple[str, str]:
         """Namespace and name."""
         return self.asked.pod.namespace, self.asked.pod.name
+
+    @property
+    def order(self) -> Order:
+        """Which pod goes first: highest priority, then highest sub-priority, then oldest."""
+        pod = self.asked.pod
+        return -(pod.priority or 0), -(pod.sub_priority or 0), self.created_s or 0.0, self.key
 
     @property
     def holds(self) -> bool:

@@ -7,8 +7,9 @@ shows a pod that may use it. docs/reservations.md has the rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
-from slacktide.agents.cluster.scheduler.gang_group import Held, Now, order_of
+from slacktide.agents.cluster.scheduler.gang_group import Held, Now
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.errors import CaseError, TextError
@@ -177,7 +178,7 @@ class Reservations:
             del self._proposed[uid]
         self._lost = {both: at_s for both, at_s in self._lost.items() if now.mono_s < at_s + AGAIN_S}
         if any(self._free()):
-            for pod in sorted(self._pending.values(), key=order_of):
+            for pod in sorted(self._pending.values(), key=attrgetter("order")):
                 if pod.claimant is not None and self._opens.for_pod(pod.uid) is None:
                     self._demand(pod, pod.claimant, now)
         return self._awaited(now)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
-from slacktide.agents.cluster.scheduler.pod import SchedulerPod
+from slacktide.agents.cluster.scheduler.pod import Order, SchedulerPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.backoff import Backoff
 from slacktide.streams.decisions.load.load_aware_estimator import Amounts
@@ -67,9 +67,9 @@ class Waits:
     """None: it was not woken since the refusal."""
 
     @property
-    def order(self) -> tuple[int, float, str]:
-        """In a kube-scheduler's order: highest priority, then oldest."""
-        return -(self.pod.asked.pod.priority or 0), self.pod.created_s or 0.0, self.pod.uid
+    def order(self) -> Order:
+        """Highest priority, then highest sub-priority, then oldest."""
+        return self.pod.order
 
 
 @dataclass(slots=True, eq=False)
