@@ -49,7 +49,8 @@ def queue() -> list[Path]:
 
 
 def bridge() -> list[Path]:
-    return python("agents/cluster/bridge", "agents/cluster/descheduler", "agents/cluster/queue", "agents/publisher.py")
+    folders = ("bridge", "descheduler", "queue", "reservation")
+    return python(*(f"agents/cluster/{name}" for name in folders), "agents/publisher.py")
 
 
 def named_in(files: Iterable[Path]) -> set[str]:

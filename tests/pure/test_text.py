@@ -241,7 +241,7 @@ NUMBERS = EXCEPTED | {
     "schemas/units.py": "after a pattern, in at most 64 characters",
     "agents/cluster/bridge/job_facts.py": "a quantity that was read",
     "agents/cluster/descheduler/passes.py": "percents of the policy",
-    "agents/cluster/scheduler/answers.py": "terms of its own reasons",
+    "agents/cluster/scheduler/words.py": "terms of its own reasons",
     "agents/cluster/scheduler/waiting.py": "a constant",
     "agents/node/pressure.py": "an option, after a pattern of five digits",
     "agents/node/cgroup/kernel.py": "the kernel's text",
