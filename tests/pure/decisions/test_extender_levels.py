@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.load.pod_placement import levels
+from slacktide.streams.decisions.load.extender_levels import levels
 from testbed.vectors import each_row
 
 SCORES = st.lists(st.integers(0, 1_000), max_size=40)
