@@ -20,7 +20,6 @@ from slacktide.schemas.policy.selector import matches
 from slacktide.schemas.queue_objects import ContainerSpec, Quantities
 from slacktide.schemas.text import time_ms_of
 from slacktide.schemas.units import cpu_milli, whole
-from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
 from slacktide.streams.decisions.cores.placement import RESOURCE_CORES, CoresPod
 from slacktide.streams.decisions.cores.schedule import spec_of
 from slacktide.streams.decisions.gang.membership import GATE, SCHEDULER, Membership, membership
@@ -29,7 +28,7 @@ from slacktide.streams.decisions.numa.placement import ZonedPod, zoned
 from slacktide.streams.decisions.numa.topology import CPU, Container, Qos
 from slacktide.streams.decisions.numa.topology import Pod as ZonesPod
 from slacktide.streams.decisions.queue.kinds.manifest import Part
-from slacktide.streams.decisions.reservation.objects import AFFINITY, EXACT, LABEL, Claimant, Ref
+from slacktide.streams.decisions.reservation.objects import AFFINITY, EXACT, LABEL, Claimant, Ref, label_selector
 
 Order = tuple[int, int, float, tuple[str, str]]
 SINCE = ".status.conditions: lastTransitionTime"
@@ -210,16 +209,10 @@ def _keeps_apart(affinity: Json, labels: Mapping[str, str]) -> bool:
 
 
 def _selects(given: Part, labels: Mapping[str, str]) -> bool:
-    expressions = [
-        Expression(
-            key=one["key"].text(),
-            operator=one["operator"].text(),
-            values=tuple(value.text() for value in one["values"].parts()),
-        )
-        for one in given["matchExpressions"].parts()
-    ]
-    selector = selector_of(given["matchLabels"].texts(), expressions)
-    return given.there and not isinstance(selector, InvalidSelector) and matches(selector, labels)
+    try:
+        return given.there and matches(label_selector(given), labels)
+    except CaseError:
+        return False
 
 
 def zoned_pod(item: Pod, kube_qos: str) -> ZonedPod | None:

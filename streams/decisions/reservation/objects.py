@@ -25,7 +25,6 @@ LABEL, PRIORITY_CLASS = "slacktide.io/reservation", "slacktide-reservation"
 ORDER = "scheduling.koordinator.sh/reservation-order"
 AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
 EXACT = "scheduling.koordinator.sh/exact-match-reservation"
-IGNORED = "scheduling.koordinator.sh/reservation-ignored"
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 TTL_S = 24 * 3_600
 """The default in Koordinator's definition of the kind."""
@@ -169,7 +168,7 @@ def _owner(part: Part) -> Owner:
     return Owner(
         object=_ref(part["object"]) if part["object"].there else None,
         controller=_ref(part["controller"]) if part["controller"].there else None,
-        selector=_selector(selector) if selector.there else None,
+        selector=label_selector(selector) if selector.there else None,
     )
 
 
@@ -183,7 +182,8 @@ def _ref(part: Part) -> Ref:
 _REF = {"uid": "uid", "name": "name", "namespace": "namespace", "kind": "kind", "api_version": "apiVersion"}
 
 
-def _selector(part: Part) -> Selector:
+def label_selector(part: Part) -> Selector:
+    """Read a label selector of a manifest. Raises CaseError if Kubernetes would reject it."""
     expressions = [
         Expression(
             key=one["key"].text(),
@@ -224,7 +224,7 @@ def affinity_of(text: str) -> Affinity:
     """Read the annotation of a pod. Raises CaseError or TextError."""
     part = Part(json_of(text, dict[str, Any], where=f"annotation {AFFINITY}"), (f"annotation {AFFINITY}",))
     terms = part["requiredDuringSchedulingIgnoredDuringExecution.reservationSelectorTerms"].parts()
-    selectors = [_selector(one) for one in terms]
+    selectors = [label_selector(one) for one in terms]
     if wanted := part["reservationSelector"].texts():
         selectors = [Selector(match_labels=wanted | one.match_labels, match_expressions=one.match_expressions)
                      for one in selectors or [Selector()]]  # fmt: skip
