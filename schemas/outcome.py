@@ -41,7 +41,7 @@ class NodeOutcome(Message, frozen=True, kw_only=True):
     """One act, or one counted refusal, on a node.
 
     ``gap`` stands for ``count`` outcomes that a full spool could not hold.
-    Origin ``agent``: the agent's own acts (reconcile at start, restore at exit).
+    Origin ``agent``: the agent's own acts (reconcile at start, restore at exit, a cut ahead of the answer).
     """
 
     node: Name

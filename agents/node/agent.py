@@ -45,6 +45,7 @@ EXCLUSIVE = "exclusive_cpus"
 """Rule name: best-effort pods leave CPUs at once that the kubelet assigned exclusively to another pod."""
 DRY_RUN = "dry-run"
 """Rule name: a limit set before the policy became a dry run is lifted."""
+AHEAD = "a cut ahead of the answer"
 _OFF = Policy(version="")
 
 
@@ -192,8 +193,10 @@ class NodeAgent:
         self._tuner.start()
         self._evictor.start()
 
-    def take(self, *, ls_lately_cpu_milli: int | None = None, ls_pressure: LsPressure | None = None) -> NodeSample:
-        """Take a sample, and act on it if the guard is in charge."""
+    def take(
+        self, *, early: bool = False, ls_lately_cpu_milli: int | None = None, ls_pressure: LsPressure | None = None
+    ) -> NodeSample:
+        """Take a sample. Act on it if the guard is in charge; if it is ``early``, cut the limit without waiting."""
         self.overdue()
         now_ns = self._clock.mono_ns()
         for outcome in self._refusals.due(now_ns):
@@ -211,6 +214,8 @@ class NodeAgent:
         self._protocol.took(taken)
         if self._protocol.in_charge == "guard":
             self._guard("the guard is in charge")
+        elif early and not self._suspended:
+            self._cut(taken, now_ns)
         return taken.sample
 
     def deadline_ns(self) -> int | None:
@@ -345,6 +350,19 @@ class NodeAgent:
             return
         current = self._current(newest, self._clock.mono_ns())
         self._settle_own(decide_node(current, newest.facts, newest.pods, self._policy), newest, reason)
+
+    def _cut(self, taken: Taken, now_ns: int) -> None:
+        """Apply the agent's own decision where it only cuts the limit. The answer follows, and may do the rest."""
+        threshold = resource_threshold_on(self._policy, taken.facts)
+        limit = decide_node(self._current(taken, now_ns), taken.facts, taken.pods, self._policy).limits
+        if limit.limits is None or threshold.cpu_suppress_dry_run or not self._actuator.only_cuts(limit.limits):
+            return
+        self._protocol.precede(taken.sample.seq)
+        id_ = self._reporter.id_of(taken, RULE, f"{TARGET}/{AHEAD}")
+        outcome = self._reporter.begun(
+            taken, RULE, TARGET, "agent", reason=AHEAD, bound=limit.bound, terms=limit.terms, id_=id_
+        )
+        self._doors.limit(limit.limits, outcome, taken)
 
     def _settle(
         self,

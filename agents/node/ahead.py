@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.node.metrics import AgentMetrics, Cause
@@ -67,6 +68,12 @@ def _milli(before: tuple[int, int], now: tuple[int, int]) -> float:
     return (now[1] - before[1]) * 1000 / (now[0] - before[0])
 
 
+EARLY: Final[frozenset[Cause]] = frozenset({"cpu", "memory", "use", "stall"})
+"""Causes of samples ahead of their tick."""
+RUNS_PERMILLE = 20
+"""Best-effort pods that use less than this share of the node count as not running: nothing has to be taken back."""
+RARE_MS, STALL_MS = 500, 90
+"""Time between looks while best-effort pods do not run, and least time between looks at stalls, some 100 ms."""
 APART_NS = 210_000_000
 """The sampler needs 200 ms, and a timer may fire early."""
 PAUSE_NS_MAX = 32_000_000_000
@@ -122,6 +129,7 @@ class Looked:
     """Counters that are read between two samples (looks)."""
 
     interval_ms: int
+    """While best-effort pods run."""
     cpu_ns: Callable[[], int | None]
     """Total CPU time of latency-sensitive pods; None: unknown."""
     stall: Callable[[int], PressureLook | None] | None = None
@@ -161,6 +169,7 @@ class Ahead:
         self._pressure = None if settings.pressure is None else PressureWatch(settings.pressure, self._pressed)
         self._paces: dict[Cause, Early] = {"cpu": Early(), "memory": Early(), "use": Early()}
         self._rise = Rise()
+        self._best_effort_runs, self._stall_ns = True, -APART_NS
         self._last_ns = self._early_ns = -APART_NS
         self._timer: asyncio.TimerHandle | None = None
         self._next_look: asyncio.TimerHandle | None = None
@@ -209,9 +218,13 @@ class Ahead:
         """Return the gate state to save for the next run; None: unchanged."""
         return None if self._gate is None else self._gate.kept()
 
-    def sampled(self, cause: Cause, seq: int, now_ns: int) -> None:
-        """Record that a sample was taken."""
+    def sampled(self, cause: Cause, seq: int, now_ns: int, *, best_effort_milli: int | None = None) -> None:
+        """Record that a sample was taken. ``best_effort_milli``: CPU use of best-effort pods; None: unknown."""
         self._last_ns = now_ns
+        capacity_milli = self._capacity_milli() or 0
+        self._best_effort_runs = (
+            best_effort_milli is None or 1_000 * best_effort_milli >= RUNS_PERMILLE * capacity_milli
+        )
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -243,7 +256,9 @@ class Ahead:
         self._ask(kind)
 
     def _look_later(self, use: Looked) -> None:
-        self._next_look = asyncio.get_running_loop().call_later(use.interval_ms / 1000, self._look, use)
+        often = self._best_effort_runs or self._by_pressure()  # whose baseline is learned while they do not run
+        wait_ms = use.interval_ms if often else max(use.interval_ms, RARE_MS)
+        self._next_look = asyncio.get_running_loop().call_later(wait_ms / 1000, self._look, use)
 
     def _look(self, use: Looked) -> None:
         self._look_later(use)
@@ -257,6 +272,9 @@ class Ahead:
             self._kept, self._gate = self.gate() or self._kept, None
             return
         now_ns = self._clock.mono_ns()
+        if now_ns < self._stall_ns + STALL_MS * 1_000_000:
+            return
+        self._stall_ns = now_ns
         look = use.stall(now_ns)
         if look is None:
             return

@@ -10,7 +10,7 @@ from functools import partial
 
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.node.agent import NodeAgent
-from slacktide.agents.node.ahead import Ahead
+from slacktide.agents.node.ahead import EARLY, Ahead
 from slacktide.agents.node.forecast import ForecastPublisher, Trainer
 from slacktide.agents.node.interfaces import Kernel
 from slacktide.agents.node.inventory import Description, PodFindings, Policies, PublishedNode, node_description
@@ -242,12 +242,15 @@ class AgentLoop:
         began_ns = self._clock.mono_ns()
         self._agent.credit_account.log_is(away=bool(self._link.away), now_ns=began_ns)
         sample = self._agent.take(
-            ls_lately_cpu_milli=self._ahead.lately_milli(cause), ls_pressure=self._ahead.pressure()
+            early=cause in EARLY,
+            ls_lately_cpu_milli=self._ahead.lately_milli(cause),
+            ls_pressure=self._ahead.pressure(),
         )
         self._metrics.taken(sample, cause, self._clock.mono_ns() - began_ns)
         facts = self._inventory.value.facts
         self._metrics.memory(memory_of(sample, facts, resource_threshold_on(self._policies.policy, facts)))
-        self._ahead.sampled(cause, sample.seq, began_ns)
+        best_effort_milli = sum(one.cpu_milli or 0 for one in sample.pod_use if one.best_effort_group)
+        self._ahead.sampled(cause, sample.seq, began_ns, best_effort_milli=best_effort_milli)
         self._trainer.saw(sample, self._agent.pods)
         self._link.offer(sample, self._agent.facts, self._agent.pods)
         self._health.turned("sampling")

@@ -235,6 +235,11 @@ class Protocol:
         self._settled_seq = seq
         self._settled_by_guard = by_guard
 
+    def precede(self, seq: int) -> None:
+        """Record a cut on this sample before its answer. Commands for older samples, which saw less, no longer act."""
+        if seq - 1 > self._settled_seq:
+            self.settle(seq - 1, by_guard=True)
+
     def settled(self, seq: int) -> bool:
         """Return whether this sample or a newer one is decided."""
         return seq <= self._settled_seq

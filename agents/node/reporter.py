@@ -202,6 +202,11 @@ class Actuator:
         wanted = None if limits is None else self._capped(limits)
         return wanted is not None and self.limits is not None and looser(wanted, self.limits)
 
+    def only_cuts(self, limits: Limits) -> bool:
+        """Return whether these limits are tighter than the kernel's, and in nothing looser."""
+        held, wanted = self.limits, limits if self.cap_us is None else capped(limits, self.cap_us)
+        return held is not None and looser(held, wanted) and not looser(wanted, held)
+
     def settle_interrupted(self) -> None:
         """Report the result of acts that the last run began and did not finish, as read from the kernel."""
         for intent in self._spool.interrupted():

@@ -96,10 +96,11 @@ class NodeSettings(PodListSettings):
         "Folder for the start counter, the last policy and pods, and unsent outcomes. Each agent needs its own."
     )
     look_interval: float = setting(
-        "Seconds between two reads of the CPU time of latency-sensitive pods. When they use 5% of the node more than "
+        "Seconds between two reads of the CPU time of latency-sensitive pods; 0.5 or more while best-effort pods use "
+        "less than 2% of the node. When latency-sensitive pods use 5% of the node more than "
         "in the last sample, the agent samples immediately. 0: no reads.",
         click.FloatRange(0, 1),
-        default=0.1,
+        default=0.05,
     )
     pressure_trigger: str = setting(
         "Take a sample immediately when latency-sensitive pods stall on CPU or memory for STALL ms within "

@@ -264,6 +264,97 @@ def test_samples_at_odd_moments_neither_hasten_a_raise_nor_delay_a_cut(guard: bo
     assert all(after - before >= 900_000_000 for before, after in itertools.pairwise(raised_ns))
 
 
+def rose(bench: Bench, ls_milli: int = 1_500) -> NodeSample:
+    """The service rises, and a sample ahead of its tick shows it."""
+    bench.pass_ms(300)
+    bench.load(ls_milli)
+    bench.samples.append(bench.agent.take(early=True))
+    return bench.samples[-1]
+
+
+def test_a_cut_on_an_early_sample_waits_for_no_answer_and_the_answer_confirms_it() -> None:
+    bench = Bench()
+    bench.agent.answered(answer_to(bench.tick()))
+    sample = rose(bench)
+    wanted = decide(sample, FACTS, PODS, ON).limits
+    assert bench.kernel.held == wanted
+    assert (bench.last().result, bench.last().origin) == ("applied", "agent")
+    assert bench.last().reason == "a cut ahead of the answer"
+    writes = len(bench.kernel.holds)
+    bench.answer()
+    assert (bench.last().result, bench.last().origin, len(bench.kernel.holds)) == ("unchanged", "stream", writes)
+    assert bench.agent.in_charge == "stream"
+
+
+def test_after_it_no_answer_to_an_older_sample_gives_back_what_was_cut() -> None:
+    bench = Bench()
+    bench.agent.answered(answer_to(bench.tick()))
+    bench.tick()
+    rose(bench)
+    held = bench.kernel.held
+    bench.answer_older()
+    assert bench.kernel.held == held
+    bench.pass_ms(1_000)
+    bench.agent.take()
+    assert "superseded" in {one.reason for one in bench.outcomes()}
+
+
+def test_an_early_sample_raises_nothing_and_neither_does_a_tick_cut_before_its_answer() -> None:
+    bench = Bench(held_us=50_000)
+    bench.agent.answered(answer_to(bench.tick()))
+    writes = len(bench.kernel.holds)
+    rose(bench, ls_milli=0)
+    assert len(bench.kernel.holds) == writes
+    bench.answer()
+    bench.load(1_500)
+    held, _ = bench.kernel.held, bench.tick()
+    assert bench.kernel.held == held
+    bench.answer()
+    assert looser(held, bench.kernel.held)
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(200, 1_000), st.integers(0, 4_000), st.booleans(), st.booleans()), min_size=2, max_size=30
+    )
+)
+def test_whatever_is_cut_early_the_kernel_ends_at_what_the_newest_answered_sample_wants(steps) -> None:
+    """Early or not, answered at once or after the next sample: an answer never loosens what its own sample wants."""
+    bench = Bench()
+    bench.agent.answered(answer_to(bench.tick()))
+    late: list[NodeCommand] = []
+    for gap_ms, ls_milli, early, prompt in steps:
+        bench.pass_ms(gap_ms)
+        bench.load(ls_milli)
+        before = bench.kernel.held
+        sample = bench.agent.take(early=early)
+        assert not looser(bench.kernel.held, before), "no sample raises by itself"
+        wanted = decide(sample, FACTS, PODS, ON).limits
+        assert wanted is not None
+        for command in late:
+            bench.agent.answered(command)
+        if early and looser(before, wanted):
+            assert not looser(bench.kernel.held, wanted), "an older answer gives nothing back"
+        late = [] if prompt else [answer_to(sample)]
+        if prompt:
+            bench.agent.answered(answer_to(sample))
+            assert not looser(bench.kernel.held, wanted)
+
+
+@pytest.mark.parametrize("kept", ["suspended", "a dry run"])
+def test_where_nothing_may_be_written_an_early_sample_cuts_nothing(kept: str) -> None:
+    bench = Bench()
+    bench.agent.answered(answer_to(bench.tick()))
+    if kept == "suspended":
+        bench.agent.suspend("an operator")
+    else:
+        threshold = ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_dry_run=True)
+        bench.agent.policy(policy_of(Colocation(), threshold))
+    writes = len(bench.kernel.holds)
+    rose(bench)
+    assert len(bench.kernel.holds) == writes
+
+
 def test_pods_and_facts_travel_where_they_changed_and_every_minute() -> None:
     bench = Bench()
     carried = [(sample.pods is not None, sample.facts is not None) for sample in (bench.tick() for _ in range(61))]

@@ -24,6 +24,37 @@ def test_what_stands_for_a_tick(cause: Cause, since_ns: int, stands: object) -> 
     assert ahead.covers_tick() is stands
 
 
+async def test_looks_are_rare_while_no_best_effort_pod_runs() -> None:
+    looks = 0
+
+    def cpu_ns() -> int:
+        nonlocal looks
+        looks += 1
+        return 0
+
+    ahead = Ahead(
+        AheadSettings(use=Looked(interval_ms=1, cpu_ns=cpu_ns)),
+        take=pytest.fail,
+        capacity_milli=lambda: 4_000,
+        clock=SteppedClock(0),
+        metrics=AgentMetrics("node-1"),
+    )
+    ahead.start()
+    async with asyncio.timeout(60):
+        while looks < 5:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+    ahead.sampled("tick", 1, 0, best_effort_milli=79)
+    await asyncio.sleep(0.01)  # one that was due before
+    seen, looks = looks, 0
+    await asyncio.sleep(0.2)
+    assert looks <= 1, f"{seen} before"
+    ahead.sampled("tick", 2, 0, best_effort_milli=80)
+    async with asyncio.timeout(60):
+        while looks < 5:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+    ahead.close()
+
+
 async def test_a_turn_of_the_gate_asks_for_a_sample_at_once_and_its_looks_are_in_it() -> None:
     clock, taken = SteppedClock(10 * APART_NS), asyncio.Queue[Cause]()
     asked = True
