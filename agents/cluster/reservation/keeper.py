@@ -35,9 +35,11 @@ from slacktide.streams.decisions.reservation.objects import ALLOCATED, LABEL, Re
 from slacktide.streams.decisions.reservation.opens import Opens
 from slacktide.streams.decisions.reservation.step import (
     ENDED,
+    PREFIX,
     Act,
     Opened,
     Placeholder,
+    name_of,
     namespace_of,
     steps,
 )
@@ -112,7 +114,7 @@ class Keeper:
     def _pod(self, pod: Pod) -> None:
         metadata = pod.metadata
         uid = (metadata.labels or {}).get(LABEL, "")
-        if metadata.name != f"reservation-{uid}":
+        if metadata.name != name_of(uid):
             return  # somebody else's
         self._placeholders[uid] = Placeholder(
             uid=metadata.uid,
@@ -125,7 +127,7 @@ class Keeper:
         self._look_at(uid)
 
     def _pod_gone(self, namespace: str, name: str) -> None:
-        uid = name.removeprefix("reservation-")
+        uid = name.removeprefix(PREFIX)
         known = self._placeholders.get(uid)
         if known is not None and known.namespace == namespace:
             del self._placeholders[uid]

@@ -17,6 +17,8 @@ Json = dict[str, Any]
 PENDING, SUCCEEDED, FAILED = "Pending", "Succeeded", "Failed"
 ENDED = (SUCCEEDED, FAILED)
 _KEPT_LABELS = ("koordinator.sh/qosClass", "koordinator.sh/priority-class", "koordinator.sh/priority")
+PREFIX = "reservation-"
+"""Of placeholders' names."""
 _KEPT_ANNOTATIONS = ("scheduling.koordinator.sh/resource-spec", "slacktide.io/reservation-count")
 _COPIED = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "overhead", "runtimeClassName")
 
@@ -136,9 +138,9 @@ def written(amounts: Amounts) -> dict[str, str]:
     return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in amounts.items()}
 
 
-def name_of(reservation: Reservation) -> str:
-    """Return the placeholder's name."""
-    return f"reservation-{reservation.uid}"
+def name_of(uid: str) -> str:
+    """Return the name of the placeholder of a Reservation with this uid."""
+    return f"{PREFIX}{uid}"
 
 
 def namespace_of(reservation: Reservation) -> str:
@@ -161,7 +163,7 @@ def manifest(reservation: Reservation, image: str) -> Json:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": name_of(reservation),
+            "name": name_of(reservation.uid),
             "namespace": namespace_of(reservation),
             "labels": {**labels, LABEL: reservation.uid},
             "annotations": {**annotations, LABEL: reservation.name},
