@@ -6,6 +6,7 @@ import asyncio
 import gc
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -17,8 +18,10 @@ from testbed.gang_world import GangWorld
 from testbed.rungs import lacks_api
 from testbed.scheduler_pods import parsed
 
-GANGS, PODS, PAIRS = 3, 100, 3
+GANGS, PODS, PAIRS = 5, 100, 3
 BRIEF_PODS, BRIEF_PAIRS = 20, 1
+WAYS = ("one after the other", "all at once")
+"""How gangs are created. All at once, no pod of any can be placed before nearly all pods of all exist."""
 SHARE_MIN = 0.8
 NODES, BATCH = 10, 60_000
 PATIENCE_S, LOOK_S = 120.0, 0.2
@@ -34,33 +37,38 @@ def measure(rig: Rig) -> list[Row]:
         broker.apply_topics(3)
         with scheduling(Path(folder), "gangs", "gang-crds") as at:
             pairs = asyncio.run(_pairs(rig, SchedulerRig(at, broker.bootstrap), Path(folder)))
-    return [_placed(rig, pairs), _planned(rig)]
+    return [*(_placed(rig, way, found) for way, found in pairs.items()), _planned(rig)]
 
 
-async def _pairs(rig: Rig, world: SchedulerRig, folder: Path) -> list[tuple[float, float]]:
-    """Pods per second with and without gangs, one after the other."""
-    found = []
+async def _pairs(rig: Rig, world: SchedulerRig, folder: Path) -> dict[str, list[tuple[float, float]]]:
+    """Pods per second with and without gangs, one after the other, by how they are created."""
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
     pods = BRIEF_PODS if rig.brief else PODS
     async with world.streaming():
         for _ in range(NODES):
             world.node(cpu=64, batch=BATCH)
         with world.command(folder, "--gangs"):
-            await _rate(world, pods, gangs=True)  # warm
-            for number in range(BRIEF_PAIRS if rig.brief else PAIRS):
-                pair = {gangs: await _rate(world, pods, gangs=gangs) for gangs in (number % 2 == 0, number % 2 != 0)}
-                found.append((pair[True], pair[False]))
-                rig.say(f"gangs: {pair[True]:.1f} pods a second with gangs, {pair[False]:.1f} without")
+            await _rate(world, pods, WAYS[0], gangs=True)  # warm
+            for number, way in product(range(BRIEF_PAIRS if rig.brief else PAIRS), WAYS):
+                order = (number % 2 == 0, number % 2 != 0)
+                pair = {gangs: await _rate(world, pods, way, gangs=gangs) for gangs in order}
+                found[way].append((pair[True], pair[False]))
+                rig.say(f"gangs, {way}: {pair[True]:.1f} pods a second with gangs, {pair[False]:.1f} without")
     return found
 
 
-async def _rate(world: SchedulerRig, pods: int, *, gangs: bool) -> float:
+async def _rate(world: SchedulerRig, pods: int, way: str, *, gangs: bool) -> float:
     """From the first creation to the binding of the last pod; they are deleted afterwards."""
     begun_s = time.monotonic()
     if gangs:
         made = [world.gang(f"g{number}", pods, cpu="100", memory="1Mi") for number in range(GANGS)]
     else:
         made = [world.pods(pods, named=f"p{number}", cpu="100", memory="1Mi") for number in range(GANGS)]
-    await asyncio.gather(*made)
+    if way == WAYS[0]:
+        for one in made:
+            await one
+    else:
+        await asyncio.gather(*made)
     async with asyncio.timeout(PATIENCE_S):
         while (await asyncio.to_thread(world.placed)).total() < GANGS * pods:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(LOOK_S)
@@ -72,11 +80,11 @@ async def _rate(world: SchedulerRig, pods: int, *, gangs: bool) -> float:
     return rate
 
 
-def _placed(rig: Rig, pairs: list[tuple[float, float]]) -> Row:
+def _placed(rig: Rig, way: str, pairs: list[tuple[float, float]]) -> Row:
     share = median(with_gangs / without for with_gangs, without in pairs)
     each = ", ".join(f"{with_gangs:.1f} and {without:.1f}" for with_gangs, without in pairs)
     return judged(
-        f"{GANGS} gangs of {BRIEF_PODS if rig.brief else PODS} pods, pods bound a second",
+        f"{GANGS} gangs of {BRIEF_PODS if rig.brief else PODS} pods, created {way}: pods bound a second",
         f">= {SHARE_MIN:g} of those without gangs",
         f"{share:.2f}: {each}",
         met=share >= SHARE_MIN,

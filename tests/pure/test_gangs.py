@@ -176,10 +176,34 @@ def test_the_pods_of_a_pod_group_wait_until_it_exists() -> None:
     assert not world.try_pod("g-0")
     assert "gang_forming: PodGroup batch/g does not exist" in world.refused["g-0"]
     gangs = world.replicas["a"].answers.gangs
-    gangs.take_options("pod_group", "batch/g", options_of_group("batch/g", 2, 30, {}))
+    gangs.take_options("pod_group", "batch/g", options_of_group("batch/g", 2, 30, {}, {}))
     world.run(30)
     assert len(world.bound()) == 2
     assert world.log[0].deadline_ms <= world.log[0].decided_ms + 600_000
+
+
+def test_a_gang_does_not_begin_before_the_cluster_has_its_least_resources_free() -> None:
+    """The nodes have 8 CPUs; a pod of another workload requests half a CPU."""
+    world = GangWorld()
+    for node in world.nodes:
+        world.has(node, cpu_milli=4_000)
+    labels = {"pod-group.scheduling.sigs.k8s.io": "g"}
+    for number in range(2):
+        world.pod(f"g-{number}", labels=labels, gated=False)
+    gangs = world.replicas["a"].answers.gangs
+    gangs.take_options("pod_group", "batch/g", options_of_group("batch/g", 2, 30, {}, {"cpu": "8", "memory": "1Mi"}))
+    container = {"name": "main", "resources": {"requests": {"cpu": "500m"}}}
+    world.pod("other", gated=False, containers=[container])
+    assert world.try_pod("other")
+    world.run(30)
+    assert list(world.bound()) == ["other"]
+    assert (
+        "gang_min_resources: minResources asks for 8000 milli of cpu, and all nodes together have 7500"
+        in world.refused["g-0"]
+    )
+    world.delete("other")
+    world.run(30)
+    assert sorted(world.bound()) == ["g-0", "g-1"]
 
 
 def test_a_native_gang_is_left_to_kubernetes_and_its_place_is_free_after_half_a_minute() -> None:

@@ -149,7 +149,7 @@ def test_a_pod_group_that_is_deleted_and_made_anew_within_a_plan_changes_nothing
 
     def group(least: int | None) -> None:
         for one in world.replicas.values():
-            options = None if least is None else options_of_group("batch/g", least, None, {})
+            options = None if least is None else options_of_group("batch/g", least, None, {}, {})
             one.answers.gangs.take_options("pod_group", "batch/g", options)
 
     group(3)
@@ -168,13 +168,13 @@ def test_a_group_that_changes_within_a_plan_holds_no_places_for_the_old_one() ->
     world = GangWorld(nodes=1)
     labels = {"pod-group.scheduling.sigs.k8s.io": "g"}
     gangs = world.replicas["a"].answers.gangs
-    gangs.take_options("pod_group", "batch/g", options_of_group("batch/g", 2, None, {}))
+    gangs.take_options("pod_group", "batch/g", options_of_group("batch/g", 2, None, {}, {}))
     for number in range(2):
         world.pod(f"g-{number}", labels=labels, gated=False)
     gangs.ask(parsed(world.pods["g-0"]), world.nodes, world.replicas["a"].now)
     world.tick()
     more = {TOGETHER: '["batch/g","batch/h"]'}
-    gangs.take_options("pod_group", "batch/g", options_of_group("batch/g", 2, None, more))
+    gangs.take_options("pod_group", "batch/g", options_of_group("batch/g", 2, None, more, {}))
     world.run(80)
     assert not world.bound()
     assert not world.replicas["a"].view.counts(world.clock.now_s)[2], "no place is held"

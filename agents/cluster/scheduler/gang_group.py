@@ -21,6 +21,7 @@ from slacktide.streams.decisions.gang.membership import Kind, Options, needed
 
 FORMING, PROBING, PLANNED = "gang_forming", "gang_probing", "gang_planned"
 INVALID, NO_ROOM, TOO_LARGE = "gang_invalid", "gang_no_room", "gang_too_large"
+MIN_RESOURCES = "gang_min_resources"
 OFFER_S = 10.0
 """How long nodes count that a kube-scheduler offered."""
 IDLE_S = 60.0

@@ -8,12 +8,20 @@ from math import inf
 
 from msgspec.structs import replace
 
-from slacktide.agents.cluster.scheduler.gang_group import Group, Held, Now, Registry, Standing, written
+from slacktide.agents.cluster.scheduler.gang_group import (
+    MIN_RESOURCES,
+    Group,
+    Held,
+    Now,
+    Registry,
+    Standing,
+    written,
+)
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.gang import GangPlan
 from slacktide.streams.decisions.gang.membership import WAITING_S
-from slacktide.streams.decisions.load.load_aware_estimator import Amounts, LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_estimator import NOTHING, RESOURCES, Amounts, LoadAwarePod
 from slacktide.streams.decisions.load.pod_placement import Asking, Choice, Judged, Refusal, asking
 
 PUBLISH_S = 2.0
@@ -78,6 +86,21 @@ class Plans:
         group.others = self._others
         self._holders |= dict.fromkeys(group.places, group)
         self._publish(group.key, plan)
+
+    def scarce(self, standing: Standing) -> Held | None:
+        """Return which minResources of gangs without a bound pod all nodes together lack; None: none."""
+        both = zip(standing.options, standing.needs, strict=True)
+        least = [options.least_free for options, need in both if not need.bound]
+        asked = Amounts(*(sum(amounts) for amounts in zip(NOTHING, *least, strict=True)))
+        if asked == NOTHING:
+            return None
+        free = self._view.free
+        short = [
+            f"minResources asks for {wanted} {one.unit} of {one.name}, and all nodes together have {left}"
+            for one, wanted, left in zip(RESOURCES, asked, free, strict=True)
+            if wanted > left
+        ]
+        return Held(MIN_RESOURCES, "; ".join(short)) if short else None
 
     def hold(self, group: Group, pod: SchedulerPod, now: Now) -> None:
         """Hold the place of a pod that its group's plan has for it, unless it is held."""

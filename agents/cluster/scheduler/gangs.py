@@ -196,6 +196,9 @@ class Gangs:
         if lacking:
             return Held(PROBING, f"the kube-scheduler has not offered nodes for {', '.join(lacking[:NAMED])} yet")
         group.attempt_s, group.tried = now.mono_s, self._view.last_change
+        if scarce := self._plans.scarce(standing):
+            group.pause(now.mono_s)
+            return scarce
         candidates = [_candidate(one, group.offers[_member(one).shape].nodes) for one in standing.waiting]
         needs = {one.gang: one.needed for one in standing.needs}
         found = planned(candidates, needs, Nodes(self._view, now), self._view.args)

@@ -120,4 +120,9 @@ def pod_group_of(item: Mapping[str, Any]) -> tuple[str, Options]:
     metadata, spec = part["metadata"], part["spec"]
     gang = f"{metadata['namespace'].text()}/{metadata['name'].text()}"
     annotations = metadata["annotations"].texts()
-    return gang, options_of_group(gang, spec["minMember"].value, spec["scheduleTimeoutSeconds"].value, annotations)
+    least, timeout_s, resources = (
+        spec["minMember"].value,
+        spec["scheduleTimeoutSeconds"].value,
+        spec["minResources"].map(),
+    )
+    return gang, options_of_group(gang, least, timeout_s, annotations, resources)

@@ -17,7 +17,7 @@ from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.decisions.cores.placement import CoresRefusal, Holder, NodeRules
 from slacktide.streams.decisions.gang.membership import SCHEDULER
-from slacktide.streams.decisions.load.load_aware_estimator import Amounts, LoadAwarePod, Thresholds
+from slacktide.streams.decisions.load.load_aware_estimator import NOTHING, Amounts, LoadAwarePod, Thresholds
 from slacktide.streams.decisions.load.pod_placement import (
     Asking,
     Choice,
@@ -206,6 +206,12 @@ class View:
         """Return CPU and memory of a node that no pod requests, of which some may be assumed; None: unknown."""
         known = self._nodes.get(node)
         return None if known is None else known.unrequested
+
+    @property
+    def free(self) -> Amounts:
+        """Return CPU and memory that no pod requests, on all nodes together."""
+        known = [one.unrequested or NOTHING for one in self._nodes.values()]
+        return Amounts(*(sum(max(0, amount) for amount in amounts) for amounts in zip(*known, strict=True)))
 
     def release(self, uid: str) -> None:
         """End a pod's assumption."""

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from slacktide.schemas.bounds import INT32_MAX
-from slacktide.schemas.errors import TextError
+from slacktide.schemas.errors import QuantityError, TextError
 from slacktide.schemas.policy.keys import seconds_of
 from slacktide.schemas.text import integer_of, json_of, shown
+from slacktide.schemas.units import cpu_milli, whole
+from slacktide.streams.decisions.load.load_aware_estimator import NOTHING, Amounts
 
 Kind = Literal["native", "pod_group", "x_pod_group", "pod"]
 """Where a gang's options are: in Kubernetes' own API, in a PodGroup of one of two API groups, or on its first pod."""
@@ -56,6 +58,8 @@ class Options:
     """Seconds from a plan to the binding of its pods."""
     together: tuple[str, ...] = ()
     """Ids of the gangs that start together, sorted; its own is one of them."""
+    least_free: Amounts = NOTHING
+    """CPU and memory that no pod requests on all nodes together, without which none of its pods starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +102,28 @@ def membership(
     return None
 
 
-def options_of_group(gang: str, least: object, timeout_s: object, annotations: Mapping[str, str]) -> Options:
-    """Return the options of a PodGroup; ``least`` is ``spec.minMember``, ``timeout_s`` ``scheduleTimeoutSeconds``."""
+def options_of_group(
+    gang: str, least: object, timeout_s: object, annotations: Mapping[str, str], resources: Mapping[str, object]
+) -> Options:
+    """Return the options of a PodGroup.
+
+    ``least`` is ``spec.minMember``, ``timeout_s`` ``scheduleTimeoutSeconds``, ``resources`` ``minResources``, which
+    Koordinator ignores.
+    """
     written = None if least is None else str(least)
     options = _options(gang, "spec.minMember", written, annotations)
     given = isinstance(timeout_s, int) and 0 < timeout_s <= INT32_MAX
-    return replace(options, waiting_s=timeout_s if given and isinstance(timeout_s, int) else WAITING_S)
+    options = replace(options, waiting_s=timeout_s if given and isinstance(timeout_s, int) else WAITING_S)
+    try:
+        return replace(
+            options,
+            least_free=Amounts(
+                cpu_milli(resources.get("cpu", "0")),
+                whole(resources.get("memory", "0")),
+            ),
+        )
+    except QuantityError as exc:
+        return replace(options, least=0, flaw=options.flaw or f"spec.minResources: {exc}")
 
 
 def _options(gang: str, where: str, least: str | None, annotations: Mapping[str, str]) -> Options:

@@ -167,11 +167,24 @@ def test_other_names_are_a_flaw_and_meet_no_other_gang(name: str) -> None:
 def test_a_pod_group_has_its_least_number_and_time_in_its_specification(
     least: object, timeout_s: object, options: Options
 ) -> None:
-    assert options_of_group("ns/g", least, timeout_s, {}) == options
+    assert options_of_group("ns/g", least, timeout_s, {}, {}) == options
+
+
+@pytest.mark.parametrize(
+    ("resources", "free", "flaw"),
+    [
+        ({"cpu": "1500m", "memory": "1Gi"}, (1_500, 2**30), ""),
+        ({"cpu": 2, "nvidia.com/gpu": "8"}, (2_000, 0), ""),
+        ({"cpu": "much"}, (0, 0), "spec.minResources: 'much' is not a quantity such as 500m, 2 or 4Gi"),
+    ],
+)
+def test_a_pod_group_may_ask_for_cpu_and_memory_that_is_free(resources, free, flaw) -> None:
+    found = options_of_group("ns/g", 2, None, {}, resources)
+    assert (found.least_free, found.flaw, found.least) == (free, flaw, 0 if flaw else 2)
 
 
 def test_a_pod_groups_time_is_not_that_of_an_annotation() -> None:
-    found = options_of_group("ns/g", 1, None, {f"{KEY}waiting-time": "5s", f"{KEY}mode": "NonStrict"})
+    found = options_of_group("ns/g", 1, None, {f"{KEY}waiting-time": "5s", f"{KEY}mode": "NonStrict"}, {})
     assert (found.waiting_s, found.mode) == (600, "NonStrict")
 
 
