@@ -3,72 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from slacktide.schemas.units import cpu_milli
 from slacktide.streams.decisions.gang.membership import LEAST, NAME
-from slacktide.streams.decisions.load.load_aware_estimator import ANNOTATION
-from testbed.brokers import free_port
 from testbed.cluster import images
 from testbed.cluster.api_server import Json
-from testbed.cluster.installed import OWN, Installed
-from testbed.cluster.programs import Program, answers
-from testbed.cluster.scheduler_rig import ACCOUNT, COMPONENT, Scheduling
+from testbed.cluster.installed import Installed
+from testbed.cluster.own_scheduler import free_milli, own_scheduler, with_option
 
 pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
-WEBHOOK = f"/apis/apps/v1/namespaces/{OWN}/deployments/slacktide-webhook"
 PODS = 3
-SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
 
 
 @pytest.fixture
 def gangs(slacktide: Installed, tmp_path: Path) -> Iterator[None]:
-    """The components of the scheduler and of gangs; kube-scheduler and extender run beside the node."""
-    node = slacktide.node
-    for name in ("service-account", "rbac", "configuration", "cores-policy"):
-        node.apply(COMPONENT / f"{name}.yaml")
-    for each in yaml.safe_load_all((COMPONENT / "deployment.yaml").read_text()):
-        if each["kind"] == "Deployment":
-            node.apply(yaml.safe_dump({**each, "spec": {**each["spec"], "replicas": 0}}))
-    for name in ("rbac", "pod-policy"):
-        node.apply(COMPONENT.parent / f"gangs/{name}.yaml")
-    [webhook] = node.get(WEBHOOK)["spec"]["template"]["spec"]["containers"]
-    _with_args(slacktide, [*webhook["args"], "--gangs"])
-    # Other tests fill the machine with load, which must not keep pods away here.
-    annotation = json.dumps({"usageThresholds": {"cpu": 0, "memory": 0}})
-    node.kubectl("annotate", "node", node.name, f"{ANNOTATION}={annotation}", "--overwrite")
-    scheduling, extender = Scheduling(node), Program("slacktide scheduler", tmp_path / "scheduler.log")
-    given = {
-        "bootstrap": slacktide.kafka.bootstrap,
-        "kubeconfig": scheduling.account.kubeconfig,
-        "port": scheduling.port,
-        "metrics-port": (port := free_port()),
-    }
-    command = [SLACKTIDE, "scheduler", "--gangs", *(f"--{name}={value}" for name, value in given.items())]
-    node.scheduler.stop()  # it places pods of every scheduler's name, and asks nobody
-    try:
-        extender.start(command, lambda: answers(f"http://127.0.0.1:{port}/ready"))
-        scheduling.start()
+    with own_scheduler(slacktide, tmp_path, "gangs"), with_option(slacktide, "webhook", "--gangs"):
         yield
-    finally:
-        scheduling.program.stop()
-        extender.stop()
-        node.start()
-        _with_args(slacktide, webhook["args"])
-        node.kubectl("annotate", "node", node.name, f"{ANNOTATION}-")
-        node.kubectl("delete", "clusterrolebinding", ACCOUNT, f"{ACCOUNT}-gangs")
-
-
-def _with_args(slacktide: Installed, args: list[str]) -> None:
-    patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": args}]
-    slacktide.node.kubectl("patch", "deployment/slacktide-webhook", "-n", OWN, "--type=json", "-p", json.dumps(patch))
-    slacktide.ready("deployment/slacktide-webhook")
 
 
 def job(name: str, cpu: str) -> Json:
@@ -103,14 +56,7 @@ def test_a_job_whose_pods_start_together_completes_and_one_that_is_too_large_say
     gates = [pod["spec"].get("schedulingGates") for pod in node.pods(space, "job-name=small")]
     assert gates == [None] * PODS
 
-    free = cpu_milli(node.get(f"/api/v1/nodes/{node.name}")["status"]["allocatable"]["cpu"]) - sum(
-        cpu_milli(container["resources"]["requests"]["cpu"])
-        for pod in node.get("/api/v1/pods")["items"]
-        if pod["status"]["phase"] == "Running"
-        for container in pod["spec"]["containers"]
-        if "cpu" in container.get("resources", {}).get("requests", {})
-    )
-    node.post(jobs, job("large", f"{free // 2 - 1}m"))
+    node.post(jobs, job("large", f"{free_milli(slacktide) // 2 - 1}m"))
 
     said: list[str] = []
 
