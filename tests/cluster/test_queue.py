@@ -26,7 +26,7 @@ from testbed.cluster.identity import access_of
 from testbed.cluster.jobs import Batch, job_controller
 from testbed.cluster.kueue import webhook
 from testbed.cluster.manifests import SYSTEM
-from testbed.cluster.queue_rig import DONE, GROUP, POOL, Kubelets, Queue, install
+from testbed.cluster.queue_rig import GROUP, POOL, Kubelets, Queue, answers, finish, install, runs
 from testbed.deciders import decider
 from testbed.history.queue import complaints
 from testbed.parts import Part
@@ -50,22 +50,6 @@ def queueing(cluster: ApiServer) -> Iterator[ApiServer]:
 async def deciding(rig: BridgeRig, tmp_path: Path) -> AsyncIterator[Part]:
     with decider(rig.bootstrap, tmp_path) as part:
         yield part
-
-
-async def runs(queue: Queue, *names: str) -> None:
-    """Wait until exactly these Jobs run."""
-    await soon(
-        lambda: asyncio.to_thread(queue.running), f"{names} run, and no other", enough=lambda found: found == set(names)
-    )
-
-
-async def answers(rig: BridgeRig, job: Batch) -> list[str]:
-    """In order."""
-    return [decode(one.value, QueueOutcome).result for one in await rig.records(QUEUE_OUTCOME.name, job.uid)]
-
-
-async def finish(job: Batch) -> None:
-    await asyncio.to_thread(job.run, lambda *_: DONE, lambda _: False)
 
 
 async def test_jobs_wait_for_quota_and_run_on_their_flavors_nodes(queueing, rig, deciding):

@@ -10,8 +10,8 @@ from testbed.parts import Part
 
 
 @contextlib.contextmanager
-def decider(bootstrap: str, folder: Path, name: str = "one") -> Iterator[Part]:
-    arguments = ["queue", "run", "--bootstrap", bootstrap, "--process-name", name, "--session-timeout", "1.5"]
+def decider(bootstrap: str, folder: Path, name: str = "one", *options: str) -> Iterator[Part]:
+    arguments = ["queue", "run", "--bootstrap", bootstrap, "--process-name", name, "--session-timeout", "1.5", *options]
     part = Part(name, folder, arguments)
     part.start()
     try:

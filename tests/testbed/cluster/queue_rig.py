@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
+from slacktide.schemas.codec import decode
+from slacktide.schemas.queue import QueueOutcome
+from slacktide.schemas.topics import QUEUE_OUTCOME
 from testbed.background import Background
 from testbed.cluster.api_server import ApiServer, Json, RefusedError
+from testbed.cluster.bridge_rig import BridgeRig
 from testbed.cluster.jobs import Batch
 from testbed.cluster.manifests import MANIFESTS
+from testbed.waiting import soon
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
@@ -31,22 +38,35 @@ def install(server: ApiServer) -> None:
 
 
 class Queue:
-    """One ClusterQueue with CPU of one flavor, a namespace with a LocalQueue of it, and Jobs."""
+    """One ClusterQueue with CPU of one flavor or of several, a namespace with a LocalQueue of it, and Jobs."""
 
-    def __init__(self, server: ApiServer, cpu: str, *, preemption: Json | None = None) -> None:
+    def __init__(
+        self, server: ApiServer, cpu: str, *, preemption: Json | None = None, flavors: Sequence[str] = (), **spec: Any
+    ) -> None:
+        """``flavors``: those of another queue, instead of one of its own; each has the quota ``cpu``."""
         self._server = server
         self.namespace = server.namespace("queued")
         self.name = self.namespace
         self.flavor = f"flavor-{self.namespace}"
-        flavor = {"name": self.flavor, "resources": [{"name": "cpu", "nominalQuota": cpu}]}
-        spec: Json = {
+        given = [
+            {"name": one, "resources": [{"name": "cpu", "nominalQuota": cpu}]} for one in flavors or (self.flavor,)
+        ]
+        if not flavors:
+            self.make_flavor(self.flavor, self.name)
+        spec = {
             "namespaceSelector": {},
-            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}],
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": given}],
             "preemption": preemption or {},
+            **spec,
         }
-        self.create("ResourceFlavor", self.flavor, {"nodeLabels": {POOL: self.name}})
         self.create("ClusterQueue", self.name, spec)
         self.create("LocalQueue", "main", {"clusterQueue": self.name}, f"namespaces/{self.namespace}/")
+
+    def make_flavor(self, name: str, pool: str) -> None:
+        self.create("ResourceFlavor", name, {"nodeLabels": {POOL: pool}})
+
+    def change(self, **spec: Any) -> None:
+        self._server.patch(f"{GROUP}/clusterqueues/{self.name}", {"spec": spec})
 
     def create(self, kind: str, name: str, spec: Json | None, where: str = "", **more: Any) -> None:
         plural = f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
@@ -56,7 +76,7 @@ class Queue:
     def quota(self, cpu: str) -> None:
         flavor = {"name": self.flavor, "resources": [{"name": "cpu", "nominalQuota": cpu}]}
         groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
-        self._server.patch(f"{GROUP}/clusterqueues/{self.name}", {"spec": {"resourceGroups": groups}})
+        self.change(resourceGroups=groups)
 
     def job(self, name: str, *, priority: str = "", **spec: Any) -> Batch:
         """A Job of one pod with half a CPU, suspended unless it is not to be."""
@@ -77,6 +97,22 @@ class Queue:
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
         with contextlib.suppress(RefusedError):  # it was deleted
             self._server.patch(path, {"status": {"phase": "Succeeded"}})
+
+
+async def runs(queue: Queue, *names: str) -> None:
+    """Wait until exactly these Jobs run."""
+    await soon(
+        lambda: asyncio.to_thread(queue.running), f"{names} run, and no other", enough=lambda found: found == set(names)
+    )
+
+
+async def answers(rig: BridgeRig, job: Batch) -> list[str]:
+    """Outcomes of a Job's bookings, in order."""
+    return [decode(one.value, QueueOutcome).result for one in await rig.records(QUEUE_OUTCOME.name, job.uid)]
+
+
+async def finish(job: Batch) -> None:
+    await asyncio.to_thread(job.run, lambda *_: DONE, lambda _: False)
 
 
 def ended(job: Json) -> bool:
