@@ -47,6 +47,7 @@ CONDITIONS: Mapping[str, str] = {
     "queue-crds": "and .Values.queue.enabled .Values.queue.crds",
     "gangs": "and .Values.scheduler.enabled .Values.scheduler.gangs",
     "gang-crds": "and .Values.scheduler.enabled .Values.scheduler.gangCrds",
+    "pending-deadlines": ".Values.bridge.pendingDeadlines",
     "reservations": "and .Values.scheduler.enabled .Values.scheduler.reservations",
     "reservation-crds": "and .Values.scheduler.enabled .Values.scheduler.reservationCrds",
     "console-tls": ".Values.console.tls",

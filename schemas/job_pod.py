@@ -20,7 +20,7 @@ Indexes = Annotated[str, Meta(max_length=700_000)]
 """As Kubernetes writes them: ``0-9,12``. 100,000 indexes with a gap behind each fit."""
 Action = Literal["FailJob", "FailIndex", "Ignore", "Count"]
 ConditionStatus = Literal["True", "False", "Unknown"]
-Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 
 class FailureRule(Message, frozen=True, kw_only=True):
@@ -108,6 +108,8 @@ class JobPodFacts(Message, frozen=True, kw_only=True):
     node: Name = ""
     index: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     phase: Phase
+    reason: Text = ""
+    """Why, if the pod or its disruption says so, such as ``Evicted``, ``DeletionByPodGC`` or ``NodeLost``."""
     ready: bool = False
     deleting: bool = False
     tracked: bool = False

@@ -42,6 +42,8 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
 INDEX = "batch.kubernetes.io/job-completion-index"
 INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
+PENDING_DEADLINE = "slacktide.io/pending-deadline-seconds"
+"""On a pod of a Job: it fails if it is pending for longer."""
 KEPT_CHARS_MAX = 4_096
 """Each record of the pod contains these texts."""
 
@@ -79,6 +81,11 @@ def index_failures_of(text: str) -> int:
     return integer_of(text, where="", least=0, most=10**10 - 1)
 
 
+def deadline_s_of(text: str) -> int:
+    """Read a deadline in seconds. Raises TextError."""
+    return integer_of(text, where="", least=1, most=INT32_MAX)
+
+
 def _burst_of(text: str) -> str:
     json_of(text, PodBurst, where="")
     return _kept(text)
@@ -110,6 +117,7 @@ _ANNOTATIONS: Mapping[str, tuple[Any, ...]] = {
     EVICTION_COST: (cost_of, _NUMBER),
     INDEX: (index_of, "a whole number of 31 bits"),
     INDEX_FAILURES: (index_failures_of, _NUMBER),
+    PENDING_DEADLINE: (deadline_s_of, "whole seconds, 1 or more"),
 }
 _LABELS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     LABEL_SUB_PRIORITY: (lambda text: integer_of(text, where=""), "a whole number of 64 bits")

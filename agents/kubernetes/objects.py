@@ -54,6 +54,7 @@ class Condition(Part, frozen=True, kw_only=True):
 
     type: str = ""
     status: str = ""
+    reason: str | None = None
     last_transition_time: str | None = None
 
 
@@ -124,6 +125,7 @@ class PodStatus(Part, frozen=True, kw_only=True):
     """The state of a pod."""
 
     phase: str = ""
+    reason: str | None = None
     qos_class: str | None = msgspec.field(name="qosClass", default=None)
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None

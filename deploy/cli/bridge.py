@@ -69,6 +69,11 @@ class BridgeCommandSettings(process.ProcessSettings):
         "Reservations are ignored.",
         default="",
     )
+    pending_deadlines: bool = setting(
+        "Fail pods of Jobs that are pending for longer than their annotation slacktide.io/pending-deadline-seconds.",
+        click.BOOL,
+        default=False,
+    )
     metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
@@ -102,5 +107,6 @@ def command(settings: BridgeCommandSettings) -> None:
         deployment=settings.deployment,
         queue=settings.queue,
         reservation_image=settings.reservation_image,
+        pending_deadlines=settings.pending_deadlines,
     )
     process.run("bridge", settings, lambda stop, health: bridge.run(given, stop, health))

@@ -371,4 +371,4 @@ def _why(facts: JobPodFacts, matched: Matched) -> str:
     code = next((one.exit_code for one in facts.exits if one.exit_code), None)
     if code is not None:
         return f"exit code {code}"
-    return "deleted" if facts.phase != "Failed" else "no exit code"
+    return facts.reason or ("deleted" if facts.phase != "Failed" else "no exit code")

@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents.cluster.bridge.election import TIMING
+from slacktide.agents.cluster.pending.deadlines import REASON
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.job_status import JobStatus
+from slacktide.schemas.kubernetes_pod import PENDING_DEADLINE
 from slacktide.schemas.outcome import NodeOutcome, PodName, Spent
 from slacktide.schemas.topics import AUDIT, JOB_STATUS
 from slacktide.streams.records import Out
-from testbed.cluster.api_server import ApiServer
+from testbed.cluster.api_server import ApiServer, RefusedError
 from testbed.cluster.bridge_rig import BridgeRig
 from testbed.cluster.jobs import Batch, job_controller
+from testbed.cluster.manifests import MANIFESTS, SYSTEM
 from testbed.job_events import by_rule
 from testbed.parts import Part
 from testbed.waiting import soon
@@ -211,6 +214,75 @@ async def test_deleted_suspended_evicted_over_a_new_bridge_and_gone(controlled, 
         lambda: rig.records(JOB_STATUS.name, job.uid), "a tombstone", enough=lambda found: found[-1].value is None
     )
     assert records
+
+
+@pytest.mark.parametrize(("policy", "at_once"), [("Failed", 1), ("TerminatingOrFailed", 2)])
+async def test_a_pod_that_is_being_deleted_holds_its_index_if_the_job_says_so(controlled, rig, worker, policy, at_once):
+    rig.replica(timing=TIMING)
+    on_a_node = {"nodeName": "node-1"}  # else it would be gone at once
+    job = Batch(
+        controlled, **{**INDEXED, "completions": 1, "parallelism": 1}, podReplacementPolicy=policy, pod=on_a_node
+    )
+    await watched(rig, job)
+    [first] = await asyncio.to_thread(job.pods)
+    job.say(first, "Running")
+    path = f"/api/v1/namespaces/{job.namespace}/pods/{first['metadata']['name']}"
+    controlled.request("DELETE", path, {"gracePeriodSeconds": 600})
+    seen = await soon(
+        lambda: asyncio.to_thread(lambda: job.status),
+        "the controller saw it",
+        enough=lambda one: one.get("terminating"),
+    )
+    assert (seen["active"], len(job.pods())) == (at_once - 1, at_once)
+    fold = await soon(lambda: status_of(rig, job), "so does the fold", enough=lambda one: one and one.terminating)
+    assert fold is not None
+    job.say(first, "Failed", code=1)
+    await soon(
+        lambda: asyncio.to_thread(job.pods),
+        "another runs",
+        enough=lambda found: found and all(one["metadata"]["uid"] != first["metadata"]["uid"] for one in found),
+    )
+    await asyncio.to_thread(job.run, lambda *_: DONE, lambda _: False)
+    assert (await settled(rig, job)).completed_indexes == "0"
+
+
+@pytest.fixture(scope="module")
+def with_deadlines(controlled: ApiServer) -> ApiServer:
+    """With the component's rights, and its policy in force."""
+    for name in ("rbac", "pod-policy"):
+        controlled.kubectl("apply", "-f", str(MANIFESTS / f"components/pending-deadlines/{name}.yaml"))
+    other = Batch(controlled)
+    controlled.wait(lambda: "may fail only pods" in fail(controlled, other), "the policy is in force", 60)
+    return controlled
+
+
+def fail(server: ApiServer, job: Batch) -> str:
+    """How the API server refuses the bridge that tries to fail a pod of the Job."""
+    for pod in job.pods():
+        path = f"/api/v1/namespaces/{job.namespace}/pods/{pod['metadata']['name']}/status?dryRun=All"
+        failed = {"status": {"phase": "Failed", "reason": "PendingDeadlineExceeded"}}
+        try:
+            server.request("PATCH", path, failed, token=server.account(SYSTEM, "slacktide-bridge").token)
+        except RefusedError as refused:
+            return str(refused)
+    return ""
+
+
+async def test_a_pod_that_cannot_start_fails_with_the_reason_where_its_job_asks_for_it(with_deadlines, rig, worker):
+    rig.replica(timing=TIMING, pending_deadlines=True)
+    rule = {"action": "FailJob", "onPodConditions": [{"type": REASON, "status": "True"}]}
+    job = Batch(with_deadlines, podFailurePolicy={"rules": [rule]}, annotations={PENDING_DEADLINE: "2"})
+    waits = Batch(with_deadlines, annotations={PENDING_DEADLINE: "soon"})
+    status = await settled(rig, job)
+    assert by_rule(status) == {"rule 0: FailJob": 1}
+    assert [one.reason for one in status.conditions if one.type == "Failed"] == ["PodFailurePolicy"]
+    events = with_deadlines.get(f"/api/v1/namespaces/{job.namespace}/events")["items"]
+    assert [one["message"] for one in events if one["reason"] == REASON] == ["pending for 2 s, which is its deadline"]
+    assert len(waits.pods()) == 1
+
+
+def test_the_bridge_fails_no_pod_that_has_no_deadline(with_deadlines):
+    assert "may fail only pods of Jobs with the annotation" in fail(with_deadlines, Batch(with_deadlines))
 
 
 def _both_known(status: JobStatus | None) -> bool:

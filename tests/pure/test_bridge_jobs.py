@@ -12,7 +12,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.bridge.job_facts import Job, pod_facts
 from slacktide.agents.cluster.bridge.job_log import AGAIN_MS, JobLog, JobSource, Key
 from slacktide.agents.cluster.events import IgnoredFields
-from slacktide.agents.kubernetes.objects import Pod
+from slacktide.agents.kubernetes.objects import Condition, Pod
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.job_pod import JobEvent, JobEviction
@@ -79,6 +79,24 @@ def test_a_pod_with_more_containers_than_a_record_holds_is_still_counted():
     log.pod(msgspec.structs.replace(many, status=msgspec.structs.replace(many.status, container_statuses=ends)))
     assert [decode(encode(one), JobEvent) for one in log.pending.values()] == list(log.pending.values())
     assert folded(log).status().failed == 1
+
+
+def test_a_pod_of_a_lost_node_is_what_it_was_and_says_why():
+    lost, gone = pod(phase="Unknown"), pod(phase="Failed")
+    disrupted = [Condition(type="DisruptionTarget", status="True", reason="DeletionByPodGC")]
+    gone = msgspec.structs.replace(gone, status=msgspec.structs.replace(gone.status, conditions=disrupted))
+    never = msgspec.structs.replace(lost, status=msgspec.structs.replace(lost.status, start_time=None))
+    facts = [pod_facts(one, frozenset(), None) for one in (lost, never, gone)]
+    assert [(one.phase, one.reason) for one in facts] == [
+        ("Running", "phase Unknown"),
+        ("Pending", "phase Unknown"),
+        ("Failed", "DeletionByPodGC"),
+    ]
+    log = log_of()
+    log.job(job())
+    log.pod(lost)
+    log.pod(gone)
+    assert [one.why for one in folded(log).status().failures] == ["DeletionByPodGC"]
 
 
 def test_a_policy_without_rules_hides_no_job():

@@ -25,6 +25,7 @@ from slacktide.agents.cluster.descheduler.passes import Place
 from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
 from slacktide.agents.cluster.enrolment.issuer import Ring
 from slacktide.agents.cluster.events import About, EventSource, IgnoredFields, create_event
+from slacktide.agents.cluster.pending.deadlines import PendingDeadlines
 from slacktide.agents.cluster.queue.queue import JobQueue
 from slacktide.agents.cluster.reservation.keeper import Keeper
 from slacktide.agents.cluster.watching import ConfigMapName, PolicySource
@@ -75,6 +76,7 @@ class BridgeSettings:
     queue: bool = False
     reservation_image: str = ""
     """Image of the pods that hold the room of Reservations; "": Reservations are ignored."""
+    pending_deadlines: bool = False
 
 
 async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> None:
@@ -205,6 +207,7 @@ class _Leader:
         self._queue = JobQueue(settings.bootstrap, clock, settings.replica, namespace) if settings.queue else None
         image = settings.reservation_image
         self._reservations = Keeper(settings.bootstrap, image, clock) if image else None
+        self._deadlines = PendingDeadlines(clock, settings.replica) if settings.pending_deadlines else None
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 
     async def run(self, api: ApiServer, health: Health) -> None:
@@ -220,7 +223,7 @@ class _Leader:
             self._descheduler.run(api),
             self._jobs.run(api),
             self._ignored.run(api),
-            *(one.run(api) for one in (self._queue, self._reservations) if one is not None),
+            *(one.run(api) for one in (self._queue, self._reservations, self._deadlines) if one is not None),
             self._report(health),
         )
 
@@ -291,6 +294,7 @@ class _Leader:
                 "events": self._ignored.trouble,
                 "queue": "" if self._queue is None else self._queue.trouble,
                 "reservations": "" if self._reservations is None else self._reservations.trouble,
+                "pending deadlines": "" if self._deadlines is None else self._deadlines.trouble,
             }
             for of, why in troubles.items():
                 metrics.TROUBLE.labels(of).set(bool(why))

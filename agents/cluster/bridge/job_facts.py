@@ -158,7 +158,7 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
     """
     status, annotations = pod.status, pod.metadata.annotations or {}
     containers = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
-    tracked, phase = is_tracked(pod), status.phase or "Pending"
+    tracked, (phase, reason) = is_tracked(pod), _phase_of(pod)
     ended_before = before is not None and before.tracked and before.phase in {"Succeeded", "Failed"}
     found = {one.type: one.status for one in status.conditions or () if one.type in conditions}
     return JobPodFacts(
@@ -166,7 +166,8 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
         name=pod.metadata.name,
         node=pod.spec.node_name or "",
         index=_mark(annotations, INDEX, index_of),
-        phase=cast("Phase", phase) if phase in get_args(Phase) else "Unknown",
+        phase=phase,
+        reason=reason[:CHARS_MAX],
         ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions or ()),
         deleting=pod.metadata.deletion_timestamp is not None,
         tracked=tracked or ended_before,
@@ -184,6 +185,17 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
         ended_ms=max((_ms(one.state.terminated.finished_at) for one in containers if one.state.terminated), default=0),
         eviction=None if before is None else before.eviction,
     )
+
+
+def _phase_of(pod: Pod) -> tuple[Phase, str]:
+    """Return the pod's phase with its reason. A pod of a lost node, ``Unknown``, is what it was before."""
+    status = pod.status
+    disrupted = (one.reason for one in status.conditions or () if one.type == DISRUPTION and one.status == "True")
+    reason = status.reason or next(disrupted, None) or ""
+    if status.phase in get_args(Phase):
+        return cast("Phase", status.phase), reason
+    phase: Phase = "Running" if status.start_time else "Pending"
+    return phase, reason or (f"phase {status.phase}" if status.phase else "")
 
 
 def _rule(rule: Json) -> FailureRule:

@@ -48,7 +48,7 @@ class BridgeRig(StreamingRig):
         self.withdraw_policy()  # that of the manifests
 
     def replica(
-        self, name: str = "one", timing: Timing = QUICK, deployment: str | None = None, *, queue: bool = False
+        self, name: str = "one", timing: Timing = QUICK, deployment: str | None = None, **more: bool
     ) -> Replica:
         settings = bridge.BridgeSettings(
             bootstrap=Cluster(self.bootstrap),
@@ -58,7 +58,7 @@ class BridgeRig(StreamingRig):
             config_map=ConfigMapName(namespace=OPERATORS, name="slo-controller-config"),
             timing=timing,
             deployment=deployment,
-            queue=queue,
+            **more,
         )
         self._replicas.append(Replica(bridge.run, settings))
         return self._replicas[-1]

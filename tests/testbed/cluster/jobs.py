@@ -55,7 +55,11 @@ class Batch:
         self.name = name
         self.namespace = namespace or cluster.namespace("jobs")
         container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "500m"}}}
-        template = {"spec": {"restartPolicy": "Never", "containers": [container], **spec.pop("pod", {})}}
+        metadata = {"annotations": spec.pop("annotations", {})}
+        template = {
+            "metadata": metadata,
+            "spec": {"restartPolicy": "Never", "containers": [container], **spec.pop("pod", {})},
+        }
         body = {"metadata": {"name": name, "labels": dict(labels or {})}, "spec": {"template": template, **spec}}
         self.uid = str(cluster.post(self._jobs, body)["metadata"]["uid"])
 

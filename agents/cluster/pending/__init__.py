@@ -1,0 +1,1 @@
+"""Deadlines of pending pods."""
