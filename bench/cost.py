@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import ExitStack
 
 from bench import log, loop
 from bench.node import NAME, node
@@ -13,8 +14,12 @@ from bench.rig import Rig, wait
 from bench.rows import Row, judged, told
 from slacktide.deploy.demo.pods import DemoPod
 from slacktide.schemas.policy import Policy, parse
+from slacktide.schemas.topics import NODE_PARTITIONS
+from slacktide.streams.kafka import partition_of
 
 PODS = 100
+NEIGHBOURS = 90
+"""Other nodes in its partition, as of 1,000 nodes in 12 partitions."""
 WARM_UP_S, KAFKA_S, EMBEDDED_S = 6.0, 30.0, 12.0
 CORE_PCT, ALL_PCT, RSS_MB = 2.0, 2.5, 64.0
 """As shipped, and with everything on."""
@@ -49,12 +54,17 @@ def measure(rig: Rig) -> list[Row]:
     """Through Apache Kafka, as shipped and with everything on; then for comparison through the embedded broker."""
     kafka = rig.kafka().bootstrap
     core_pct, rss_mb, said = _run(rig, kafka, "Apache Kafka", KAFKA_S)
+    among_pct, _, among_said = _run(
+        rig, kafka, f"Apache Kafka, {NEIGHBOURS} neighbours", KAFKA_S, neighbours=NEIGHBOURS
+    )
     all_pct, all_mb, all_said = _run(rig, kafka, "Apache Kafka, everything on", KAFKA_S, _everything())
     with rig.embedded() as broker:
         other_pct, other_mb, other = _run(rig, broker.bootstrap, "embedded broker", EMBEDDED_S)
     return [
         judged(f"agent, {PODS} pods, 1 s: CPU time", f"<= {CORE_PCT:g}% of a core",
                f"{core_pct:.2f}% over {KAFKA_S:.0f} s; {said}", met=core_pct <= CORE_PCT, core_pct=core_pct),
+        judged(f"agent, {PODS} pods, {NEIGHBOURS} neighbours in its partition: CPU time", f"<= {CORE_PCT:g}% of a core",
+               f"{among_pct:.2f}% over {KAFKA_S:.0f} s; {among_said}", met=among_pct <= CORE_PCT, core_pct=among_pct),
         judged(f"agent, {PODS} pods: RSS", f"<= {RSS_MB:g} MB", f"{rss_mb:.1f} MB",
                met=rss_mb <= RSS_MB, rss_mb=rss_mb),
         judged(f"agent, {PODS} pods, everything on: CPU time", f"<= {ALL_PCT:g}% of a core",
@@ -87,10 +97,20 @@ def _everything() -> Policy:
 
 
 def _run(
-    rig: Rig, bootstrap: str, broker: str, measured_s: float, policy: Policy = log.POLICY_IN_FORCE
+    rig: Rig,
+    bootstrap: str,
+    broker: str,
+    measured_s: float,
+    policy: Policy = log.POLICY_IN_FORCE,
+    *,
+    neighbours: int = 0,
 ) -> tuple[float, float, str]:
     rig.say(f"cost: agent with {PODS} pods on {broker}, {WARM_UP_S + measured_s:.0f} s")
-    with loop.worker(rig, bootstrap, policy=policy) as worker:
+    share = partition_of(NAME, NODE_PARTITIONS), NODE_PARTITIONS
+    with ExitStack() as running:
+        worker = running.enter_context(loop.worker(rig, bootstrap, policy=policy))
+        if neighbours:
+            running.enter_context(loop.fleet(rig, bootstrap, neighbours * NODE_PARTITIONS, share=share))
         return beside(rig, bootstrap, worker, measured_s)
 
 

@@ -144,6 +144,11 @@ class NodeAgent:
         return self._sampler.inventory.pods
 
     @property
+    def awaits_answer(self) -> bool:
+        """Whether the newest sample is not answered yet."""
+        return self._protocol.awaits_answer
+
+    @property
     def keyframe_wanted(self) -> bool:
         """Whether the stream lacks pods or facts, so that a sample must be taken at once."""
         return self._sampler.keyframe_wanted

@@ -50,6 +50,9 @@ class LinkError(SlacktideError):
 class Listener(Protocol):
     """Receives records from Kafka, on the event loop's thread."""
 
+    def awaits_answer(self) -> bool:
+        """Return whether the newest sample is not answered yet."""
+
     def commands(self, records: list[Record]) -> None:
         """Commands for this node."""
 
@@ -149,7 +152,9 @@ class Link:
         self._client_id = client_id = f"slacktide-agent-{node}"
         self._samples = SampleSender(bootstrap, client_id=client_id, sign=sign)
         self._outcomes = Sender(bootstrap, client_id=client_id, acks=OUTCOME.acks, timeout_s=OUTCOME_TIMEOUT_S)
-        self._reader = NodeReader(bootstrap, node, client_id=client_id, fetch_wait_ms=fetch_wait_ms)
+        self._reader = NodeReader(
+            bootstrap, node, client_id=client_id, fetch_wait_ms=fetch_wait_ms, due=listener.awaits_answer
+        )
         self._history = Sender(bootstrap, client_id=client_id, acks=BACKFILL.acks, compress=True)
         self._newest, self._backlog = Newest(), Backlog()
         self._live_s = 0.0
@@ -178,6 +183,7 @@ class Link:
     def offer(self, sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod]) -> None:
         """Send this sample and the facts and pods it refers to. If a newer one is offered first, backfill it."""
         self._keep(self._newest.put(Offered(sample, facts, pods)))
+        self._reader.wake()
 
     def wake(self) -> None:
         """There may be outcomes in the spool."""
@@ -345,7 +351,6 @@ class Link:
                 self._in.works()
                 while not self._read_anew:
                     read = await self._reader.read()
-                    self.metrics.foreign.inc(read.foreign)
                     self._hand_over(read.policies, self._listener.policies)
                     self._hand_over(read.inventories, self._listener.inventories)
                     self._hand_over(read.credits, partial(self._listener.credits, age_s=read.credit_age_s))

@@ -193,6 +193,10 @@ class AgentLoop:
                 await self._zones.close()
             self._spool.close()
 
+    def awaits_answer(self) -> bool:
+        """Return whether the newest sample is not answered yet."""
+        return self._agent.awaits_answer
+
     def commands(self, records: list[Record]) -> None:
         """Apply commands. Send a keyframe at once if the stream lacks pods or facts."""
 

@@ -95,7 +95,6 @@ THROTTLED = Gauge(
     "slacktide_agent_throttled", "1 while best-effort pods are throttled because there is no eviction credit.", ["node"]
 )
 FREEZES = Gauge("slacktide_agent_freezes", "1 where the node's kernel can freeze best-effort pods.", ["node"])
-FOREIGN = Counter("slacktide_agent_foreign_answers", "Answers of other nodes, dropped without decoding.", ["node"])
 REFUSED = Counter("slacktide_agent_records_refused", "Records that could not be processed.", ["node", "topic"])
 REFUSED_BY_KAFKA = Counter(
     "slacktide_agent_sends_refused", "Records that Kafka rejected for their size or content.", ["node", "topic"]
@@ -164,7 +163,6 @@ class AgentMetrics:
         self.sent = SENT.labels(node)
         self.waiting = WAITING.labels(node)
         self.backfilled = BACKFILLED.labels(node)
-        self.foreign = FOREIGN.labels(node)
         self._samples = SAMPLES.labels(node)
         self._tick = TICK.labels(node)
         self._act_age = ACT_AGE.labels(node)

@@ -188,6 +188,11 @@ class Protocol:
         """The newest sample, answered or not."""
         return self._held[-1] if self._held else None
 
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether the newest sample is not answered yet."""
+        return bool(self._held) and self._held[-1].sample.seq > self._answered_seq
+
     def took(self, taken: Taken) -> None:
         """Record a new sample. Its seq is above all earlier ones."""
         self._held.append(taken)

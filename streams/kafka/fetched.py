@@ -174,6 +174,30 @@ def at_once(_: bytes) -> Any:
     raise RuntimeError("aiokafka reads records one by one: import slacktide.streams.kafka before the consumer is made")
 
 
+class OfKey:
+    """Marks a consumer, as its ``value_deserializer``, that needs the records with one key.
+
+    Others may be left out, a batch at a time. Topics that are ``read_whole`` are not searched. An unreadable batch is
+    never left out.
+    """
+
+    def __init__(self, key: bytes, read_whole: frozenset[str]) -> None:
+        size, length = 2 * len(key), bytearray()  # a zigzag varint
+        while size > 0x7F:
+            length.append(0x80 | (size & 0x7F))
+            size >>= 7
+        length.append(size)
+        self._key, self._read_whole = bytes(length) + key, read_whole
+
+    def __call__(self, _: bytes) -> Any:
+        """Refuse, as ``at_once``."""
+        at_once(_)
+
+    def of(self, topic: str) -> bytes:
+        """Return what a batch of a topic must contain; empty: anything."""
+        return b"" if topic in self._read_whole else self._key
+
+
 def records_in(items: Sequence[Any]) -> int:
     """Return the number of records that a consumer returned: one by one, or in whole fetches."""
     return sum(len(one) if isinstance(one, FetchedBatches) else 1 for one in items)
@@ -204,7 +228,8 @@ class FetchedRecords:
         self, place: TopicPartition, fetched: FetchedBytes, _: object, position: int, *settings: object
     ) -> None:
         self.next_fetch_offset, self._place = position, place
-        self._records = self._whole(fetched.raw) if at_once in settings else self._one_by_one(fetched.raw)
+        key = next((one.of(place.topic) for one in settings if isinstance(one, OfKey)), b"")
+        self._records = self._whole(fetched.raw) if at_once in settings else self._one_by_one(fetched.raw, key)
 
     def __iter__(self) -> Iterator[Any]:
         return self._records
@@ -218,11 +243,11 @@ class FetchedRecords:
         if len(batches):
             yield batches
 
-    def _one_by_one(self, raw: bytes) -> Iterator[Any]:
+    def _one_by_one(self, raw: bytes, key: bytes) -> Iterator[Any]:
         fetched = memoryview(raw)
         left_bytes, begin = FETCH_BYTES_MAX, 0
         while left_bytes >= 0 and (frame := frame_at(fetched, begin)) is not None:
-            found = read(self._place, frame, self.next_fetch_offset)
+            found = read(self._place, frame, self.next_fetch_offset, key)
             for record in found.records:
                 self.next_fetch_offset = record.offset + 1
                 left_bytes -= RECORD_BYTES + len(record.value or b"")

@@ -7,14 +7,14 @@ limit is worth a separate fetch. Agents sample at fixed intervals, so a sample s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from aiokafka.consumer.fetcher import Fetcher
 
 from slacktide.schemas.sample_columns_codec import BEGIN, NOW
-from slacktide.streams.kafka.fetched import FetchedBatches, at_once, records_in
+from slacktide.streams.kafka.fetched import FetchedBatches, OfKey, at_once, records_in
 
 MOVES_S: Final = 3.0
 """A limit is changing if it changed within this time: it rises by one step per second."""
@@ -183,14 +183,38 @@ class Gathering:
         return 0.0
 
 
+REST_S: Final = 1.0
+"""Longest time between two fetches while no answer is due."""
+
+
+class Due(OfKey):
+    """Marks a consumer of one key that waits for answers: it fetches while one is ``due``, and else once a second."""
+
+    def __init__(self, key: bytes, read_whole: frozenset[str], due: Callable[[], bool]) -> None:
+        super().__init__(key, read_whole)
+        self._due, self._next_s = due, -math.inf
+
+    def came(self, fetched: list[Any], now_s: float) -> None:
+        """Take in the records of a fetch."""
+
+    def wait_s(self, now_s: float) -> float:
+        """Return how long the next fetch must wait; 0: it may begin."""
+        if not self._due() and now_s < self._next_s:
+            return self._next_s - now_s
+        self._next_s = now_s + REST_S
+        return 0.0
+
+
 class GatheringFetcher(Fetcher):  # type: ignore[misc]  # the client has no types
-    """The client's fetcher. For consumers of whole fetches, samples gather in Kafka.
+    """The client's fetcher. For consumers of whole fetches, samples gather in Kafka; one of a key may rest.
 
     The client fetches ahead. Records that it holds until the next turn would be older, and would delay the next fetch.
     """
 
     def __init__(self, *places: Any, value_deserializer: Any = None, **settings: Any) -> None:
-        self._gathering = Gathering() if value_deserializer is at_once else None
+        self._gathering: Gathering | Due | None = Gathering() if value_deserializer is at_once else None
+        if isinstance(value_deserializer, Due):
+            self._gathering = value_deserializer
         super().__init__(*places, value_deserializer=value_deserializer, **settings)
 
     async def fetched_records(self, *places: Any, **settings: Any) -> dict[Any, Any]:
@@ -199,6 +223,10 @@ class GatheringFetcher(Fetcher):  # type: ignore[misc]  # the client has no type
         if fetched and self._gathering is not None:  # no other task has run: the next fetch is not sent yet
             self._gathering.came(list(chain.from_iterable(fetched.values())), self._loop.time())
         return fetched
+
+    def wake(self) -> None:
+        """Let it look again whether a fetch may begin."""
+        self._notify(self._wait_consume_future)
 
     def _get_actions_per_node(self, assignment: Any) -> Any:
         wait_s = 0.0 if self._gathering is None else self._gathering.wait_s(self._loop.time())

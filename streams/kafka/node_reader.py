@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,11 @@ from aiokafka import TopicPartition
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.schemas.topics import COMMAND, CREDIT, INVENTORY, POLICY
+from slacktide.streams.kafka.gathering import Due
 from slacktide.streams.kafka.reader import Reader, partition_of, partitions_of, record_of, stand
 from slacktide.streams.records import Record
 
-SILENCE_MS = 1_000
+SILENCE_MS = 2_000
 REPUBLISHED = 4_000
 """Records before a partition's end: the inventory of its 20 to 100 nodes is republished every minute."""
 PARTITION_BYTES_MAX = 1 << 20
@@ -35,22 +37,32 @@ class NodeRecords:
     """All arrived within this time."""
     inventories: list[Record]
     """Of this node: at first those of the last minutes, then new ones."""
-    foreign: int
-    """Other nodes' answers, dropped undecoded."""
 
 
 class NodeReader(Reader):
     """Reads commands and credit from their end, policy from its beginning, and inventory of the last minutes.
 
+    While no answer is ``due`` it fetches once a second: its neighbours' answers would end each fetch, and cost more
+    than all else that an agent does. Their batches are searched for the node's name, and not decoded without it.
+
     Reconnect after any error. A lease published before may have expired: the governor publishes it again.
     """
 
-    def __init__(self, bootstrap: Cluster, node: str, *, client_id: str, fetch_wait_ms: int) -> None:
+    def __init__(
+        self, bootstrap: Cluster, node: str, *, client_id: str, fetch_wait_ms: int, due: Callable[[], bool]
+    ) -> None:
         self.partition = -1
         """The partition of this node's answers; -1 before the first connection."""
         super().__init__(
-            bootstrap, fetch_wait_ms, client_id=client_id, lost="none", partition_bytes_max=PARTITION_BYTES_MAX
+            bootstrap,
+            fetch_wait_ms,
+            client_id=client_id,
+            lost="none",
+            partition_bytes_max=PARTITION_BYTES_MAX,
+            of_key=Due(node.encode(), frozenset({POLICY.name}), lambda: self._follows or due()),
         )
+        self._follows = True
+        """Whether there may be more of what others publish."""
         self._node = node
         self._key = node.encode()
         self._silence_ms = SILENCE_MS + 2 * fetch_wait_ms
@@ -71,18 +83,22 @@ class NodeReader(Reader):
         """
         got = await self._fetched(self._silence_ms)
         policies = await self._policies_of([record_of(one) for one in got.get(self._policies, [])])
-        commands = got.get(self._commands, [])
-        mine = self._mine(commands)
+        self._follows = self._policy_held is not None or bool(got.keys() - {self._commands})
         return NodeRecords(
-            commands=mine,
+            commands=self._mine(got.get(self._commands, [])),
             policies=policies,
             credits=self._mine(got.get(self._credits, [])),
             credit_age_s=self._credit_age_s(),
             inventories=self._mine(got.get(self._inventories, [])),
-            foreign=len(commands) - len(mine),
         )
 
+    def wake(self) -> None:
+        """An answer may be due now."""
+        if self._open is not None:
+            self._open._fetcher.wake()  # noqa: SLF001 - it has no public method
+
     async def _begin(self, consumer: Any) -> None:
+        self._follows = True
         for topic in (POLICY, CREDIT, INVENTORY):
             await partitions_of(consumer, topic.name)
         self.partition = partition_of(self._node, len(await partitions_of(consumer, COMMAND.name)))

@@ -270,8 +270,11 @@ def frame_at(fetched: memoryview, begin: int) -> Frame | None:
     return Frame(fetched[begin:end], fetched[end:], whole=True)
 
 
-def read(place: TopicPartition, frame: Frame, position: int) -> Found:
-    """Read a batch carefully; ``position``: of the fetch, possibly within the batch."""
+def read(place: TopicPartition, frame: Frame, position: int, key: bytes = b"") -> Found:
+    """Read a batch carefully; ``position``: of the fetch, possibly within the batch.
+
+    ``key``: the length and the text of a key, without which the records of a batch are not read; empty: all are.
+    """
     raw = frame.raw
     if not frame.whole:
         return _damaged(place, frame, position, "it is truncated, or its length is damaged")
@@ -283,8 +286,9 @@ def read(place: TopicPartition, frame: Frame, position: int) -> Found:
     last: int = batch.next_offset - 1  # of its last record, which may have been compacted away
     if last < position or (batch.base_offset > position and (frame.following() or last + 1) <= last):
         return _damaged(place, frame, position, f"its offset {batch.base_offset} is damaged")
+    of_others = bool(key) and not raw[_CODEC_AT] & _CODEC and key not in bytes(raw)
     try:
-        records = () if batch.is_control_batch else records_of(batch, raw)
+        records = () if batch.is_control_batch or of_others else records_of(batch, raw)
     except UnreadableError as exc:
         instead = _instead(place, position, last, str(exc), batch.max_timestamp)
         return Found([instead], last + 1, ends=True)

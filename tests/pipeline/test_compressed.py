@@ -103,7 +103,7 @@ async def test_every_reader_goes_on_behind_it(kafka_broker: KafkaBroker) -> None
     kafka_broker.apply_topics(1)
     bootstrap = kafka_broker.bootstrap
     bad = bomb("zstd", 20 << 20)
-    reader = NodeReader(Cluster(bootstrap), NODE, client_id="test", fetch_wait_ms=100)
+    reader = NodeReader(Cluster(bootstrap), NODE, client_id="test", fetch_wait_ms=100, due=lambda: True)
     ends = TailReader(Cluster(bootstrap), [SCORE.name], client_id="test")
     await reader.connect()
     await ends.connect()

@@ -88,7 +88,7 @@ async def test_another_takes_over_with_a_higher_epoch_and_the_nodes_lease_goes_o
     policy = policy_record(BUDGET)
     await sender.send([Out(topic=POLICY.name, key=policy.key, value=policy.value)])
     reader, credit_account, heard = (
-        NodeReader(Cluster(where), NODE, client_id="agent", fetch_wait_ms=50),
+        NodeReader(Cluster(where), NODE, client_id="agent", fetch_wait_ms=50, due=lambda: True),
         CreditAccount(BOOT),
         [],
     )
@@ -131,7 +131,7 @@ async def test_a_log_that_was_made_anew_is_governed_anew(embedded_broker: Embedd
         for life in range(2):
             embedded_broker.apply_topics(4)
             sender = Sender(Cluster(where), client_id="test", acks="all", timeout_s=5)
-            reader, heard = NodeReader(Cluster(where), NODE, client_id="agent", fetch_wait_ms=50), []
+            reader, heard = NodeReader(Cluster(where), NODE, client_id="agent", fetch_wait_ms=50, due=lambda: True), []
             await sender.connect([CREDIT.name, METRIC.name, POLICY.name])
             await sender.send([Out(topic=POLICY.name, key=policy.key, value=policy.value)])
             await reader.connect()
@@ -160,7 +160,7 @@ async def test_forged_outcomes_end_no_term_and_use_up_no_budget(embedded_broker:
         outcome_record("invented-2", BOOT, 0, "x", done=False),
         outcome_record(NODE, "999999999999-x", 2**53, "x"),
     ]
-    reader, heard = NodeReader(Cluster(where), NODE, client_id="agent", fetch_wait_ms=50), []
+    reader, heard = NodeReader(Cluster(where), NODE, client_id="agent", fetch_wait_ms=50, due=lambda: True), []
     await reader.connect()
     governing = govern(Governor("first"), settings, stop, lambda: time.time_ns() // 1_000_000)
     async with beside(governing, lives(where, sender), listen(reader, credit_account, heard)):

@@ -315,7 +315,7 @@ def test_an_early_sample_raises_nothing_and_neither_does_a_tick_cut_before_its_a
 
 @given(
     steps=st.lists(
-        st.tuples(st.integers(200, 1_000), st.integers(0, 4_000), st.booleans(), st.booleans()), min_size=2, max_size=30
+        st.tuples(st.integers(200, 900), st.integers(0, 4_000), st.booleans(), st.booleans()), min_size=2, max_size=30
     )
 )
 def test_whatever_is_cut_early_the_kernel_ends_at_what_the_newest_answered_sample_wants(steps) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.streams.kafka import payload
+from slacktide.streams.kafka.fetched import OfKey
 from slacktide.streams.kafka.payload import INFLATED_BYTES_MAX
 from testbed.batches import (
     ATTRIBUTES_AT,
@@ -22,6 +23,7 @@ from testbed.batches import (
     DELTA_AT,
     HEADER_BYTES,
     MAX_TIME_AT,
+    PLACE,
     Stored,
     batch,
     fetched,
@@ -286,3 +288,35 @@ def test_what_was_inflated_stays_when_more_is(codec: int) -> None:
     assert [payload.inflated(codec, bytes(compress(one))) for one in wanted] == wanted
     with pytest.raises(payload.UnreadableError, match="inflates to more than 99 bytes"):
         payload.inflated(codec, bytes(compress(b"x" * 100)), 99)
+
+
+KEYS = [b"node-1", b"node-10", b"n" * 63, b"n" * 64, b"n" * 300]
+
+
+@given(
+    keys=st.lists(
+        st.tuples(st.sampled_from(KEYS), st.sampled_from(list(CODECS)), st.booleans()), min_size=1, max_size=6
+    ),
+    key=st.sampled_from(KEYS),
+    position=st.integers(0, 7),
+)
+def test_a_reader_of_one_key_finds_its_records_and_what_cannot_be_read(
+    keys: list[tuple[bytes, str, bool]], key: bytes, position: int
+) -> None:
+    raw = b""
+    for number, (its, codec, damaged) in enumerate(keys):
+        stored = bytearray(batch(2 * number, [b"to node-1", b"x"], codec, key=its).raw)
+        if damaged:
+            stored[-1] ^= 0xFF
+        raw += bytes(stored)
+    every, some = fetched(raw, position), fetched(raw, position, OfKey(key, frozenset()))
+    found = list(some)
+    wanted = [one for one in every if one.key == key or isinstance(one.value, UnreadableBatch)]
+    assert [one for one in found if one.key == key or one.key is None] == wanted
+    assert some.next_fetch_offset == every.next_fetch_offset
+    assert {one.key for one in found} <= {key, None} | {its for its, codec, _ in keys if codec != "none"}, "undecoded"
+
+
+def test_a_topic_that_is_read_whole_is_not_searched() -> None:
+    raw = batch(0, [b"a", b"b"], key=b"other").raw
+    assert len(list(fetched(raw, 0, OfKey(b"node-1", frozenset({PLACE.topic}))))) == 2

@@ -13,7 +13,17 @@ from aiokafka.consumer.subscription_state import SubscriptionState
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.streams.kafka.fetched import FetchedBatches, at_once, walked
-from slacktide.streams.kafka.gathering import CALM_S, EARLY_S, FEW, GATHER_S, LATE_S, PER_S, Gathering, GatheringFetcher
+from slacktide.streams.kafka.gathering import (
+    CALM_S,
+    EARLY_S,
+    FEW,
+    GATHER_S,
+    LATE_S,
+    PER_S,
+    Due,
+    Gathering,
+    GatheringFetcher,
+)
 from testbed.batches import batch
 from testbed.samples import PODS, sample
 
@@ -123,6 +133,18 @@ def test_fetches_for_nodes_whose_limits_move_are_bounded() -> None:
         crowded(gathering, NOW_S + 2)
         at_once_s += not gathering.wait_s(NOW_S + 2)
     assert at_once_s == PER_S
+
+
+def test_a_reader_of_answers_fetches_while_one_is_due_and_else_once_a_second() -> None:
+    due = True
+    reader = Due(b"node-1", frozenset(), lambda: due)
+    assert [reader.wait_s(NOW_S + at) for at in (0.0, 0.1, 0.2)] == [0.0, 0.0, 0.0]
+    due = False
+    assert reader.wait_s(NOW_S + 0.7) == pytest.approx(0.5)
+    due = True
+    assert reader.wait_s(NOW_S + 0.8) == 0.0
+    due = False
+    assert [reader.wait_s(NOW_S + at) for at in (1.8, 1.81)] == [0.0, pytest.approx(0.99)]
 
 
 async def test_a_consumer_of_whole_fetches_asks_for_nothing_meanwhile_but_where_it_stands() -> None:

@@ -1,0 +1,73 @@
+"""A node's reader leaves its neighbours' answers in Kafka until its own is due, and decodes none of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.topics import COMMAND, POLICY
+from slacktide.streams.kafka import NodeReader, Sender
+from slacktide.streams.records import Out, Record
+from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.waiting import soon
+
+NODE, NEIGHBOURS = "node-1", 15
+
+
+async def test_while_no_answer_is_due_it_fetches_seldom_and_at_once_when_one_is(
+    broker: EmbeddedBroker | KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.apply_topics(1)
+    is_due, got = True, list[Record]()
+    reader = NodeReader(Cluster(broker.bootstrap), NODE, client_id="test", fetch_wait_ms=50, due=lambda: is_due)
+    sender = Sender(Cluster(broker.bootstrap), client_id="test", acks="all", timeout_s=5)
+    await sender.connect([COMMAND.name, POLICY.name])
+    await reader.connect()
+    fetcher, fetches = reader._consumer._fetcher, 0
+    request = fetcher._proc_fetch_request
+
+    def counted(*given: Any) -> Any:
+        nonlocal fetches
+        fetches += 1
+        return request(*given)
+
+    monkeypatch.setattr(fetcher, "_proc_fetch_request", counted)
+
+    async def read() -> None:
+        while True:
+            found = await reader.read()
+            got.extend([*found.commands, *found.policies])
+
+    async def send(topic: str, key: str) -> None:
+        await sender.send([Out(topic=topic, key=key.encode(), value=b"{}", partition=0)])
+
+    async def neighbours() -> int:
+        """How many fetches their answers cost."""
+        before = fetches
+        for number in range(NEIGHBOURS):
+            await send(COMMAND.name, f"node-1{number}")
+            await asyncio.sleep(0.1)
+        return fetches - before
+
+    reading = asyncio.create_task(read())
+    await send(COMMAND.name, NODE)
+    await soon(lambda: asyncio.sleep(0, len(got)), "it follows", enough=lambda count: count == 1)
+    many = await neighbours()
+    is_due = False
+    few = await neighbours()
+    assert few < many / 2, f"{few} instead of {many}"
+    is_due = True
+    reader.wake()
+    await send(COMMAND.name, NODE)
+    await soon(lambda: asyncio.sleep(0, len(got)), "its answer came", enough=lambda count: count == 2)
+    is_due = False
+    await send(POLICY.name, "policy")
+    await soon(lambda: asyncio.sleep(0, len(got)), "a policy comes all the same", enough=lambda count: count == 3)
+    assert {one.key for one in got} == {NODE.encode(), b"policy"}
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    await reader.close()
+    await sender.close()
