@@ -109,7 +109,7 @@ class JobPodFacts(Message, frozen=True, kw_only=True):
     index: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     phase: Phase
     reason: Text = ""
-    """Why, if the pod or its disruption says so, such as ``Evicted``, ``DeletionByPodGC`` or ``NodeLost``."""
+    """Why it failed, as the pod or its disruption states, such as ``Evicted``, ``DeletionByPodGC`` or ``NodeLost``."""
     ready: bool = False
     deleting: bool = False
     tracked: bool = False

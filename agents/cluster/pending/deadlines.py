@@ -58,7 +58,7 @@ def deadline_of(item: Mapping[str, Any]) -> int | None:
 
 
 def why_pending(item: Mapping[str, Any]) -> str:
-    """Return what the kubelet or the scheduler says; "": nothing."""
+    """Return the reason of the kubelet or the scheduler; "": none."""
     status = item.get("status", {})
     for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waiting = (one.get("state") or {}).get("waiting") or {}
