@@ -10,9 +10,9 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from http.client import HTTPSConnection
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +183,13 @@ class ApiServer:
     def text(self, path: str) -> str:
         """What a path that answers no object says, such as ``/metrics``, as the admin."""
         return self._send("GET", path, None, {}, None)[1].decode()
+
+    def watch(self, path: str) -> Iterator[Json]:
+        """What is there and then each change, as the admin, until the API server ends."""
+        connection = HTTPSConnection(self._host.address, self.port, context=self._tls)
+        with contextlib.closing(connection), contextlib.suppress(OSError, HTTPException):
+            connection.request("GET", f"{path}?watch=1", headers={"Accept": "application/json"})
+            yield from map(json.loads, connection.getresponse())
 
     def post(self, path: str, body: Json) -> Json:
         return self.request("POST", path, body)
