@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from slacktide.streams.decisions.queue.assign import Cluster, Fungibility, Group, PodSet
+from slacktide.streams.decisions.queue.assign import Check, Cluster, Fungibility, Group, PodSet
 from slacktide.streams.decisions.queue.cycle import Entry, Eviction, Head, cycle, evictions
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, Room
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption, remove, restore
@@ -26,6 +26,7 @@ class ClusterQueue(NamedTuple):
     fungibility: Fungibility = Fungibility()
     policies: Preemption = Preemption()
     strategy: QueueingStrategy = "BestEffortFIFO"
+    checks: tuple[Check, ...] = ()
 
 
 class Settings(NamedTuple):
@@ -245,6 +246,7 @@ class Scheduling:
             flavors=settings.flavors,
             fungibility=queue.fungibility,
             policies=queue.policies,
+            checks=queue.checks,
             holders={node: held.values() for node, held in self._held.items()},
             usage=self.usage,
             fair_sharing=settings.fair_sharing,
