@@ -83,6 +83,7 @@ def _done(one: Event, state: Scheduling, given: EventsInput, tree: QuotaTree) ->
         state.pods_ready(one.uid, ready=one.ready)
     else:
         (state.release if one.type == "release" else state.delete)(one.uid, one.at_s)
+    state.retry(one.at_s)
     return None
 
 

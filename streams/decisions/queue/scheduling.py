@@ -114,6 +114,8 @@ class Scheduling:
         """How often workloads took or gave back quota."""
         self._generations = dict.fromkeys(self.queues, 0)
         """By ClusterQueue; incremented when one of its workloads releases quota."""
+        self._freed: set[QuotaNode] = set()
+        """Roots of trees in which quota was released since the inadmissible workloads were activated."""
         for one in holders:
             self.hold(one)
 
@@ -135,7 +137,7 @@ class Scheduling:
         self.release(uid, now_s)
 
     def release(self, uid: str, now_s: int) -> None:
-        """Release the quota of a workload, and activate the workloads of all ClusterQueues in its tree."""
+        """Release the quota of a workload. ``retry`` activates the inadmissible workloads that may need it."""
         holder = self.holders.pop(uid, None)
         self._waits_for_pods.discard(uid)
         if holder is None:
@@ -147,7 +149,7 @@ class Scheduling:
         remove(self.usage, holder)
         if self._room is not None:
             self._room.give(uid)
-        self._freed(holder, now_s)
+        self._note_freed(holder)
 
     def hold(self, one: Holder, now_s: int = 0) -> None:
         """Book or update the quota of a workload."""
@@ -165,14 +167,22 @@ class Scheduling:
             self._room.take(uid, one.pods)
         if before is not None and before.usage != one.usage:
             self.preempted.pop(one.queue.root().name, None)
-            self._freed(before, now_s)
+            self._note_freed(before)
 
-    def _freed(self, holder: Holder, now_s: int) -> None:
+    def _note_freed(self, holder: Holder) -> None:
         self._generations[holder.queue.name] += 1
-        root = holder.queue.root()
-        for name, queue in self.queues.items():
-            if self._room is not None or queue.node.root() is root:
-                self.waiting[name].retry(now_s)
+        self._freed.add(holder.queue.root())
+
+    def retry(self, now_s: int) -> bool:
+        """Activate the inadmissible workloads of trees in which quota was released; return whether there are any.
+
+        The reference does so a second after the release. A victim that is pending again, and heads that stay active,
+        come before them.
+        """
+        freed, self._freed = self._freed, set()
+        every = self._room is not None and bool(freed)
+        due = [name for name, one in self.queues.items() if every or one.node.root() in freed]
+        return sum(self.waiting[name].retry(now_s) for name in due) > 0
 
     def pods_ready(self, uid: str, *, ready: bool = True) -> None:
         """Record whether the pods of a workload that holds quota are ready."""

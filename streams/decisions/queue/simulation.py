@@ -193,11 +193,12 @@ class Simulation:
             done = self.state.cycle(self.now_s)
             new = [one for one in done.evictions if one.victim.uid in self._runs]  # others already stop
             # An entry's next cycle differs if it tries another flavor, is set aside, or holds quota.
-            goes_on = bool(new) or any(
+            differs = bool(new) or any(
                 one.head.queued.uid in done.tries_on
                 or not self.state.waiting[one.head.cluster.queue.name].is_active(one.head.queued.uid)
                 for one in done.entries
             )
+            goes_on = differs or self.state.retry(self.now_s)
             self.unfinished = done.number >= CYCLES_MAX
             for entry in done.entries:
                 uid, queue = entry.head.queued.uid, entry.head.cluster.queue.name
