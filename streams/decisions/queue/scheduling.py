@@ -124,7 +124,7 @@ class Scheduling:
         self.known[one.uid] = one
         self.waiting[one.queue].push(one.pending, now_s)
 
-    def delete(self, uid: str, now_s: int) -> None:
+    def delete(self, uid: str) -> None:
         """Delete a pending workload, or one that holds quota."""
         one = self.known.pop(uid, None)
         self._progress.pop(uid, None)
@@ -134,9 +134,9 @@ class Scheduling:
         if uid in self.holders:
             self._preempting.pop(uid, None)
             self.preempted.pop(self.holders[uid].queue.root().name, None)
-        self.release(uid, now_s)
+        self.release(uid)
 
-    def release(self, uid: str, now_s: int) -> None:
+    def release(self, uid: str) -> None:
         """Release the quota of a workload. ``retry`` activates the inadmissible workloads that may need it."""
         holder = self.holders.pop(uid, None)
         self._waits_for_pods.discard(uid)
@@ -151,7 +151,7 @@ class Scheduling:
             self._room.give(uid)
         self._note_freed(holder)
 
-    def hold(self, one: Holder, now_s: int = 0) -> None:
+    def hold(self, one: Holder) -> None:
         """Book or update the quota of a workload."""
         uid, before = one.queued.uid, self.holders.get(one.queued.uid)
         if before is None:

@@ -175,7 +175,7 @@ class Simulation:
     def _next(self, uid: str, number: int, workload: Workload | None) -> Iterator[Happened]:
         if number and self._stopping.get(uid) == number:
             del self._stopping[uid]
-            self.state.release(uid, self.now_s)
+            self.state.release(uid)
         if workload is not None:
             self.state.push(workload, self.now_s)
             if not number:
@@ -183,7 +183,7 @@ class Simulation:
         elif (run := self._runs.get(uid)) is not None and run.number == number:
             del self._runs[uid]
             self._done[uid] = run.since_s
-            self.state.delete(uid, self.now_s)
+            self.state.delete(uid)
             yield Happened(self.now_s, "finished", uid, self._queue_of[uid])
 
     def _decide(self) -> Iterator[Happened]:
@@ -226,7 +226,7 @@ class Simulation:
         self._evicted[uid] = self._evicted.get(uid, 0) + 1
         self._stopping[uid] = run.number
         evicted = Condition(reason, self.now_s)
-        self.state.hold(holder._replace(queued=holder.queued._replace(evicted=evicted)), self.now_s)
+        self.state.hold(holder._replace(queued=holder.queued._replace(evicted=evicted)))
         again = self.state.known.get(uid)
         if again is not None:
             queued = again.pending.queued._replace(evicted=evicted)
