@@ -19,7 +19,7 @@ from testbed.cluster.api_server import ApiServer  # noqa: E402
 from testbed.cluster.jobs import job_controller  # noqa: E402
 from testbed.cluster.kueue_record import Recording  # noqa: E402
 from testbed.cluster.real_kueue import Kueue  # noqa: E402
-from testbed.kueue_worlds import Answers, simulated  # noqa: E402
+from testbed.kueue_worlds import Answers, difference  # noqa: E402
 
 RECORDED = Path(__file__).with_name("kueue.jsonl.gz")
 TOGETHER = 60
@@ -36,7 +36,7 @@ def record(seeds: Sequence[int], *, fair: bool) -> list[Answers]:
             found = recording.run()
         finally:
             kueue.stop()
-    differ = [one.seed for one in found if simulated(one) != one.steps]
+    differ = [one.seed for one in found if difference(one)]
     sys.stdout.write(f"{len(found)} worlds, restless: {sorted(recording.restless)}, ours differ: {differ}\n")
     sys.stdout.flush()
     return found

@@ -241,3 +241,11 @@ def in_order(evicted: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, st
             found.append([])
         found[-1].append(one)
     return [one for each in found for one in sorted(each)]
+
+
+def difference(given: Answers) -> str:
+    """The first step of which Slacktide makes something else; "": there is none."""
+    for at, (ours, theirs) in enumerate(zip(simulated(given), given.steps, strict=True)):
+        if ours != theirs:
+            return f"step {at}: {ours}, and on Kueue {theirs}"
+    return ""
