@@ -88,7 +88,7 @@ def _admitted(rig: Rig, api: ApiServer, name: str, queues: int, processes: Proce
         if time.monotonic() > began_s + WAIT_S:
             raise CannotRunError(f"{name}: not all {count} Jobs within {WAIT_S:g} s")
         time.sleep(POLL_S)
-    took_s = jobs.changed_s - began_s
+    took_s = max(jobs.changed_s.values()) - began_s
     spent = {of: (cpu_s - before[of]) / count * 1e3 for of, cpu_s in _cpu_s(watched).items()}
     cpu = ", ".join(f"{of} {ms:.1f}" for of, ms in spent.items())
     return told(f"{name}, {queues} ClusterQueue{'s' if queues > 1 else ''}: admissions",

@@ -22,7 +22,7 @@ from testbed.cluster.real_kueue import Kueue  # noqa: E402
 from testbed.kueue_worlds import Answers, difference  # noqa: E402
 
 RECORDED = Path(__file__).with_name("kueue.jsonl.gz")
-TOGETHER = 60
+TOGETHER = 90
 CLASSICAL, FAIR = range(270), range(1_000, 1_090)
 
 
@@ -48,8 +48,7 @@ def main() -> None:
     for seeds, fair in ((CLASSICAL, False), (FAIR, True)):
         for at in range(0, len(seeds), TOGETHER):
             found += record(seeds[at : at + TOGETHER], fair=fair)
-    lines = msgspec.json.Encoder().encode_lines(found)
-    RECORDED.write_bytes(gzip.compress(lines, mtime=0))
+            RECORDED.write_bytes(gzip.compress(msgspec.json.Encoder().encode_lines(found), mtime=0))
 
 
 if __name__ == "__main__":

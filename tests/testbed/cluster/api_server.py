@@ -188,8 +188,16 @@ class ApiServer:
         """What is there and then each change, as the admin, until the API server ends."""
         connection = HTTPSConnection(self._host.address, self.port, context=self._tls)
         with contextlib.closing(connection), contextlib.suppress(OSError, HTTPException):
-            connection.request("GET", f"{path}?watch=1", headers={"Accept": "application/json"})
-            yield from map(json.loads, connection.getresponse())
+            while True:
+                connection.request("GET", f"{path}?watch=1", headers={"Accept": "application/json"})
+                answer = connection.getresponse()
+                if answer.status == 200:
+                    break
+                if answer.status != 429:  # a new definition: its storage begins
+                    raise RefusedError(answer.status, json.loads(answer.read()))
+                answer.read()
+                time.sleep(0.1)
+            yield from map(json.loads, answer)
 
     def post(self, path: str, body: Json) -> Json:
         return self.request("POST", path, body)

@@ -33,7 +33,8 @@ class Seen:
 
     def __init__(self, server: ApiServer, path: str, told: Callable[[Json], None] = lambda _: None) -> None:
         self.objects: dict[tuple[str, str], Json] = {}
-        self.changed_s = time.monotonic()
+        self.changed_s: dict[str, float] = {}
+        """By namespace, when one of its objects changed last."""
         self._server, self._path, self._told = server, path, told
         threading.Thread(target=self._follow, daemon=True).start()
 
@@ -46,7 +47,7 @@ class Seen:
             else:
                 self.objects[key] = one
             self._told(one)
-            self.changed_s = time.monotonic()
+            self.changed_s[key[0]] = time.monotonic()
 
     def of(self, namespace: str) -> list[Json]:
         """Those of a namespace."""
@@ -131,7 +132,7 @@ class Recording:
                 self._rest()
                 for seed, one in turns.items():
                     self._steps[seed].append(self._answer(one, finished[seed]))
-                    if not self._settled(one.name):
+                    if not self._settled(one.name) or self._changed_s(one.name) > time.monotonic() - REST_S:
                         self.restless.add(seed)
         return [
             Answers(seed, self._uids(one.name), self._steps[seed], self._fair)
@@ -180,9 +181,9 @@ class Recording:
 
     def _rest(self, within_s: float = 60.0) -> None:
         """Return when nothing changed for a while, and cycles after that changed nothing either."""
-        until_s, waits_since, cycles_since = time.monotonic() + within_s, 0.0, 0
-        while time.monotonic() < until_s:
-            changed_s = max(self._workloads.changed_s, self._jobs.changed_s)
+        began_s, waits_since, cycles_since = time.monotonic(), 0.0, 0
+        while time.monotonic() < began_s + within_s:
+            changed_s = max((began_s, *map(self._changed_s, self._names)))
             if time.monotonic() - changed_s < REST_S or not all(map(self._settled, self._names)):
                 waits_since = 0.0
             elif waits_since < changed_s:
@@ -193,6 +194,9 @@ class Recording:
                 if self._cycles.idle or self._cycles.count >= cycles_since + CYCLES:
                     return
             time.sleep(0.2)
+
+    def _changed_s(self, namespace: str) -> float:
+        return max(each.changed_s.get(namespace, 0.0) for each in (self._workloads, self._jobs))
 
     @property
     def _names(self) -> list[str]:
