@@ -24,6 +24,7 @@ from bench import (
     idle,
     idle_groups,
     jobs,
+    kueue,
     latency,
     memory,
     own_time,
@@ -64,6 +65,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "gangs": gangs.measure,
     "queue": queue.measure,
     "admissions": admissions.measure,
+    "kueue": kueue.measure,
     "uninstalls": uninstalls.measure,
     "replay": replay.measure,
     "jobs": jobs.measure,
@@ -77,7 +79,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "frontier": frontier.measure,
     "frontier-v2": frontier_v2.measure,
 }
-ASKED_FOR = ("advise", "crowd", "fleet", "agents", "cluster", "frontier", "frontier-v2")
+ASKED_FOR = ("advise", "crowd", "fleet", "agents", "cluster", "kueue", "frontier", "frontier-v2")
 """Parts that take longer than all others."""
 
 

@@ -132,6 +132,20 @@ class FairSharing(Part, frozen=True, kw_only=True):
     weight: Quantity = 1
 
 
+class AdmissionCheckRule(Part, frozen=True, kw_only=True):
+    """An admission check of a ClusterQueue."""
+
+    name: str
+    on_flavors: list[str] | None = None
+    """Flavors that it is for. Empty: all workloads."""
+
+
+class AdmissionChecksStrategy(Part, frozen=True, kw_only=True):
+    """The admission checks of a ClusterQueue."""
+
+    admission_checks: list[AdmissionCheckRule] = []
+
+
 class ClusterQueueSpec(Part, frozen=True, kw_only=True):
     """Of a ClusterQueue."""
 
@@ -145,6 +159,9 @@ class ClusterQueueSpec(Part, frozen=True, kw_only=True):
     namespace_selector: LabelSelector | None = None
     stop_policy: StopPolicy | None = None
     """Absent: None."""
+    admission_checks_strategy: AdmissionChecksStrategy | None = None
+    admission_checks: list[str] | None = None
+    """Of v1beta1."""
 
 
 class CohortSpec(Part, frozen=True, kw_only=True):

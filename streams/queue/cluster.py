@@ -160,15 +160,15 @@ class View:
                 scheduling.waiting[workload.queue].delete(uid)
                 scheduling.known[uid] = workload
             if holder is not None and holder != scheduling.holders.get(uid):
-                scheduling.hold(holder, now_s)
+                scheduling.hold(holder)
             if state.phase == "evicting" and state.preemptor:
                 scheduling.stops_for(uid, state.preemptor)
             scheduling.pods_ready(uid, ready=state.pods_ready)
             return
         known = scheduling.known.get(uid)
         if workload is None or (known is not None and known.queue != workload.queue):
-            scheduling.delete(uid, now_s)
-        scheduling.release(uid, now_s)
+            scheduling.delete(uid)
+        scheduling.release(uid)
         if workload is not None:
             scheduling.push(workload, now_s)
 

@@ -337,7 +337,8 @@ class Decider:
             tried += len(done.entries)
             new = self._evicted(done)
             evictions += new
-            self.goes_on = bool([one for one in done.entries if self._tried(one, done.tries_on)]) or bool(new)
+            differs = bool([one for one in done.entries if self._tried(one, done.tries_on)]) or bool(new)
+            self.goes_on = differs or self._view.scheduling.retry(self._now_ms // 1_000)
             if not self.goes_on:
                 break
         self.goes_on = self.goes_on or bool(self._vanished)

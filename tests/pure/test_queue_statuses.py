@@ -67,6 +67,17 @@ def test_a_stopped_queue_is_not_active(stopped: set[str], reasons: list[str]) ->
     assert found == [*reasons, "ClusterQueueDoesNotExist"]
 
 
+def test_a_cluster_queue_that_needs_an_admission_check_is_not_active() -> None:
+    def active(**rule: Any) -> tuple[str, str]:
+        spec = {"admissionChecksStrategy": {"admissionChecks": [{"name": "provision", **rule}]}}
+        given = [made("ClusterQueue", "all", {"namespaceSelector": {}, **spec})]
+        [status] = statuses(given, {}, {}, {}, NOW_MS).values()
+        return status["conditions"][0]["reason"], status["conditions"][0]["message"]
+
+    assert active() == ("AdmissionCheckNotFound", "Can't admit new workloads: needs the admission check provision.")
+    assert active(onFlavors=["spot"])[0] == "Ready", "workloads of other flavors are admitted"
+
+
 def in_cluster(kind: str, name: str, **spec: Any) -> Json:
     return {"metadata": {"name": name}, "spec": spec}
 

@@ -16,6 +16,8 @@ from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.queue import QueueDecision, QueueWorkload, spec_key
 from slacktide.schemas.queue_objects import (
+    AdmissionCheckRule,
+    AdmissionChecksStrategy,
     ClusterQueueObject,
     CohortObject,
     CohortSpec,
@@ -204,6 +206,23 @@ async def test_a_stopped_queue_admits_nothing_and_stops_what_runs_only_if_it_dra
     await turns(one, cluster, 3)
     assert [each[0] for _, each in sorted(standing(log).items())] == [phase, "reserved", "pending"]
     assert one._decider.ledger.states["uid-00003"].reason == f"{spec_key(of).split('/')[0]}Stopped"
+    log.put(of)
+    await turns(one, cluster, 2)
+    assert {each[0] for each in standing(log).values()} == {"reserved"}
+    lawful(log)
+
+
+async def test_an_admission_check_holds_what_waits_by_its_name_until_the_queue_no_longer_needs_it() -> None:
+    log, of = begun(), queue("a", "4")
+    checks = AdmissionChecksStrategy(admission_checks=[AdmissionCheckRule(name="provision")])
+    log.put(msgspec.structs.replace(of, spec=msgspec.structs.replace(of.spec, admission_checks_strategy=checks)))
+    one, cluster = term(log, "first"), Cluster(log)
+    log.put(workload(1, "a"), workload(2, "b"))
+    await one.begin(None)
+    await turns(one, cluster, 2)
+    assert [each[0] for _, each in sorted(standing(log).items())] == ["pending", "reserved"]
+    assert one._decider.ledger.states["uid-00001"].reason == "AdmissionCheck:provision"
+    assert not one.goes_on
     log.put(of)
     await turns(one, cluster, 2)
     assert {each[0] for each in standing(log).values()} == {"reserved"}

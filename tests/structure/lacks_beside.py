@@ -10,6 +10,11 @@ def test_that_compares() -> None:
     pass
 
 
+@pytest.mark.kueue
+def test_beside_another_queue() -> None:
+    pass
+
+
 @pytest.mark.kcat
 def test_that_writes_with_another_client() -> None:
     pass

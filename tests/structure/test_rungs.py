@@ -67,7 +67,9 @@ def test_what_a_few_tests_need_beside_their_rung_is_named_with_the_command_that_
     account = said[said.index("rungs") :]
 
     assert code == 0
-    assert "pure                         1 passed, 2 skipped" in account
+    assert "pure                         1 passed, 3 skipped" in account
+    assert "left out: pure: 1 tests for want of kueue; to get it: install Go" in account
+    assert "&& tests/testbed/setup kueue" in account
     assert "left out: pure: 1 tests for want of metrics-server; to get it: install Go" in account
     assert "&& tests/testbed/setup metrics-server" in account
     assert (

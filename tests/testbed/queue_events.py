@@ -78,11 +78,12 @@ def _done(one: Event, state: Scheduling, given: EventsInput, tree: QuotaTree) ->
         state.push(one.workload.workload("workload"), one.at_s)
     elif one.holder is not None:
         [(_, held)] = msgspec.structs.replace(given, admitted=[one.holder]).holders(tree)
-        state.hold(held, one.at_s)
+        state.hold(held)
     elif one.type == "pods_ready":
         state.pods_ready(one.uid, ready=one.ready)
     else:
-        (state.release if one.type == "release" else state.delete)(one.uid, one.at_s)
+        (state.release if one.type == "release" else state.delete)(one.uid)
+    state.retry(one.at_s)
     return None
 
 

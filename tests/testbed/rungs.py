@@ -52,7 +52,7 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slacktide"
 
 
-OWN_MODULE = {"kwok", "metrics-server"}
+OWN_MODULE = {"kueue", "kwok", "metrics-server"}
 """Programs that a Go module of their own builds, below ``testbed/go``; all others are of the module ``cluster``."""
 
 
@@ -263,12 +263,18 @@ def lacks_metrics_server() -> Lack | None:
 
 
 @functools.cache
+def lacks_kueue() -> Lack | None:
+    """Kueue, which is built for a few tests and the bench."""
+    return _unbuilt(("kueue",), "kueue")
+
+
+@functools.cache
 def lacks_kcat() -> Lack | None:
     """kcat, another client of Kafka."""
     return _lacks_packages({"kcat": "kcat"})
 
 
-BESIDE = {"kcat": lacks_kcat, "metricsserver": lacks_metrics_server}
+BESIDE = {"kcat": lacks_kcat, "kueue": lacks_kueue, "metricsserver": lacks_metrics_server}
 """By marker, what a few tests need beside their rung."""
 
 

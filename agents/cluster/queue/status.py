@@ -1,6 +1,6 @@
 """What users see of the queue where Slacktide admits: the status of queues, and Events on queued objects.
 
-A status has Kueue's fields. There are no admission checks, so a workload with quota reservation is admitted. Each is
+A status has Kueue's fields. No admission check is executed, so a workload with quota reservation is admitted. Each is
 written at most once in two seconds. At most five Events are written in a second.
 """
 
@@ -30,6 +30,7 @@ from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, Stop
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
 from slacktide.streams.decisions.queue.kinds.files import REASONS
 from slacktide.streams.decisions.queue.missing import meaning
+from slacktide.streams.decisions.queue.queue_order import CHECK
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode
 from slacktide.streams.decisions.queue.workload_objects import booked, namespace_of
 
@@ -133,7 +134,10 @@ def _text(resource: str, amount: int) -> str:
 
 
 def _of_cluster_queue(lacking: Sequence[str], stopped: Stopped) -> Json:
-    why = {"Stopped": "is stopped"} if stopped.reason else {}
+    check = stopped.reason.partition(CHECK)[2]
+    why = {"AdmissionCheckNotFound": f"needs the admission check {check}"} if check else {}
+    if stopped.reason and not check:
+        why = {"Stopped": "is stopped"}
     if lacking:
         why["FlavorNotFound"] = f"references missing ResourceFlavor(s): {','.join(lacking)}"
     if why:
@@ -239,7 +243,8 @@ def notice_of(state: QueueState) -> Notice | None:
     """Return the Event for a state; None if there is none."""
     booking, turn = state.booking, f"{state.epoch}-{state.turn}"
     if state.phase == "pending" and state.reason:
-        return Notice("Waiting", f"{state.reason}: {meaning(state.reason).why}", state.reason.lower())
+        reason = state.reason.partition(":")[0]
+        return Notice("Waiting", f"{reason}: {meaning(state.reason).why}", reason.lower())
     if state.phase == "reserved" and booking is not None and not state.started:
         flavors = [
             f"{resource} of {flavor}" for one in booking.pod_sets for resource, flavor in sorted(one.flavors.items())

@@ -16,7 +16,7 @@ from slacktide.schemas.units import count
 from slacktide.streams.analysis.explain.evidence import Finding, Logged, Place, by_key, ignored_findings, logged
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster
 from slacktide.streams.decisions.queue.missing import WINDOW_S, Wait, meaning, missing, wait
-from slacktide.streams.decisions.queue.queue_order import AT_ONCE, BAD_SHAPE, place
+from slacktide.streams.decisions.queue.queue_order import AT_ONCE, of_shape, place
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings, Workload
 from slacktide.streams.queue.ledger import decision_of, last_of_each, ledger_of
 from slacktide.streams.queue.projection import objects_of
@@ -274,7 +274,7 @@ def _waiting(
     same = sorted((one for one in given.waiting if one.queue == mine.queue), key=lambda one: place(one.pending.queued))
     position = next((at for at, one in enumerate(same, 1) if one.uid == mine.uid), 0)
     alike = (states.get(one.uid, NEW).reason for one in same if one.pending.shape == mine.pending.shape)
-    reason = plain.reason or next((each for each in alike if each in BAD_SHAPE), "")
+    reason = plain.reason or next((each for each in alike if of_shape(each)), "")
     lately = [one for one in decisions if one.decided_ms > now_ms - WINDOW_S * 1_000]
     booked = ((one, each.booking) for one in lately for each in one.changes if each.booking is not None)
     admitted = sum(

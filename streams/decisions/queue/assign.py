@@ -50,6 +50,14 @@ class Fungibility(NamedTuple):
     borrow_least: bool = False
 
 
+class Check(NamedTuple):
+    """An admission check of a ClusterQueue. Slacktide executes none."""
+
+    name: str
+    flavors: frozenset[str] = frozenset()
+    """Flavors that it is for. Empty: all workloads."""
+
+
 class PodSet(NamedTuple):
     """Identical pods."""
 
@@ -85,6 +93,7 @@ class Cluster(NamedTuple):
     """Free capacity of nodes; None: only quota counts."""
     compares: bool = True
     """Compute how many more workloads the reference would preempt, by a second search."""
+    checks: tuple[Check, ...] = ()
     searched: dict[Hashable, list[Target]] | None = None
     """Cached victims of one workload: each resource searches, then all resources together."""
 
@@ -148,6 +157,11 @@ class Assignment(NamedTuple):
             for one in self.pod_sets
             for group in pod_groups(one.pods, {name: each.flavor for name, each in one.flavors.items()}, one.requests)
         )
+
+    def check(self, checks: Sequence[Check]) -> str:
+        """Return the first of the admission checks that its flavors need; "": none."""
+        flavors = {each.flavor for one in self.pod_sets for each in one.flavors.values()}
+        return next((one.name for one in checks if flavors & (one.flavors or flavors)), "")
 
     def usage(self) -> dict[FlavorResource, int]:
         """Return the usage that admission would add."""

@@ -42,7 +42,7 @@ from slacktide.streams.decisions.queue.job import (
     min_count,
 )
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption
-from slacktide.streams.decisions.queue.queue_order import Queued
+from slacktide.streams.decisions.queue.queue_order import CHECK, Queued
 from slacktide.streams.decisions.queue.quota_tree import (
     FlavorResource,
     NodeSpec,
@@ -57,6 +57,7 @@ from slacktide.streams.decisions.queue.workload_objects import (
     Wanted,
     admitted_sets,
     booked,
+    checks_of,
     condition_of,
     is_true,
     limit_of,
@@ -75,15 +76,12 @@ T = TypeVar("T", bound=QueueObject)
 
 
 class Stopped(NamedTuple):
-    """Whether a queue is stopped."""
+    """Whether a queue admits no workload."""
 
     reason: str = ""
-    """From ``STOPPED``; "": it is not."""
+    """From ``STOPPED``, or of an admission check that all its workloads need; "": it may admit."""
     drains: bool = False
     """Workloads with quota are evicted."""
-
-
-NOT_STOPPED = Stopped()
 
 
 class QueueCluster(NamedTuple):
@@ -122,6 +120,7 @@ class QueueObjects:
         self._local = {(namespace_of(one), one.metadata.name): one for one in self._all(LocalQueueObject)}
         self._namespaces = {one.metadata.name: one.metadata.labels or {} for one in self._all(NamespaceObject)}
         self._specs = {one.metadata.name: one for one in self._all(ClusterQueueObject)}
+        self._checks = {name: checks_of(one.spec) for name, one in self._specs.items()}
         self._selectors = {name: _namespace_selector(one) for name, one in self._specs.items()}
         offered = {one.metadata.name: one.spec for one in self._all(OfferedObject)}
         cohorts = [_node(one, offered) for one in self._all(CohortObject)]
@@ -285,16 +284,17 @@ class QueueObjects:
 
     def stopped(self, queue: str, namespace: str = "", local: str = "") -> Stopped:
         """Return whether a ClusterQueue or LocalQueue is stopped; one that drains goes first."""
-        both = (
+        specs = (
             ("ClusterQueueStopped", self._specs.get(queue)),
             ("LocalQueueStopped", self._local.get((namespace, local))),
         )
         found = [
             Stopped(reason, one.spec.stop_policy == "HoldAndDrain")
-            for reason, one in both
+            for reason, one in specs
             if one is not None and one.spec.stop_policy not in {None, "None"}
         ]
-        return max(found, key=lambda one: one.drains, default=NOT_STOPPED)
+        found += [Stopped(f"{CHECK}{one.name}") for one in self._checks.get(queue, ()) if not one.flavors]
+        return max(found, key=lambda one: one.drains, default=Stopped())
 
     def _queue_of(self, what: str, namespace: str, local: str) -> str | None:
         queue, _, missing = self.place(namespace, local)
@@ -396,4 +396,5 @@ def _cluster_queue(one: ClusterQueueObject, tree: QuotaTree) -> ClusterQueue:
             borrow.max_priority_threshold if borrow else None,
         ),
         strategy=spec.queueing_strategy,
+        checks=checks_of(spec),
     )

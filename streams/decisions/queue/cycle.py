@@ -12,6 +12,7 @@ from slacktide.streams.decisions.queue.assign import Assignment, Cluster, PodSet
 from slacktide.streams.decisions.queue.flavor_match import NO_ROOM
 from slacktide.streams.decisions.queue.preempt import Target, remove
 from slacktide.streams.decisions.queue.queue_order import (
+    CHECK,
     EXCEEDS_MAX_QUOTA,
     PREEMPTION_REPEATS,
     WAITING_FOR_PODS_READY,
@@ -91,19 +92,20 @@ def cycle(
     ``most``: maximum number of admissions; the cycle ends at the next one that fits. None: no limit.
     Return entries in the order of decisions. Heads that are not tried are last, by ClusterQueue.
     """
-    heads = list(heads)
-    tried = [one for one in heads if not one.barred]
-    nominated = []
-    for one in tried:
-        done = assign(one.queued, one.pod_sets, one.cluster)
-        nominated.append(_Nominated(one, done, done.usage()))
+    nominated, barred = [], []
+    for one in heads:
+        done = None if one.barred else assign(one.queued, one.pod_sets, one.cluster)
+        check = done.check(one.cluster.checks) if done is not None else ""
+        if done is None or check:
+            barred.append(Entry(one, None, "inadmissible", one.barred or f"{CHECK}{check}", "Misconfigured"))
+        else:
+            nominated.append(_Nominated(one, done, done.usage()))
     run = _Cycle(usage.copy(), most)
-    fair = any(one.cluster.fair_sharing for one in tried)
+    fair = any(one.head.cluster.fair_sharing for one in nominated)
     by_height = sorted(nominated, key=lambda one: (one.assignment.height, place(one.head.queued, requeuing)))
     ordered = _by_share(nominated, run.usage, requeuing) if fair else by_height
     entries = [run.decided(one) for one in ordered]
-    barred = sorted((one for one in heads if one.barred), key=lambda one: one.cluster.queue.name)
-    return [*entries, *(Entry(one, None, "inadmissible", one.barred, "Misconfigured") for one in barred)]
+    return [*entries, *sorted(barred, key=lambda one: one.head.cluster.queue.name)]
 
 
 def _by_share(

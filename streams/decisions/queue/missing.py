@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from slacktide.streams.decisions.queue.assign import Cluster, PodSet
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, matches
-from slacktide.streams.decisions.queue.queue_order import STOPPED
+from slacktide.streams.decisions.queue.queue_order import CHECK, STOPPED
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, minus, plus
 
 
@@ -85,6 +85,8 @@ def wait(position: int, admitted_count: int, *, blocked_by: str = "", window_s: 
         return Wait("never", "it requests more than its ClusterQueue could ever use")
     if blocked_by in STOPPED:
         return Wait("unknown", f"its queue is stopped: {blocked_by}")
+    if blocked_by.startswith(CHECK):
+        return Wait("unknown", f"its queue needs an admission check: {blocked_by.removeprefix(CHECK)}")
     if blocked_by:
         return Wait("unknown", f"it waits for quota: {blocked_by}")
     if not admitted_count:
@@ -164,4 +166,9 @@ UNKNOWN = Meaning("The queue has not admitted it.")
 
 def meaning(reason: str) -> Meaning:
     """Return the explanation; of an unknown reason, that the workload was not admitted."""
+    if reason.startswith(CHECK):
+        check = f"the admission check {reason.removeprefix(CHECK)}"
+        return Meaning(
+            f"Its ClusterQueue needs {check}, which Slacktide does not execute.", f"a ClusterQueue without {check}"
+        )
     return MEANINGS.get(reason, UNKNOWN)

@@ -71,9 +71,14 @@ AT_ONCE = PREEMPTS | {"FailedAfterNomination", "PreemptionFailed", WAITING_FOR_P
 """Reasons after which BestEffortFIFO retries a workload without an event."""
 STOPPED = frozenset({"ClusterQueueStopped", "LocalQueueStopped"})
 """Its ClusterQueue or LocalQueue has a stop policy."""
+CHECK = "AdmissionCheck:"
+"""Begins a reason, and the name of the admission check follows. The reference reserves quota, and waits then."""
 NEVER_AT_ONCE = STOPPED | {"NamespaceMismatch"}
-BAD_SHAPE = frozenset({"NoFit", "PreemptionNoCandidates"})
-"""Reasons that apply to all workloads of equal shape."""
+
+
+def of_shape(reason: str) -> bool:
+    """Return whether a reason applies to all workloads of equal shape."""
+    return reason in {"NoFit", "PreemptionNoCandidates"} or reason.startswith(CHECK)
 
 
 class Pending(NamedTuple):
@@ -83,7 +88,7 @@ class Pending(NamedTuple):
     generation: int = 0
     namespace_matches: bool = True
     stopped: str = ""
-    """Reason of a stopped queue, from STOPPED."""
+    """Reason of a stopped queue, from STOPPED, or of an admission check."""
     requeued: Condition | None = None
     requeue_at_s: int | None = None
     pod_sets: Hashable = ()
@@ -199,7 +204,8 @@ class PendingQueue:
             self._aside[one.uid] = one
             self._too_large.add(one.uid)
             return True
-        at_once = reason in AT_ONCE if self._best_effort else reason not in NEVER_AT_ONCE
+        held = reason in NEVER_AT_ONCE or reason.startswith(CHECK)
+        at_once = reason in AT_ONCE if self._best_effort else not held
         back = one.ready(now_s) and (at_once or self._retried or pending_flavors)
         if one.uid in self._active or (one.uid in self._aside and not back):
             return False
@@ -208,7 +214,7 @@ class PendingQueue:
             self._activate(one)
             return True
         self._aside[one.uid] = one
-        if self._best_effort and reason in BAD_SHAPE:
+        if self._best_effort and of_shape(reason):
             self._bad_shapes.add(one.shape)
             out = [uid for uid in self._by_shape.get(one.shape, ()) if uid in self._active]
             if out:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from slacktide.streams.decisions.queue.assign import Cluster, Fungibility, Group, PodSet
+from slacktide.streams.decisions.queue.assign import Check, Cluster, Fungibility, Group, PodSet
 from slacktide.streams.decisions.queue.cycle import Entry, Eviction, Head, cycle, evictions
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, Room
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption, remove, restore
@@ -26,6 +26,7 @@ class ClusterQueue(NamedTuple):
     fungibility: Fungibility = Fungibility()
     policies: Preemption = Preemption()
     strategy: QueueingStrategy = "BestEffortFIFO"
+    checks: tuple[Check, ...] = ()
 
 
 class Settings(NamedTuple):
@@ -113,6 +114,8 @@ class Scheduling:
         """How often workloads took or gave back quota."""
         self._generations = dict.fromkeys(self.queues, 0)
         """By ClusterQueue; incremented when one of its workloads releases quota."""
+        self._freed: set[QuotaNode] = set()
+        """Roots of trees in which quota was released since the inadmissible workloads were activated."""
         for one in holders:
             self.hold(one)
 
@@ -121,7 +124,7 @@ class Scheduling:
         self.known[one.uid] = one
         self.waiting[one.queue].push(one.pending, now_s)
 
-    def delete(self, uid: str, now_s: int) -> None:
+    def delete(self, uid: str) -> None:
         """Delete a pending workload, or one that holds quota."""
         one = self.known.pop(uid, None)
         self._progress.pop(uid, None)
@@ -131,10 +134,10 @@ class Scheduling:
         if uid in self.holders:
             self._preempting.pop(uid, None)
             self.preempted.pop(self.holders[uid].queue.root().name, None)
-        self.release(uid, now_s)
+        self.release(uid)
 
-    def release(self, uid: str, now_s: int) -> None:
-        """Release the quota of a workload, and activate the workloads of all ClusterQueues in its tree."""
+    def release(self, uid: str) -> None:
+        """Release the quota of a workload. ``retry`` activates the inadmissible workloads that may need it."""
         holder = self.holders.pop(uid, None)
         self._waits_for_pods.discard(uid)
         if holder is None:
@@ -146,9 +149,9 @@ class Scheduling:
         remove(self.usage, holder)
         if self._room is not None:
             self._room.give(uid)
-        self._freed(holder, now_s)
+        self._note_freed(holder)
 
-    def hold(self, one: Holder, now_s: int = 0) -> None:
+    def hold(self, one: Holder) -> None:
         """Book or update the quota of a workload."""
         uid, before = one.queued.uid, self.holders.get(one.queued.uid)
         if before is None:
@@ -164,14 +167,22 @@ class Scheduling:
             self._room.take(uid, one.pods)
         if before is not None and before.usage != one.usage:
             self.preempted.pop(one.queue.root().name, None)
-            self._freed(before, now_s)
+            self._note_freed(before)
 
-    def _freed(self, holder: Holder, now_s: int) -> None:
+    def _note_freed(self, holder: Holder) -> None:
         self._generations[holder.queue.name] += 1
-        root = holder.queue.root()
-        for name, queue in self.queues.items():
-            if self._room is not None or queue.node.root() is root:
-                self.waiting[name].retry(now_s)
+        self._freed.add(holder.queue.root())
+
+    def retry(self, now_s: int) -> bool:
+        """Activate the inadmissible workloads of trees in which quota was released; return whether there are any.
+
+        The reference does so a second after the release. A victim that is pending again, and heads that stay active,
+        come before them.
+        """
+        freed, self._freed = self._freed, set()
+        every = self._room is not None and bool(freed)
+        due = [name for name, one in self.queues.items() if every or one.node.root() in freed]
+        return sum(self.waiting[name].retry(now_s) for name in due) > 0
 
     def pods_ready(self, uid: str, *, ready: bool = True) -> None:
         """Record whether the pods of a workload that holds quota are ready."""
@@ -245,6 +256,7 @@ class Scheduling:
             flavors=settings.flavors,
             fungibility=queue.fungibility,
             policies=queue.policies,
+            checks=queue.checks,
             holders={node: held.values() for node, held in self._held.items()},
             usage=self.usage,
             fair_sharing=settings.fair_sharing,

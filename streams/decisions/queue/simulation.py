@@ -175,7 +175,7 @@ class Simulation:
     def _next(self, uid: str, number: int, workload: Workload | None) -> Iterator[Happened]:
         if number and self._stopping.get(uid) == number:
             del self._stopping[uid]
-            self.state.release(uid, self.now_s)
+            self.state.release(uid)
         if workload is not None:
             self.state.push(workload, self.now_s)
             if not number:
@@ -183,7 +183,7 @@ class Simulation:
         elif (run := self._runs.get(uid)) is not None and run.number == number:
             del self._runs[uid]
             self._done[uid] = run.since_s
-            self.state.delete(uid, self.now_s)
+            self.state.delete(uid)
             yield Happened(self.now_s, "finished", uid, self._queue_of[uid])
 
     def _decide(self) -> Iterator[Happened]:
@@ -193,11 +193,12 @@ class Simulation:
             done = self.state.cycle(self.now_s)
             new = [one for one in done.evictions if one.victim.uid in self._runs]  # others already stop
             # An entry's next cycle differs if it tries another flavor, is set aside, or holds quota.
-            goes_on = bool(new) or any(
+            differs = bool(new) or any(
                 one.head.queued.uid in done.tries_on
                 or not self.state.waiting[one.head.cluster.queue.name].is_active(one.head.queued.uid)
                 for one in done.entries
             )
+            goes_on = differs or self.state.retry(self.now_s)
             self.unfinished = done.number >= CYCLES_MAX
             for entry in done.entries:
                 uid, queue = entry.head.queued.uid, entry.head.cluster.queue.name
@@ -225,7 +226,7 @@ class Simulation:
         self._evicted[uid] = self._evicted.get(uid, 0) + 1
         self._stopping[uid] = run.number
         evicted = Condition(reason, self.now_s)
-        self.state.hold(holder._replace(queued=holder.queued._replace(evicted=evicted)), self.now_s)
+        self.state.hold(holder._replace(queued=holder.queued._replace(evicted=evicted)))
         again = self.state.known.get(uid)
         if again is not None:
             queued = again.pending.queued._replace(evicted=evicted)

@@ -18,6 +18,7 @@ from slacktide.schemas.qos import LABEL_SUB_PRIORITY
 from slacktide.schemas.queue import QueuePodSet, QueueSpec, QueueWorkload, spec_key, spec_of
 from slacktide.schemas.queue_objects import (
     AdmissionStatus,
+    ClusterQueueSpec,
     ContainerSpec,
     JobObject,
     KindObject,
@@ -36,7 +37,7 @@ from slacktide.schemas.queue_objects import (
 )
 from slacktide.schemas.text import integer_of, shown, time_ms_of
 from slacktide.schemas.units import quantity
-from slacktide.streams.decisions.queue.assign import PodSet
+from slacktide.streams.decisions.queue.assign import Check, PodSet
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeNeeds
 from slacktide.streams.decisions.queue.job import Defaults, Toleration, pod_request, workload_name
 from slacktide.streams.decisions.queue.queue_order import Condition, Pending, Queued
@@ -134,6 +135,14 @@ def _container(one: ContainerSpec) -> Container:
 
 def _asked(given: ResourceDemand, of: str) -> Container:
     return Container(requests=_amounts(given.requests, of), limits=_amounts(given.limits, of))
+
+
+def checks_of(spec: ClusterQueueSpec) -> tuple[Check, ...]:
+    """Return the admission checks by name, of v1beta2's field or of v1beta1's."""
+    strategy = spec.admission_checks_strategy
+    rules = [] if strategy is None else strategy.admission_checks
+    found = [Check(one.name, frozenset(one.on_flavors or ())) for one in rules]
+    return tuple(sorted([*found, *map(Check, spec.admission_checks or ())], key=lambda one: one.name))
 
 
 def admitted_sets(admission: AdmissionStatus, pods: Mapping[str, int], of: str) -> list[QueuePodSet]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.queue.assign import Group, PodSet
+from slacktide.streams.decisions.queue.assign import Check, Group, PodSet
 from slacktide.streams.decisions.queue.cycle import Head, cycle
 from slacktide.streams.decisions.queue.flavor_match import NodeNeeds
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption
@@ -22,8 +22,8 @@ def workload(uid, queue, cpu, priority) -> Workload:
     return Workload(Pending(Queued(uid, priority, 0), pod_sets=cpu), queue, pod_sets)
 
 
-def state(tree: QuotaTree, *, fair=False, holders=()) -> Scheduling:
-    queues = [ClusterQueue(node, GROUPS, policies=ANY) for node in tree.queues.values()]
+def state(tree: QuotaTree, *, fair=False, holders=(), checks=()) -> Scheduling:
+    queues = [ClusterQueue(node, GROUPS, policies=ANY, checks=checks) for node in tree.queues.values()]
     return Scheduling(queues, holders, Settings(fair_sharing=fair))
 
 
@@ -48,6 +48,22 @@ def test_admissions_never_use_more_than_is_available(tree: QuotaTree, fair, aske
             for of in (CPU0, CPU1)
             if run.usage.usage(node, of)
         )
+
+
+@given(trees(), st.booleans(), st.sampled_from(["f0", "f1"]))
+def test_a_flavor_with_an_admission_check_is_neither_given_nor_preempted_for(tree: QuotaTree, fair, flavor) -> None:
+    of = FlavorResource(flavor, "cpu")
+    queues = list(tree.queues.values())
+    holders = [Holder(Queued(f"h{at}", 0, 0), queue, frozenset({of}), {of: 5}, 0) for at, queue in enumerate(queues)]
+    run = state(tree, fair=fair, holders=holders, checks=(Check("provision", frozenset({flavor})),))
+    for at, queue in enumerate(queues):
+        run.push(workload(f"w{at}", queue.name, 5, 1), 0)
+    for _ in range(4):
+        for one in run.cycle(0).entries:
+            if one.requeue_reason == "AdmissionCheck:provision":
+                assert (one.status, one.assignment) == ("inadmissible", None)
+            elif one.assignment is not None and one.assignment.mode != "NoFit":
+                assert one.assignment.check(one.head.cluster.checks) == ""
 
 
 @given(trees(), st.booleans())

@@ -60,5 +60,8 @@ def test_an_event_says_why_a_workload_waits_or_stops() -> None:
     assert note("evicting", "QuotaShrank") == (
         "QuotaShrank: It was stopped, because the batch resources of its nodes fell below its quota."
     )
+    assert note("pending", "AdmissionCheck:provision") == (
+        "AdmissionCheck: Its ClusterQueue needs the admission check provision, which Slacktide does not execute."
+    )
     assert "in use" not in note("pending", "OfALaterVersion")
     assert note("pending", "OfALaterVersion").endswith(UNKNOWN.why)

@@ -10,9 +10,9 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from http.client import HTTPSConnection
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +183,21 @@ class ApiServer:
     def text(self, path: str) -> str:
         """What a path that answers no object says, such as ``/metrics``, as the admin."""
         return self._send("GET", path, None, {}, None)[1].decode()
+
+    def watch(self, path: str) -> Iterator[Json]:
+        """What is there and then each change, as the admin, until the API server ends."""
+        connection = HTTPSConnection(self._host.address, self.port, context=self._tls)
+        with contextlib.closing(connection), contextlib.suppress(OSError, HTTPException):
+            while True:
+                connection.request("GET", f"{path}?watch=1", headers={"Accept": "application/json"})
+                answer = connection.getresponse()
+                if answer.status == 200:
+                    break
+                if answer.status != 429:  # a new definition: its storage begins
+                    raise RefusedError(answer.status, json.loads(answer.read()))
+                answer.read()
+                time.sleep(0.1)
+            yield from map(json.loads, answer)
 
     def post(self, path: str, body: Json) -> Json:
         return self.request("POST", path, body)

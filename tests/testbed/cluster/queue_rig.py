@@ -28,13 +28,18 @@ DONE = {"phase": "Succeeded", "code": 0}
 
 
 def install(server: ApiServer) -> None:
-    """Kueue's kinds, and what the bridge may beside its own rights."""
+    """The kinds of the manifests, and what the bridge may beside its own rights."""
     components = MANIFESTS / "components"
     for name in yaml.safe_load((components / "queue-crds/kustomization.yaml").read_text())["resources"]:
         server.kubectl("apply", "-f", str(components / "queue-crds" / name))
     server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    permit(server)
+
+
+def permit(server: ApiServer) -> None:
+    """What the bridge may beside its own rights."""
     for name in ("queue-bridge/rbac.yaml", "queue-pods/rbac.yaml", "queue-pods/pod-policy.yaml"):
-        server.kubectl("apply", "-f", str(components / name))
+        server.kubectl("apply", "-f", str(MANIFESTS / "components" / name))
 
 
 class Queue:
