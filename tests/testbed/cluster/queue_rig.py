@@ -33,18 +33,19 @@ def install(server: ApiServer) -> None:
 class Queue:
     """One ClusterQueue with CPU of one flavor, a namespace with a LocalQueue of it, and Jobs."""
 
-    def __init__(self, server: ApiServer, cpu: str, *, preemption: Json | None = None) -> None:
+    def __init__(
+        self, server: ApiServer, cpu: str, *, preemption: Json | None = None, cohort: str = "", flavor: str = ""
+    ) -> None:
+        """Make them; ``flavor`` is one that another queue has."""
         self._server = server
         self.namespace = server.namespace("queued")
         self.name = self.namespace
-        self.flavor = f"flavor-{self.namespace}"
-        flavor = {"name": self.flavor, "resources": [{"name": "cpu", "nominalQuota": cpu}]}
-        spec: Json = {
-            "namespaceSelector": {},
-            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}],
-            "preemption": preemption or {},
-        }
-        self.create("ResourceFlavor", self.flavor, {"nodeLabels": {POOL: self.name}})
+        self.flavor = flavor or f"flavor-{self.namespace}"
+        spec: Json = {"namespaceSelector": {}, "resourceGroups": self._groups(cpu), "preemption": preemption or {}}
+        if cohort:
+            spec["cohortName"] = cohort
+        if not flavor:
+            self.create("ResourceFlavor", self.flavor, {"nodeLabels": {POOL: self.name}})
         self.create("ClusterQueue", self.name, spec)
         self.create("LocalQueue", "main", {"clusterQueue": self.name}, f"namespaces/{self.namespace}/")
 
@@ -54,9 +55,11 @@ class Queue:
         self._server.post(f"{GROUP}/{where}{plural}", body | ({} if spec is None else {"spec": spec}))
 
     def quota(self, cpu: str) -> None:
+        self._server.patch(f"{GROUP}/clusterqueues/{self.name}", {"spec": {"resourceGroups": self._groups(cpu)}})
+
+    def _groups(self, cpu: str) -> list[Json]:
         flavor = {"name": self.flavor, "resources": [{"name": "cpu", "nominalQuota": cpu}]}
-        groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
-        self._server.patch(f"{GROUP}/clusterqueues/{self.name}", {"spec": {"resourceGroups": groups}})
+        return [{"coveredResources": ["cpu"], "flavors": [flavor]}]
 
     def job(self, name: str, *, priority: str = "", **spec: Any) -> Batch:
         """A Job of one pod with half a CPU, suspended unless it is not to be."""
