@@ -12,11 +12,11 @@ POD_CPU = "10m"
 
 
 def template(folder: Path, ends: str) -> Json:
-    """Of pods that run until there is a file of this name in a folder."""
+    """Of pods that run until there is a file of this name in a folder, which may have their exit code."""
     container = {
         "name": "main",
         "image": images.BUSYBOX,
-        "command": ["sh", "-c", f"until [ -e /ends/{ends} ]; do sleep 0.2; done"],
+        "command": ["sh", "-c", f"until [ -e /ends/{ends} ]; do sleep 0.2; done; exit $(cat /ends/{ends})"],
         "resources": {"requests": {"cpu": POD_CPU}},
         "volumeMounts": [{"name": "ends", "mountPath": "/ends"}],
     }
