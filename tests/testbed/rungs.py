@@ -17,6 +17,7 @@ import pytest
 
 TESTBED = Path(__file__).parent
 KAFKA_VERSION = re.findall(r"<version>([0-9.]+\.[0-9]+)</version>", (TESTBED / "kafka/pom.xml").read_text())[-1]
+SPARK_VERSION = re.findall(r"pyspark==(\S+)", (TESTBED / "spark/requirements.txt").read_text())[0]
 JAVA_MIN = 17
 CANNOT = "this machine cannot: "
 NIGHTLY = bool(os.environ.get("SLACKTIDE_NIGHTLY"))
@@ -52,8 +53,14 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slacktide"
 
 
-OWN_MODULE = {"kueue", "kwok", "metrics-server"}
-"""Programs that a Go module of their own builds, below ``testbed/go``; all others are of the module ``cluster``."""
+OWN_MODULE = {
+    "kueue": "kueue",
+    "kwok": "kwok",
+    "metrics-server": "metrics-server",
+    "jobset": "operators",
+    "mpi-operator": "operators",
+}
+"""By program, its Go module below ``testbed/go``; all others are of the module ``cluster``."""
 
 
 @functools.cache
@@ -69,7 +76,7 @@ def built_program(name: str) -> Path:
     There it lies under a hash of what it is built from, as ``tests/testbed/setup`` puts it.
     """
     given = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/nowhere") / name
-    module = name if name in OWN_MODULE else "cluster"
+    module = OWN_MODULE.get(name, "cluster")
     return given if given.exists() else cache() / "go" / f"{module}-{_digest(module)}" / name
 
 
@@ -100,6 +107,11 @@ def _unbuilt(programs: tuple[str, ...], step: str) -> Lack | None:
 def kafka_libs() -> Path:
     """The folder with Apache Kafka's jars, filled by ``tests/testbed/setup kafka``."""
     return cache() / f"kafka-{KAFKA_VERSION}"
+
+
+def spark_home() -> Path:
+    """The folder with Spark, unpacked by ``tests/testbed/setup spark``."""
+    return cache() / f"spark-{SPARK_VERSION}"
 
 
 def _installs_packages() -> bool:
@@ -274,7 +286,27 @@ def lacks_kcat() -> Lack | None:
     return _lacks_packages({"kcat": "kcat"})
 
 
-BESIDE = {"kcat": lacks_kcat, "kueue": lacks_kueue, "metricsserver": lacks_metrics_server}
+@functools.cache
+def lacks_operators() -> Lack | None:
+    """The operators of JobSet and MPIJob."""
+    return _unbuilt(("jobset", "mpi-operator"), "operators")
+
+
+@functools.cache
+def lacks_spark() -> Lack | None:
+    """Spark, whose Java is that of Kafka."""
+    if not spark_home().is_dir():
+        return Lack(what=f"Spark {SPARK_VERSION}", get="tests/testbed/setup spark", possible=True)
+    return None
+
+
+BESIDE = {
+    "kcat": lacks_kcat,
+    "kueue": lacks_kueue,
+    "metricsserver": lacks_metrics_server,
+    "operators": lacks_operators,
+    "spark": lacks_spark,
+}
 """By marker, what a few tests need beside their rung."""
 
 

@@ -25,6 +25,13 @@ def slacktide(real_node: RealNode) -> Iterator[Installed]:
             installed.stop()
 
 
+@pytest.fixture(scope="module")
+def queueing(slacktide: Installed) -> Iterator[RealNode]:
+    """The node with the job queue, too."""
+    with slacktide.with_components("queue", "queue-crds"):
+        yield slacktide.node
+
+
 @pytest.fixture(scope="session")
 def figures(request: pytest.FixtureRequest) -> list[str]:
     """Lines for the end of the run."""

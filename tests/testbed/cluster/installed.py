@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +35,8 @@ class Version:
 
     manifests: Path = MANIFESTS
     image: str = images.SLACKTIDE
+    components: tuple[str, ...] = ()
+    """Of its manifests, in addition to what all have."""
 
 
 NOW = Version()
@@ -54,8 +58,9 @@ def _plain(node: RealNode, version: Version) -> Path:
     """A kustomization of a version without logins to Kafka; those of 0.1.0 have none."""
     folder = node.folder.resolve() / "kustomization"
     folder.mkdir(exist_ok=True)
-    all_of_it, plain = version.manifests, version.manifests / "components/plain-kafka"
-    named = {"resources": [all_of_it], "components": [plain] if plain.is_dir() else []}
+    there = version.manifests / "components"
+    components = [there / name for name in (*version.components, "plain-kafka") if (there / name).is_dir()]
+    named = {"resources": [version.manifests], "components": components}
     relative = {key: [os.path.relpath(path, folder) for path in paths] for key, paths in named.items()}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(relative))
     return folder
@@ -95,7 +100,12 @@ LOOPBACK = {
     "bridge": ["--enrol-host=127.0.0.1", METRICS],
     "stream": [METRICS],
     "agent": [METRICS],
+    "queue": [METRICS],
 }
+
+
+def _named(each: Json) -> tuple[str, str, str]:
+    return each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]
 
 
 def _kubelet(argument: str, node: RealNode) -> str:
@@ -137,6 +147,25 @@ class Installed:
         first = [each for each in wanted if each["kind"] in {"Namespace", "CustomResourceDefinition"}]
         for part in (first, [each for each in wanted if each not in first]):
             self.node.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(part))
+
+    @contextlib.contextmanager
+    def with_components(self, *components: str) -> Iterator[None]:
+        """With components of the manifests, ready; what they brought is gone afterwards."""
+        version = Version(components=components)
+        stays = {_named(each) for each in manifests(self.node, self.kafka.bootstrap)}
+        wanted = manifests(self.node, self.kafka.bootstrap, version)
+        added = [each for each in wanted if _named(each) not in stays]
+        try:
+            self.apply(version)
+            self.wait_ready()
+            for each in added:
+                if each["kind"] == "Deployment":
+                    self.ready(f"deployment/{each['metadata']['name']}")
+            yield
+        finally:
+            self.node.kubectl("delete", "--ignore-not-found", "-f", "-", given=yaml.safe_dump_all(added))
+            self.apply(NOW)
+            self.wait_ready()
 
     def wait_ready(self) -> None:
         for each in [*(f"deployment/{name}" for name in DEPLOYMENTS), "daemonset/slacktide-agent"]:

@@ -53,18 +53,11 @@ class Queue:
         self.namespace = server.namespace("queued")
         self.name = self.namespace
         self.flavor = f"flavor-{self.namespace}"
-        given = [
-            {"name": one, "resources": [{"name": "cpu", "nominalQuota": cpu}]} for one in flavors or (self.flavor,)
-        ]
         if not flavors:
             self.make_flavor(self.flavor, self.name)
-        spec = {
-            "namespaceSelector": {},
-            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": given}],
-            "preemption": preemption or {},
-            **spec,
-        }
-        self.create("ClusterQueue", self.name, spec)
+        self._flavors = flavors or (self.flavor,)
+        given = {"namespaceSelector": {}, "resourceGroups": self._groups(cpu), "preemption": preemption or {}}
+        self.create("ClusterQueue", self.name, given | spec)
         self.create("LocalQueue", "main", {"clusterQueue": self.name}, f"namespaces/{self.namespace}/")
 
     def make_flavor(self, name: str, pool: str) -> None:
@@ -79,9 +72,11 @@ class Queue:
         self._server.post(f"{GROUP}/{where}{plural}", body | ({} if spec is None else {"spec": spec}))
 
     def quota(self, cpu: str) -> None:
-        flavor = {"name": self.flavor, "resources": [{"name": "cpu", "nominalQuota": cpu}]}
-        groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
-        self.change(resourceGroups=groups)
+        self.change(resourceGroups=self._groups(cpu))
+
+    def _groups(self, cpu: str) -> list[Json]:
+        flavors = [{"name": one, "resources": [{"name": "cpu", "nominalQuota": cpu}]} for one in self._flavors]
+        return [{"coveredResources": ["cpu"], "flavors": flavors}]
 
     def job(self, name: str, *, priority: str = "", **spec: Any) -> Batch:
         """A Job of one pod with half a CPU, suspended unless it is not to be."""
