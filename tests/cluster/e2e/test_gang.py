@@ -20,7 +20,7 @@ PODS = 3
 
 @pytest.fixture
 def gangs(slacktide: Installed, tmp_path: Path) -> Iterator[None]:
-    with own_scheduler(slacktide, tmp_path, "gangs"), with_option(slacktide, "webhook", "--gangs"):
+    with with_option(slacktide, "webhook", "--gangs"), own_scheduler(slacktide, tmp_path, "gangs"):
         yield
 
 

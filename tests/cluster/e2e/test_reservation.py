@@ -22,7 +22,7 @@ def reservations(slacktide: Installed, tmp_path: Path) -> Iterator[None]:
     apply_component(slacktide, "reservation-crds")
     slacktide.node.kubectl("wait", "--for=condition=Established", "crd/reservations.scheduling.koordinator.sh")
     bridge = with_option(slacktide, "bridge", f"--reservation-image={images.PAUSE}")
-    with own_scheduler(slacktide, tmp_path, "reservations"), bridge:
+    with bridge, own_scheduler(slacktide, tmp_path, "reservations"):
         yield
 
 

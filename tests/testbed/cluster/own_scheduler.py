@@ -23,7 +23,7 @@ SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
 
 @contextlib.contextmanager
 def own_scheduler(slacktide: Installed, folder: Path, component: str) -> Iterator[None]:
-    """With one more component, whose name is the extender's option, too."""
+    """With one more component, whose name is the extender's option, too. No other pods are placed meanwhile."""
     node = slacktide.node
     for name in ("service-account", "rbac", "configuration", "cores-policy"):
         node.apply(COMPONENT / f"{name}.yaml")
