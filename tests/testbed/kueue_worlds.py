@@ -186,16 +186,16 @@ def simulated(given: Answers) -> list[Answer]:
     ]
     classes = [{"kind": "WorkloadPriorityClass", "metadata": {"name": n}, "value": v} for n, v in PRIORITIES.items()]
     objects = [_decoded(one) for one in (*of.objects, *jobs, *classes)]
-    names, run_s = {uid: name for name, uid in given.uids.items()}, dict[str, int]()
+    cluster = queue_cluster(objects)
+    done = Simulation(Scheduling(cluster.queues, settings=Settings(cluster.flavors, given.fair)), {}, BEGUN_S)
+    happened, arriving = [], cluster.arriving
     for at, step in enumerate(given.steps):
-        if step.finished:
-            uid, ends_s = given.uids[step.finished], BEGUN_S + at * STEP_S
-            _, done = _run(objects, run_s, ends_s - 1, fair=given.fair)
-            since_s = {one.uid: one.admitted_at_s for one in done.outcomes() if one.state == "running"}.get(uid)
-            if since_s is not None:
-                run_s[uid] = ends_s - since_s
-    happened, _ = _run(objects, run_s, BEGUN_S + len(given.steps) * STEP_S, fair=given.fair)
-    return _by_step(happened, names, given.steps)
+        at_s = BEGUN_S + at * STEP_S
+        if step.finished and (run := done._runs.get(uid := given.uids[step.finished])) is not None:
+            done._later(at_s, uid, run.number, None)
+        happened += done.run(arriving, at_s + STEP_S - 1)
+        arriving = []
+    return _by_step(happened, {uid: name for name, uid in given.uids.items()}, given.steps)
 
 
 def _created(at: int) -> Json:
@@ -205,15 +205,6 @@ def _created(at: int) -> Json:
 
 def _decoded(one: Json) -> QueueObject:
     return msgspec.convert({key: value for key, value in one.items() if key != "kind"}, KINDS[one["kind"]])
-
-
-def _run(
-    objects: Sequence[QueueObject], run_s: dict[str, int], until_s: int, *, fair: bool
-) -> tuple[list[Happened], Simulation]:
-    cluster = queue_cluster(objects)
-    state = Scheduling(cluster.queues, settings=Settings(cluster.flavors, fair))
-    done = Simulation(state, run_s, BEGUN_S)
-    return list(done.run(cluster.arriving, until_s)), done
 
 
 def _by_step(happened: Sequence[Happened], names: dict[str, str], steps: Sequence[Answer]) -> list[Answer]:
