@@ -22,7 +22,7 @@ from testbed.cluster.real_kueue import Kueue  # noqa: E402
 from testbed.kueue_worlds import Answers, difference  # noqa: E402
 
 RECORDED = Path(__file__).with_name("kueue.jsonl.gz")
-TOGETHER = 90
+TOGETHER = 30
 CLASSICAL, FAIR = range(270), range(1_000, 1_090)
 
 
