@@ -61,9 +61,8 @@ def _kueue(_: Rig, api: ApiServer) -> Iterator[Processes]:
 @contextlib.contextmanager
 def _slacktide(rig: Rig, api: ApiServer) -> Iterator[Processes]:
     broker = rig.kafka()
+    api.post("/api/v1/namespaces", {"metadata": {"name": "slacktide"}})
     install(api)
-    for name in ("slacktide", "koordinator-system"):
-        api.post("/api/v1/namespaces", {"metadata": {"name": name}})
     given = ["--bootstrap", broker.bootstrap, "--kubeconfig", str(api.kubeconfig), "--namespace", "slacktide"]
     with (
         decider(broker.bootstrap, rig.folder) as deciding,

@@ -71,18 +71,21 @@ class Cycles:
     def __init__(self, log: Path) -> None:
         self.count, self.idle = 0, False
         """Those that are complete, and whether it waits for heads."""
-        self._log, self._file, self._rest = log, log.open("rb"), b""
+        self._log, self._at, self._rest = log, 0, b""
 
     def read(self) -> None:
         """Read on. Where heads are tried again and again, the log grows by megabytes: it begins anew."""
-        *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
+        with self._log.open("rb") as file:
+            file.seek(self._at)
+            *lines, self._rest = (self._rest + file.read()).split(b"\n")
+            self._at = file.tell()
         for line in lines:
             if b'"Scheduling cycle complete"' in line:
                 self.count += 1
             self.idle = b'"Scheduling cycle starts"' in line or (self.idle and b'"Obtained heads"' not in line)
-        if self._file.tell() > LOG_BYTES_MAX:
+        if self._at > LOG_BYTES_MAX:
             os.truncate(self._log, 0)
-            self._file.seek(0)
+            self._at = 0
 
 
 class Recording:

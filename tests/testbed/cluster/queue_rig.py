@@ -24,6 +24,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
 GROUP = "/apis/kueue.x-k8s.io/v1beta2"
 POOL = "pool"
+OPERATORS = "koordinator-system"
 DONE = {"phase": "Succeeded", "code": 0}
 
 
@@ -37,7 +38,9 @@ def install(server: ApiServer) -> None:
 
 
 def permit(server: ApiServer) -> None:
-    """What the bridge may beside its own rights."""
+    """What the bridge may beside its own rights; one of them is in the operator's namespace."""
+    if not server.exists(f"/api/v1/namespaces/{OPERATORS}"):
+        server.post("/api/v1/namespaces", {"metadata": {"name": OPERATORS}})
     for name in ("queue-bridge/rbac.yaml", "queue-pods/rbac.yaml", "queue-pods/pod-policy.yaml"):
         server.kubectl("apply", "-f", str(MANIFESTS / "components" / name))
 
