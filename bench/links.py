@@ -62,7 +62,7 @@ class Agent:
         self._clock = clock
         self._awaited: dict[int, int] = {}
         """When samples were taken that are not answered yet, ns of the monotonic clock."""
-        self._answering = False
+        self._answering, self._seq = False, -1
         self._spool = MemorySpool()
         self._link = Link(
             bootstrap=Cluster(bootstrap),
@@ -98,9 +98,13 @@ class Agent:
             due_s += INTERVAL_S
             sample = self._node.sample(self._clock.wall_ms())
             self._counts.taken += 1
-            self._awaited[sample.seq] = self._clock.mono_ns()
+            self._awaited[sample.seq], self._seq = self._clock.mono_ns(), sample.seq
             self._awaited.pop(sample.seq - AWAITED_MAX, None)
             self._link.offer(sample, self._node.facts, self._node.pods)
+
+    def awaits_answer(self) -> bool:
+        """Return whether the newest sample is not answered yet."""
+        return self._seq in self._awaited
 
     def commands(self, records: list[Record]) -> None:
         """Answers came."""
