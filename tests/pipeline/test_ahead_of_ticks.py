@@ -18,6 +18,7 @@ from slacktide.schemas.health import Health
 from testbed.brokers import EmbeddedBroker
 from testbed.one_machine import NODE, VirtualNode
 from testbed.sampled import sampled
+from testbed.waiting import soon
 
 INTERVAL_MS, LOOK_MS = 1_000, 50
 APART_MS = 200
@@ -68,7 +69,14 @@ async def test_a_rise_is_sampled_between_two_ticks_which_keep_their_grid(
             ),
         )
         task = asyncio.create_task(run(kernel, settings, stop, Health()))
-        await asyncio.sleep(2.5 * INTERVAL_MS / 1_000)
+        await asyncio.sleep(1.5 * INTERVAL_MS / 1_000)
+        ticks = counted("slacktide_agent_samples_total") or 0
+        await soon(
+            lambda: asyncio.sleep(0, counted("slacktide_agent_samples_total") or 0),
+            "a tick",
+            enough=lambda count: count > ticks,
+        )
+        await asyncio.sleep(0.4 * INTERVAL_MS / 1_000)  # between two, however late the agent began
         use.becomes(4_000)
         rose_ms = time.time_ns() // 1_000_000
         await asyncio.sleep(2 * INTERVAL_MS / 1_000)
