@@ -16,7 +16,7 @@ from slacktide.streams.kafka.gathering import Due
 from slacktide.streams.kafka.reader import Reader, partition_of, partitions_of, record_of, stand
 from slacktide.streams.records import Record
 
-SILENCE_MS = 2_000
+SILENCE_MS = 1_000
 REPUBLISHED = 4_000
 """Records before a partition's end: the inventory of its 20 to 100 nodes is republished every minute."""
 PARTITION_BYTES_MAX = 1 << 20
@@ -59,6 +59,7 @@ class NodeReader(Reader):
             client_id=client_id,
             lost="none",
             partition_bytes_max=PARTITION_BYTES_MAX,
+            silences=2,  # within one of them it may not fetch
             of_key=Due(node.encode(), frozenset({POLICY.name}), lambda: self._follows or due()),
         )
         self._follows = True

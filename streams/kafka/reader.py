@@ -124,7 +124,8 @@ class Reader:
     The broker may hold a fetch for ``fetch_wait_ms``. ``lost``: at a position that no longer exists, continue from the
     earliest record, or fail. ``partition_bytes_max``: of one partition in one fetch. ``gather_ms``: how long the broker
     holds each fetch once the reader follows, so that many records share it; 0: it answers as soon as there is one.
-    ``of_key``: which records are needed; None: all.
+    ``of_key``: which records are needed; None: all. ``silences``: after so many polls without a record it checks that
+    the broker answers.
     """
 
     def __init__(
@@ -137,8 +138,9 @@ class Reader:
         partition_bytes_max: int = FETCH_BYTES_MAX,
         gather_ms: int = 0,
         of_key: OfKey | None = None,
+        silences: int = 1,
     ) -> None:
-        self._of_key = of_key
+        self._of_key, self._silences, self._silent = of_key, silences, 0
         self._bootstrap, self._fetch_wait_ms, self._client_id = bootstrap, fetch_wait_ms, client_id
         self._lost, self._partition_bytes_max = lost, partition_bytes_max
         self._open: AIOKafkaConsumer[bytes, bytes] | None = None
@@ -172,7 +174,8 @@ class Reader:
                 why = str(exc) if isinstance(exc, LogError) else reason_of(exc)
                 raise LogError(f"{self._bootstrap}: {why}") from exc
             raise
-        self._open, self._fetched_ms, self._pace = consumer, (), Pace(self._fetch_wait_ms, self._gather_ms)
+        self._open, self._fetched_ms, self._silent = consumer, (), 0
+        self._pace = Pace(self._fetch_wait_ms, self._gather_ms)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -218,10 +221,12 @@ class Reader:
         return fetched
 
     async def _fetched(self, silence_ms: int) -> Fetched:
-        """Poll all partitions; check the broker if there is nothing. Raises LogError if it is unreachable."""
+        """Poll all partitions; check the broker if there is nothing for long. Raises LogError if it is unreachable."""
         try:
             fetched: Fetched = await self._consumer.getmany(timeout_ms=silence_ms)
-            if not fetched:
+            self._silent = 0 if fetched else self._silent + 1
+            if self._silent == self._silences:
+                self._silent = 0
                 await self.check()
         except KafkaError as exc:
             raise LogError(f"{self._bootstrap}: {exc!r}") from exc
