@@ -254,39 +254,3 @@ def test_a_job_with_checkpoints_loses_at_most_a_step_with_each_eviction(node: Re
     assert len(evicted) == most_evicted
     assert sorted(set(done)) == list(range(1, steps + 1))
     assert len(done) <= steps + most_evicted
-
-
-def test_executors_that_a_driver_makes_come_out_as_batch(node: RealNode) -> None:
-    """The driver has no profile's label and stays what it is."""
-    node.kubectl("create", "role", "spark", "-n", DEMO, "--verb=create,get,list", "--resource=pods,pods/log")
-    node.kubectl("create", "rolebinding", "spark", "-n", DEMO, "--role=spark", f"--serviceaccount={DEMO}:default")
-    driver = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "spark-pi-driver", "namespace": DEMO, "labels": {"spark-role": "driver"}},
-        "spec": {
-            "restartPolicy": "Never",
-            "hostNetwork": True,  # pods of the test bed have no other way to the API server
-            "containers": [
-                {
-                    "name": "driver",
-                    "image": "python:3.9",
-                    "command": ["python", "-c", (GUIDE / "spark-driver.py").read_text()],
-                    "env": [
-                        {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
-                        {"name": "NAMESPACE", "value": DEMO},
-                    ],
-                }
-            ],
-        },
-    }
-    node.apply(yaml.safe_dump(driver))
-    path = f"/api/v1/namespaces/{DEMO}/pods/spark-pi-driver"
-    node.wait(lambda: node.get(path)["status"]["phase"] in {"Succeeded", "Failed"}, "the driver ends")
-    executors = node.pods(DEMO, "spark-role=executor")
-
-    assert "Pi is roughly 3.1416" in node.kubectl("logs", "-n", DEMO, "spark-pi-driver")
-    assert len(executors) == 2
-    for executor in executors:
-        assert_batch(executor, "1k", "1Gi")
-    assert "koordinator.sh/qosClass" not in node.get(path)["metadata"]["labels"]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from testbed.rungs import built_program
@@ -104,12 +104,20 @@ def library(layer: Layer, source: Path, name: str) -> None:
             libraries(layer, each)
 
 
-def _python(layer: Layer) -> None:
-    python = Path(sys.executable).resolve()
-    program(layer, str(python), python)
+def python(layer: Layer) -> None:
+    found = Path(sys.executable).resolve()
+    program(layer, str(found), found)
     library(layer, folder := Path(sysconfig.get_path("stdlib")), str(folder))
     for name in ("python", "python3"):
-        layer.link(f"/bin/{name}", str(python))
+        layer.link(f"/bin/{name}", str(found))
+
+
+def java(layer: Layer) -> None:
+    """This machine's Java, with its modules."""
+    found = Path(shutil.which("java") or "").resolve()
+    library(layer, home := found.parents[1], str(home))
+    program(layer, str(found), found)
+    layer.link("/bin/java", str(found))
 
 
 def _library(folder: Path) -> Iterator[Path]:
@@ -120,13 +128,21 @@ def _library(folder: Path) -> Iterator[Path]:
             yield each
 
 
-def archive(target: Path, name: str, layer: bytes, command: list[str]) -> None:
+def archive(
+    target: Path, name: str, layer: bytes, command: list[str], *, entrypoint: Sequence[str] = (), **environment: str
+) -> None:
     digest = hashlib.sha256(layer).hexdigest()
+    variables = {"PATH": "/bin:/usr/bin", "PYTHONUNBUFFERED": "1", **environment}
+    run = {
+        "Entrypoint": list(entrypoint),
+        "Cmd": command,
+        "Env": [f"{key}={value}" for key, value in variables.items()],
+    }
     config = {
         "architecture": "amd64",
         "os": "linux",
         "created": "1970-01-01T00:00:00Z",
-        "config": {"Cmd": command, "Env": ["PATH=/bin:/usr/bin", "PYTHONUNBUFFERED=1"]},
+        "config": run,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
     }
     manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
@@ -149,7 +165,7 @@ def _burn(layer: Layer) -> None:
 
 def _python_and_shell(layer: Layer) -> None:
     shell(layer)
-    _python(layer)
+    python(layer)
 
 
 PODS = {
@@ -190,7 +206,7 @@ def slacktide(folder: Path, wheel: Path | None = None, name: str = SLACKTIDE) ->
     _run(uv, "pip", "install", "--python", sys.executable, *how, "--target", site, wanted)
     layer = Layer()
     shell(layer)
-    _python(layer)
+    python(layer)
     library(layer, site, SITE)
     run = "import sys; from slacktide.deploy.cli.main import main; sys.exit(main())"
     layer.text("/bin/slacktide", f"#!/bin/sh\nPYTHONPATH={SITE} exec python -c '{run}' \"$@\"\n")

@@ -6,15 +6,24 @@ import contextlib
 import selectors
 import socket
 import threading
+from collections.abc import Callable
+from typing import Any
+
+from testbed.hosts import HERE
+
+Inside = Callable[[Callable[[], Any]], Any]
 
 
 class ServiceDoor:
-    """Passes bytes between an address of loopback and a port on 127.0.0.1, both ways, until closed."""
+    """Passes bytes between an address of loopback and a port on 127.0.0.1, both ways, until closed.
 
-    def __init__(self, address: str, port: int, to_port: int) -> None:
+    ``inside`` opens it in another network, such as that of pods.
+    """
+
+    def __init__(self, address: str, port: int, to_port: int, inside: Inside = HERE.inside) -> None:
         self._to_port = to_port
         self._open: set[socket.socket] = set()
-        self._listener = socket.create_server((address, port))
+        self._listener: socket.socket = inside(lambda: socket.create_server((address, port)))
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:

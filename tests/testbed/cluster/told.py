@@ -58,6 +58,9 @@ def _commands(lines: list[str]) -> Iterator[Command]:
             while text[-1] != found[1]:
                 text.append(lines[at].removeprefix("    "))
                 at += 1
+        while text[-1].endswith("\\"):
+            text.append(lines[at].removeprefix("    "))
+            at += 1
         shown = []
         while at < len(lines) and lines[at].startswith("    ") and not lines[at].startswith("    $ "):
             shown.append(lines[at].removeprefix("    "))

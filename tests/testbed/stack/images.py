@@ -8,7 +8,6 @@ in their own files. ``apache/kafka`` holds Maven Central's jars and is set up by
 from __future__ import annotations
 
 import platform
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -19,7 +18,7 @@ from zipfile import ZipFile
 import pip
 from numpy._core import _multiarray_umath
 
-from testbed.cluster.images import Layer, archive, libraries, library, program, shell
+from testbed.cluster.images import Layer, archive, java, libraries, library, program, shell
 from testbed.filled import FILES
 from testbed.rungs import cache, kafka_libs
 
@@ -60,11 +59,7 @@ def _loaded_by_zstd(layer: Layer) -> None:
 
 
 def _kafka(layer: Layer) -> None:
-    java = Path(shutil.which("java") or "").resolve()
-    home = java.parents[1]
-    library(layer, home, str(home))
-    program(layer, str(java), java)
-    layer.link("/bin/java", str(java))
+    java(layer)
     library(layer, kafka_libs(), "/opt/kafka/libs")
     _loaded_by_zstd(layer)
     # The broker unpacks its library for zstd into /tmp.
