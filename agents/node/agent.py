@@ -35,7 +35,7 @@ from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.decisions.evict.node_evict import Eviction
 from slacktide.streams.decisions.knobs import WantedSetting
 from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
-from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, lifted
+from slacktide.streams.decisions.suppress.cpu_suppress import AHEAD, RULE, TARGET, UNLIMITED, lifted
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import kept_off, off_exclusive
 
 NO_PODS = "no pods"
@@ -45,7 +45,6 @@ EXCLUSIVE = "exclusive_cpus"
 """Rule name: best-effort pods leave CPUs at once that the kubelet assigned exclusively to another pod."""
 DRY_RUN = "dry-run"
 """Rule name: a limit set before the policy became a dry run is lifted."""
-AHEAD = "a cut ahead of the answer"
 _OFF = Policy(version="")
 
 
@@ -363,9 +362,8 @@ class NodeAgent:
         if limit.limits is None or threshold.cpu_suppress_dry_run or not self._actuator.only_cuts(limit.limits):
             return
         self._protocol.precede(taken.sample.seq)
-        id_ = self._reporter.id_of(taken, RULE, f"{TARGET}/{AHEAD}")
         outcome = self._reporter.begun(
-            taken, RULE, TARGET, "agent", reason=AHEAD, bound=limit.bound, terms=limit.terms, id_=id_
+            taken, AHEAD, TARGET, "agent", reason="a cut ahead of the answer", bound=limit.bound, terms=limit.terms
         )
         self._doors.limit(limit.limits, outcome, taken)
 

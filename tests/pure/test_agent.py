@@ -20,7 +20,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import DEFAULT, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, decide, looser
+from slacktide.streams.decisions.suppress.cpu_suppress import AHEAD, RULE, TARGET, UNLIMITED, decide, looser
 from testbed.lone_agent import SteppedClock, command_on, lone_agent
 from testbed.stories import each_story, story
 from testbed.virtual.best_effort import VirtualBestEffort
@@ -279,7 +279,7 @@ def test_a_cut_on_an_early_sample_waits_for_no_answer_and_the_answer_confirms_it
     wanted = decide(sample, FACTS, PODS, ON).limits
     assert bench.kernel.held == wanted
     assert (bench.last().result, bench.last().origin) == ("applied", "agent")
-    assert bench.last().reason == "a cut ahead of the answer"
+    assert bench.last().rule == AHEAD
     writes = len(bench.kernel.holds)
     bench.answer()
     assert (bench.last().result, bench.last().origin, len(bench.kernel.holds)) == ("unchanged", "stream", writes)

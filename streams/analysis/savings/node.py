@@ -16,7 +16,7 @@ from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.suppress.cpu_suppress import RULE as SUPPRESS
+from slacktide.streams.decisions.suppress.cpu_suppress import AHEAD
 
 
 @dataclass(slots=True)
@@ -251,7 +251,7 @@ class NodeAccount:
 
     def outcome(self, outcome: NodeOutcome) -> None:
         """Add an outcome of the span: its latency, and lost work."""
-        if outcome.result != "applied" or (outcome.origin == "agent" and outcome.rule != SUPPRESS):
+        if outcome.result != "applied" or (outcome.origin == "agent" and outcome.rule != AHEAD):
             return
         if outcome.about_limit:
             self.tally.limit_ages_ms[outcome.age_ms] += 1

@@ -105,6 +105,8 @@ def normal_us(limits: Limits) -> int | None:
 
 
 RULE = "cpu_suppress"
+AHEAD = "cpu_suppress_ahead"
+"""Rule name: an agent cuts by ``RULE`` before the answer to its sample."""
 TARGET = "besteffort"
 RAISE_SPACING_MS = 900
 UNLIMITED = Limits(be_cfs_quota_us=None)
