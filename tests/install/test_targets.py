@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 SETUP = ROOT / "tests/testbed/setup"
 CI = {"setup", "test", "lint", "types", "imports"}
 """Targets that `.ci/run` itself runs."""
-FETCHERS = ("mvn", "go", "apt-get", "apt-cache", "dpkg-deb", "docker")
+FETCHERS = ("mvn", "go", "apt-get", "apt-cache", "dpkg-deb", "docker", "pip")
 TOOLS = (
     "awk bash basename cat chmod command cut date dirname env expand find git grep gzip head id ls make mkdir mktemp "
     "mv nice rm sed sh sha256sum sort tail tar touch tr uname xargs"
