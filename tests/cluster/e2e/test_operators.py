@@ -90,7 +90,7 @@ class Story:
         return output
 
     def holds_quota(self) -> bool:
-        status = self._node.get(f"{GROUP}/clusterqueues/{self.queue.name}")["status"]
+        status = self._node.get(f"{GROUP}/clusterqueues/{self.queue.name}").get("status", {})
         return bool(status.get("admittedWorkloads"))
 
     def conditions(self) -> set[str]:
