@@ -102,6 +102,11 @@ def time_ms_of(text: str, *, where: str) -> int:
         raise TextError(where, f"{shown(text)}; accepted: a time such as 2026-03-01T12:00:00Z") from exc
 
 
+def time_text(time_ms: int) -> str:
+    """Format a time of the UTC epoch in whole seconds, as Kubernetes does, such as ``2026-03-01T12:00:00Z``."""
+    return datetime.fromtimestamp(time_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
+
+
 @cache
 def _decoder(kind: Any, strict: bool) -> msgspec.json.Decoder[Any]:  # noqa: FBT001
     return msgspec.json.Decoder(kind, strict=strict)

@@ -204,7 +204,7 @@ class Actuator:
 
     def only_cuts(self, limits: Limits) -> bool:
         """Return whether these limits are tighter than the kernel's, and in nothing looser."""
-        held, wanted = self.limits, limits if self.cap_us is None else capped(limits, self.cap_us)
+        held, wanted = self.limits, self._below_cap(limits)
         return held is not None and looser(held, wanted) and not looser(wanted, held)
 
     def settle_interrupted(self) -> None:
@@ -267,6 +267,9 @@ class Actuator:
         if limits is None:
             return None
         self.decided = limits
+        return self._below_cap(limits)
+
+    def _below_cap(self, limits: Limits) -> Limits:
         return limits if self.cap_us is None else capped(limits, self.cap_us)
 
     def _write(self, limits: Limits) -> str:

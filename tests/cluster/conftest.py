@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from testbed.brokers import EmbeddedBroker, running
+from testbed.cluster import queue_rig
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.bridge_rig import BridgeRig
+from testbed.cluster.jobs import job_controller
 from testbed.cluster.manifests import applied as applied_to
 from testbed.cluster.scheduler_rig import Scheduling, scheduling
 from testbed.cluster.webhook import COLOCATED, CONFIGURATIONS, PROFILES, Webhook, install, until_asked
@@ -77,3 +79,11 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]:
     """A kube-scheduler that asks the extender, on an API server with the manifests."""
     with scheduling(tmp_path_factory.mktemp("applied")) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def queueing(cluster: ApiServer) -> Iterator[ApiServer]:
+    """An API server with the Job controller and Kueue's kinds."""
+    queue_rig.install(cluster)
+    with job_controller(cluster):
+        yield cluster

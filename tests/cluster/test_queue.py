@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -23,10 +23,10 @@ from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, 
 from testbed.cluster.api_server import ApiServer, Json, RefusedError
 from testbed.cluster.bridge_rig import OPERATORS, BridgeRig
 from testbed.cluster.identity import access_of
-from testbed.cluster.jobs import Batch, job_controller
+from testbed.cluster.jobs import Batch
 from testbed.cluster.kueue import webhook
 from testbed.cluster.manifests import SYSTEM
-from testbed.cluster.queue_rig import GROUP, POOL, Kubelets, Queue, answers, finish, install, runs
+from testbed.cluster.queue_rig import GROUP, POOL, Kubelets, Queue, answers, finish, runs
 from testbed.deciders import decider
 from testbed.history.queue import complaints
 from testbed.parts import Part
@@ -36,14 +36,6 @@ from testbed.waiting import soon
 pytestmark = pytest.mark.cluster
 
 ADMISSION = "slacktide.io/queue-admission"
-
-
-@pytest.fixture(scope="module")
-def queueing(cluster: ApiServer) -> Iterator[ApiServer]:
-    """An API server with the Job controller and Kueue's kinds."""
-    install(cluster)
-    with job_controller(cluster):
-        yield cluster
 
 
 @pytest.fixture

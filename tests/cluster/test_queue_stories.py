@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,21 +13,14 @@ from slacktide.schemas.queue import QueueState
 from slacktide.schemas.topics import QUEUE_STATE
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.bridge_rig import BridgeRig
-from testbed.cluster.jobs import Batch, job_controller
-from testbed.cluster.queue_rig import POOL, Kubelets, Queue, answers, finish, install, runs
+from testbed.cluster.jobs import Batch
+from testbed.cluster.queue_rig import POOL, Kubelets, Queue, answers, finish, runs
 from testbed.deciders import decider
 from testbed.waiting import soon
 
 pytestmark = pytest.mark.cluster
 
 RECLAIM = {"reclaimWithinCohort": "Any"}
-
-
-@pytest.fixture(scope="module")
-def queueing(cluster: ApiServer) -> Iterator[ApiServer]:
-    install(cluster)
-    with job_controller(cluster):
-        yield cluster
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError, failure
 from slacktide.schemas.job_pod import JobEvent, JobEviction
 from slacktide.schemas.job_status import JobStatus
+from slacktide.schemas.kubernetes_pod import JOB_NAME
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import AUDIT, JOB_POD, JOB_STATUS
 from slacktide.streams.kafka import Following, Refused, Sender, TailReader, read_topic
@@ -256,8 +257,6 @@ def _bounded(kept: dict[str, JobEvent] | dict[str, JobEviction]) -> None:
 
 
 SOURCE = "bridge"
-JOB_PODS = "batch.kubernetes.io/job-name"
-"""Label that the Job controller sets on its pods."""
 AT_ONCE = 500
 GATHER_S = 0.1
 """Changes gather for this time: a Job with many pods changes constantly."""
@@ -354,7 +353,7 @@ class JobSource:
             self._log.pods_listed(pods)
 
         trouble = partial(self._troubles.__setitem__, "pods")
-        await inform(follow(api, PODS, Pod, labels=JOB_PODS), whole, self._log.pod, self._log.pod_gone, trouble)
+        await inform(follow(api, PODS, Pod, labels=JOB_NAME), whole, self._log.pod, self._log.pod_gone, trouble)
 
     async def _take_outcomes(self, records: list[Record], _: float) -> None:
         for record in records:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -20,6 +19,7 @@ from slacktide.schemas.errors import QuantityError
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, Use
 from slacktide.schemas.policy import Colocation
+from slacktide.schemas.text import time_text
 from slacktide.schemas.units import cpu_text, mem_text, whole
 from slacktide.streams.decisions.resources.publishing import Pair, resource_sync_decision
 
@@ -186,7 +186,7 @@ def metric_status(published: NodeMetric) -> Json:
         named = {"namespace": pod.namespace, "name": pod.name, "priority": pod.priority_class, "qos": pod.qos}
         if pod.name:
             pods.append({**{key: text for key, text in named.items() if text}, "podUsage": _usage(pod.use)})
-    updated = datetime.fromtimestamp(published.observed_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
+    updated = time_text(published.observed_ms)
     left = published.prod_reclaimable
     reclaimable = {"resource": {} if left is None else _usage(left)}
     return {

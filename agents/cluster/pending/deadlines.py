@@ -11,7 +11,6 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from slacktide.agents.clock import Clock, mono_s
@@ -21,13 +20,13 @@ from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, PODS, ApiError, IgnoreStatus
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.errors import TextError
-from slacktide.schemas.kubernetes_pod import PENDING_DEADLINE, deadline_s_of
+from slacktide.schemas.kubernetes_pod import JOB_NAME, PENDING_DEADLINE, deadline_s_of
+from slacktide.schemas.text import time_text
 
 log = logging.getLogger(__name__)
 
 REASON = "PendingDeadlineExceeded"
 """Of the failed pod, and the type of its condition, which rules of a podFailurePolicy may name."""
-LABEL = "batch.kubernetes.io/job-name"
 LOOK_S = 1.0
 AGAIN_S = 5.0
 """After a write that failed."""
@@ -97,7 +96,7 @@ class PendingDeadlines:
 
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""
-        pods = follow(api, PODS, dict[str, Any], fields="status.phase=Pending", labels=LABEL)
+        pods = follow(api, PODS, dict[str, Any], fields="status.phase=Pending", labels=JOB_NAME)
         await until_one_ends(inform(pods, self._whole, self.pod, self._gone, self._reads), self._keep(api))
 
     def _whole(self, items: list[dict[str, Any]]) -> None:
@@ -146,11 +145,10 @@ class PendingDeadlines:
         if why := why_pending(pod.item):
             message = f"{message}; {why}"[:CHARS_MAX]
         now_ms = self._clock.wall_ms()
-        at = datetime.fromtimestamp(now_ms / 1_000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         about = About(namespace=name[0], name=name[1], uid=pod.item["metadata"]["uid"])
         try:
             with IgnoreStatus(NOT_FOUND, CONFLICT):  # it has changed: its next version is looked at
-                body = failed_status(pod.item, message, at)
+                body = failed_status(pod.item, message, time_text(now_ms))
                 await api.patch(PODS, name[1], body, dict, namespace=name[0], sub="status")
                 log.info("failed a pod that was pending", extra={"pod": "/".join(name), "why": message})
                 await create_event(api, self._events, about, REASON, message, now_ms=now_ms)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -30,6 +29,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import failure
 from slacktide.schemas.reservation import ReservationOpen
+from slacktide.schemas.text import time_text
 from slacktide.schemas.topics import DEAD_LETTER, RESERVATION_OPEN
 from slacktide.streams.decisions.reservation.objects import ALLOCATED, LABEL, Reservation, reservation_of
 from slacktide.streams.decisions.reservation.opens import Opens
@@ -227,8 +227,8 @@ class Keeper:
         encoded = msgspec.json.encode(body)
         if self._written.get(reservation.uid) == encoded and body["phase"] == reservation.phase:
             return
-        at = datetime.fromtimestamp(self._clock.wall_ms() / 1_000, UTC).isoformat(timespec="seconds")
-        conditions = [{**one, "lastTransitionTime": at.replace("+00:00", "Z")} for one in body["conditions"]]
+        at = time_text(self._clock.wall_ms())
+        conditions = [{**one, "lastTransitionTime": at} for one in body["conditions"]]
         with IgnoreStatus(NOT_FOUND):
             patch = {"metadata": {"uid": reservation.uid}, "status": {**body, "conditions": conditions}}
             await api.patch(RESERVATIONS, reservation.name, patch, dict, sub="status")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from slacktide.schemas.allocatable import Prediction
 from slacktide.schemas.errors import BadMessageError
@@ -16,6 +15,7 @@ from slacktide.schemas.policy.configmap import key_of, path_of
 from slacktide.schemas.policy.effective import colocation_on, effective
 from slacktide.schemas.policy.features import DISABLED
 from slacktide.schemas.qos import effective_priority_class
+from slacktide.schemas.text import time_text
 from slacktide.schemas.third_party import ANNOTATION, third_party
 from slacktide.schemas.units import count
 from slacktide.streams.analysis.explain.evidence import Finding
@@ -229,7 +229,7 @@ def pod_forecast_findings(log: NodeLog | None, pod: Pod) -> Iterator[Finding]:
     text = "no peak is predicted"
     if (model := _model(log.forecast.body, pod.uid)) is not None:
         peaks = model.peaks
-        since = datetime.fromtimestamp(peaks.since_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
+        since = time_text(peaks.since_ms)
         cpu, memory = amount(peaks.cpu_p95_milli, "milli"), amount(peaks.mem_p98_bytes, "bytes")
         samples = f"{count(peaks.samples, 'sample')} since {since}"
         text = f"predicted peak: cpu {cpu} (p95), memory {memory} (p98), of {samples}"
