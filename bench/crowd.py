@@ -13,6 +13,7 @@ import psutil
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from bench import admin, log, loop
+from bench.counting import Counting
 from bench.process import Running, Slacktide
 from bench.rig import Rig, wait
 from bench.rows import Row, judged, told
@@ -126,7 +127,7 @@ def _run(rig: Rig, nodes: int, seconds: float) -> Watched:
             stack.enter_context(loop.fleet(rig, kafka.bootstrap, nodes, policy=log.USUAL_POLICY, share=share))
             for share in shares
         ]
-        log.wait_for_end(kafka.bootstrap, SAMPLE, nodes, 60.0, worker, *fleets)
+        log.wait_for(kafka.bootstrap, SAMPLE, nodes, 60.0, worker, *fleets)
         wait(WARM_UP_S, worker, *fleets)
         watched = asyncio.run(_watch(rig, kafka.bootstrap, nodes, seconds, worker, fleets, psutil.Process(kafka.pid)))
     rig.say(f"crowd: {_said(watched)}")
@@ -146,13 +147,13 @@ async def _watch(
     processes = {"worker": [worker.process], "generators": [one.process for one in fleets], "broker": [broker]}
     before = {name: _cpu_s(each) for name, each in processes.items()}
     reading = [asyncio.create_task(_read(bootstrap, topic.name, watched)) for topic in (COMMAND, METRIC)]
-    both = SAMPLE, COMMAND
-    ends = {topic: [TopicPartition(topic.name, one) for one in range(NODE_PARTITIONS)] for topic in both}
-    begin_s = said_s = time.monotonic()
-    async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
+    places = [TopicPartition(SAMPLE.name, one) for one in range(NODE_PARTITIONS)]
+    async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer, Counting(bootstrap, COMMAND.name) as answers:
+        await answers.now()
+        begin_s = said_s = time.monotonic()
         while (at_s := time.monotonic() - begin_s) < seconds:
-            answered = sum((await consumer.end_offsets(ends[COMMAND])).values())
-            sent = sum((await consumer.end_offsets(ends[SAMPLE])).values())
+            answered = await answers.now()
+            sent = sum((await consumer.end_offsets(places)).values())
             watched.sent.append((at_s, sent))
             watched.lag.append((at_s, sent - answered))
             for process in (worker, *fleets):
@@ -180,7 +181,8 @@ async def _read(bootstrap: str, topic: str, watched: Watched) -> None:
                 ages.extend(
                     age_ms(record.timestamp, record.value)
                     for record in records
-                    if record.value and STALE not in record.value
+                    # Answers that keep name no time.
+                    if record.value and STALE not in record.value and OBSERVED.search(record.value)
                 )
 
 

@@ -8,8 +8,9 @@ from contextlib import aclosing
 from typing import TypeVar
 
 import yaml
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 
+from bench.counting import Counting
 from bench.rig import CannotRunError
 from slacktide.deploy.demo.pods import policy_yaml
 from slacktide.schemas import policy as policies
@@ -24,7 +25,6 @@ from slacktide.schemas.topics import COMMAND, METRIC, OUTCOME, POLICY, SAMPLE, T
 from slacktide.streams.kafka import describe_topics, read_topic
 
 M = TypeVar("M", bound=Message)
-POLL_S = 0.05
 
 POLICY_IN_FORCE = policies.parse(yaml.safe_load(policy_yaml(suppress=True)), "the demo's policy").policy
 
@@ -51,8 +51,8 @@ def outcomes(bootstrap: str, node: str, since_ms: int = 0) -> list[NodeOutcome]:
 
 
 def commands(bootstrap: str, node: str | None = None, since_ms: int = 0) -> list[NodeCommand]:
-    """A node's answers, likewise; of all nodes where none is named."""
-    return [one for one in _of(bootstrap, COMMAND, node, NodeCommand) if one.observed_ms >= since_ms]
+    """A node's answers that were decided since; of all nodes where none is named."""
+    return [one for one in _of(bootstrap, COMMAND, node, NodeCommand) if one.decided_ms >= since_ms]
 
 
 def metrics(bootstrap: str, node: str) -> list[NodeMetric]:
@@ -65,8 +65,18 @@ def end(bootstrap: str, topic: Topic) -> int:
     return sum(asyncio.run(describe_topics(Cluster(bootstrap), [topic.name]))[topic.name].end.values())
 
 
-def wait_for_end(bootstrap: str, topic: Topic, at_least: int, within_s: float, *alive) -> None:
-    """Wait until a topic got so many records.
+def answered(bootstrap: str) -> int:
+    """How many samples were ever answered."""
+
+    async def count() -> int:
+        async with Counting(bootstrap, COMMAND.name) as counting:
+            return await counting.now(wait_ms=1_000)
+
+    return asyncio.run(count())
+
+
+def wait_for(bootstrap: str, topic: Topic, at_least: int, within_s: float, *alive) -> None:
+    """Wait until a topic got so many records, or that of the commands so many answers.
 
     Raises:
         CannotRunError: it did not, in time.
@@ -74,15 +84,13 @@ def wait_for_end(bootstrap: str, topic: Topic, at_least: int, within_s: float, *
     """
 
     async def reach() -> None:
-        partitions = [TopicPartition(topic.name, partition) for partition in range(topic.partitions)]
         until_s = time.monotonic() + within_s
-        async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
-            while (got := sum((await consumer.end_offsets(partitions)).values())) < at_least:
+        async with Counting(bootstrap, topic.name) as counting:
+            while (got := await counting.now()) < at_least:
                 for process in alive:
                     process.check()
                 if time.monotonic() > until_s:
-                    raise CannotRunError(f"{topic.name}: {got} of {at_least} records after {within_s:g} s")
-                await asyncio.sleep(POLL_S)
+                    raise CannotRunError(f"{topic.name}: {got} of {at_least} after {within_s:g} s")
 
     asyncio.run(reach())
 
@@ -117,8 +125,8 @@ def wait_caught_up(bootstrap: str, at_least: int, within_s: float, *alive) -> No
         CannotRunError: it did not come to that, in time.
 
     """
-    wait_for_end(bootstrap, SAMPLE, at_least, within_s, *alive)
-    wait_for_end(bootstrap, COMMAND, end(bootstrap, SAMPLE), within_s, *alive)
+    wait_for(bootstrap, SAMPLE, at_least, within_s, *alive)
+    wait_for(bootstrap, COMMAND, end(bootstrap, SAMPLE), within_s, *alive)
 
 
 def publish_policy(bootstrap: str, policy: Policy = POLICY_IN_FORCE) -> None:

@@ -56,11 +56,11 @@ def _row(rig: Rig, nodes: int, target_mb: float) -> Row:
         empty_mb, begin_s, sent = worker.rss_mb(), time.monotonic(), 0
         for number, records in enumerate(rounds(nodes, policy, SystemClock().wall_ms())):
             # A round ahead of the worker and no more: what waits for it lies in the log, not in its memory.
-            log.wait_for_end(bootstrap, COMMAND, sent, ROUND_S, worker)
+            log.wait_for(bootstrap, COMMAND, sent, ROUND_S, worker)
             sent += send.write(bootstrap, SAMPLE.name, records)
             if number % 10 == 0:
                 rig.say(f"memory: {nodes} nodes, round {number}, {worker.rss_mb():.0f} MB")
-        log.wait_for_end(bootstrap, COMMAND, sent, ROUND_S, worker)
+        log.wait_for(bootstrap, COMMAND, sent, ROUND_S, worker)
         wait(SETTLE_S, worker)
         return _judged(bootstrap, worker, nodes, target_mb, empty_mb, time.monotonic() - begin_s)
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from bench.counting import Counting
 from bench.process import Running
 from bench.rig import CannotRunError
 from slacktide.schemas.topics import NODE_PARTITIONS
 
-POLL_S = 0.01
+POLL_MS = 10
 START_S = 240.0
 """To the first mark; a process that is much slower is not worth waiting for."""
 
@@ -57,16 +58,14 @@ def cost(
     """
 
     async def watch() -> Cost:
-        places = [TopicPartition(topic, partition) for partition in range(NODE_PARTITIONS)]
-        others = [TopicPartition(beside, place.partition) for place in places] if beside else []
-        async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
+        others = [TopicPartition(beside, partition) for partition in range(NODE_PARTITIONS)] if beside else []
+        async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer, Counting(bootstrap, topic) as counting:
 
             async def until(mark: int, at_s: float) -> tuple[int, float, float]:
-                while (written := sum((await consumer.end_offsets(places)).values())) < mark:
+                while (written := await counting.now(POLL_MS)) < mark:
                     process.check()
                     if time.monotonic() > at_s:
                         break
-                    await asyncio.sleep(POLL_S)
                 return written, process.cpu_s(), time.monotonic()
 
             before = await consumer.end_offsets(others)

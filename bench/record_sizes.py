@@ -22,6 +22,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, SAMPLE
+from slacktide.streams.kept import folded
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 
@@ -39,7 +40,7 @@ WARM_S, SECONDS = 60, 120
 START_MS = 1_780_000_000_000
 BATCH_BYTES = 512 << 10
 SOURCES: Final[Mapping[str, object]] = {
-    "source": "records_by_pods: python -m bench.record_sizes; the others: docs/benchmarks.md",
+    "source": "records_by_pods: PYTHONPATH=tests python -m bench.record_sizes; the others: docs/benchmarks.md",
     "nodes_per_worker": 1_300,
     "nodes_per_worker_from": "1,300 nodes at 1 Hz on one worker: p99 0.22 and 0.27 s, 33% of a core",
     "worker_base_bytes": 135_000_000,
@@ -109,8 +110,9 @@ def _outcomes(outs: Iterable[Out], now_ms: int) -> Iterator[Out]:
 def _add(sizes: dict[str, dict[str, float]], outs: list[Out]) -> None:
     found = sizes[outs[0].topic]
     found["records"] += len(outs)
+    written = folded(outs)
     for codec, number in CODECS.items():
-        found[codec] += len(batch(outs, number))
+        found[codec] += len(batch(written, number))
 
 
 def batch(outs: Iterable[Out], codec: int) -> bytes:

@@ -12,6 +12,7 @@ from typing import Self
 
 import psutil
 
+from bench.counting import Counting
 from testbed import rungs
 from testbed.brokers import EmbeddedBroker, KafkaBroker, running
 
@@ -91,6 +92,7 @@ class Rig:
             self._kafka.start()
         self._kafka.forget()
         self._kafka.apply_topics()
+        Counting.begin_anew()
         return self._kafka
 
     @contextlib.contextmanager

@@ -252,7 +252,7 @@ def _worker(rig: Rig, bootstrap: str, name: str) -> Slacktide:
 def _wait_answered(bootstrap: str) -> None:
     """Give the rest its time: what has no answer then counts as unanswered."""
     with suppress(CannotRunError):
-        log.wait_for_end(bootstrap, COMMAND, log.end(bootstrap, SAMPLE), LAST_ANSWERS_S)
+        log.wait_for(bootstrap, COMMAND, log.end(bootstrap, SAMPLE), LAST_ANSWERS_S)
 
 
 def _story(bootstrap: str, killed_ms: int, dead: str) -> Story:

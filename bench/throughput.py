@@ -22,15 +22,14 @@ def measure(rig: Rig) -> list[Row]:
     """The worker is held by SIGSTOP while the backlog is written, well within its session."""
     samples = BRIEF_SAMPLES if rig.brief else SAMPLES
     rig.say(f"throughput: making {samples} samples of {NODES} nodes")
-    records, in_rows = backlog(samples), backlog(samples, "rows")
+    records = backlog(samples)
     rate = _run(rig, records)
     signed = proofs.proven(records)
     with_proofs = _run(rig, signed, proofs.REQUIRED, proofs.arguments(rig.folder))
-    rows_rate = _run(rig, in_rows)
-    said = f"{rate:,.0f} samples/s per CPU second; on rows {rows_rate:,.0f}"
+    said = f"{rate:,.0f} samples/s per CPU second"
     return [
-        _size(records, in_rows),
-        told(f"worker at a backlog of {samples:,}", said, n=samples, columns=rate, rows=rows_rate),
+        _size(records),
+        told(f"worker at a backlog of {samples:,}", said, n=samples, columns=rate),
         told(
             "the same with node-bound proofs, and without",
             f"{with_proofs:,.0f}, and {rate:,.0f} samples/s per CPU second: {with_proofs / rate:.2f} x",
@@ -42,20 +41,18 @@ def measure(rig: Rig) -> list[Row]:
     ]
 
 
-def _size(records: Sequence[Stamped], in_rows: Sequence[Stamped]) -> Row:
+def _size(records: Sequence[Stamped]) -> Row:
     """Of bodies, the first of each node aside: a keyframe begins its boot."""
     plain = min(len(record.value) for record in records)
     whole = max(len(record.value) for record in records)
-    each = [sum(len(record.value) for record in form[NODES:]) / (len(form) - NODES) for form in (records, in_rows)]
+    each = sum(len(record.value) for record in records[NODES:]) / (len(records) - NODES)
     return judged(
         f"a sample of {PODS} pods in columns, keyframes included",
         f"<= {BYTES_MAX:,} B",
-        f"{each[0]:,.0f} B: {plain:,} at least, {whole:,} in a keyframe, each {KEYFRAME_EVERY}th; "
-        f"{each[1]:,.0f} B in rows",
-        met=each[0] <= BYTES_MAX,
+        f"{each:,.0f} B: {plain:,} at least, {whole:,} in a keyframe, each {KEYFRAME_EVERY}th",
+        met=each <= BYTES_MAX,
         n=len(records) - NODES,
-        bytes=each[0],
-        rows_bytes=each[1],
+        bytes=each,
     )
 
 
@@ -77,12 +74,12 @@ def _run(
     rig.say(f"throughput: a worker{', with proofs' if more else ''}")
     with loop.worker(rig, bootstrap, policy, more) as worker:
         send.write(bootstrap, records[0].topic, records[:NODES])
-        log.wait_for_end(bootstrap, COMMAND, NODES, WITHIN_S, worker)
+        log.wait_for(bootstrap, COMMAND, NODES, WITHIN_S, worker)
         worker.process.suspend()
         try:
             send.write(bootstrap, records[0].topic, records[NODES:])
         finally:
             worker.process.resume()
         cpu_s = worker.cpu_s()
-        log.wait_for_end(bootstrap, COMMAND, len(records), WITHIN_S, worker)
+        log.wait_for(bootstrap, COMMAND, len(records), WITHIN_S, worker)
         return (len(records) - NODES) / (worker.cpu_s() - cpu_s)

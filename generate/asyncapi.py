@@ -8,8 +8,10 @@ from pathlib import Path
 
 from slacktide.schemas import heartbeat
 from slacktide.schemas.access import IN_THE_LOOP, STREAM, STREAM_GROUP, Part
+from slacktide.schemas.command import KEEP, KEEP_KEY, NodesKept
 from slacktide.schemas.heartbeat import Heartbeat
-from slacktide.schemas.topics import ALLOCATABLE, METRIC, SAMPLE, SCORE, TOPICS, Topic
+from slacktide.schemas.message import Message
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE, SCORE, SHADOW_COMMAND, TOPICS, Topic
 
 Json = dict[str, object]
 
@@ -67,14 +69,20 @@ def document(definitions: Mapping[str, object]) -> Json:
         },
         "components": {
             "schemas": {"headers": HEADERS, **schemas},
-            "messages": {topic.name: _message(topic) for topic in TOPICS} | {heartbeat.KIND: _heartbeat()},
+            "messages": {
+                topic.name: _message(topic.name, topic.message, {"description": f"UTF-8: {topic.key}"})
+                for topic in TOPICS
+            }
+            | {heartbeat.KIND: _heartbeat(), KEEP: _message(KEEP, NodesKept, {"const": KEEP_KEY})},
         },
     }
 
 
 def _messages(topic: Topic) -> dict[str, str]:
-    """What a topic carries: its record, and in topics of latest figures heartbeats."""
+    """What a topic carries: its record; in topics of latest figures heartbeats, in those of commands many at once."""
     record = {"record": topic.name}
+    if topic in (COMMAND, SHADOW_COMMAND):
+        return record | {"keep": KEEP}
     return record | {"heartbeat": heartbeat.KIND} if topic in BEATEN else record
 
 
@@ -123,20 +131,18 @@ def _channel(topic: Topic) -> Json:
     }
 
 
-def _message(topic: Topic) -> Json:
+def _message(name: str, message: type[Message], key: Json) -> Json:
     return {
-        "name": topic.message.__name__,
-        "description": " ".join((topic.message.__doc__ or "").split()),
+        "name": message.__name__,
+        "description": " ".join((message.__doc__ or "").split()),
         "contentType": "application/json",
         "headers": {"$ref": "#/components/schemas/headers"},
         "correlationId": {"location": "$message.header#/traceparent"},
-        "payload": {"schemaFormat": SCHEMA_FORMAT, "schema": {"$ref": f"{SCHEMAS}/{topic.message.__name__}"}},
-        "bindings": {
-            "kafka": {"key": {"type": "string", "description": f"UTF-8: {topic.key}"}, "bindingVersion": BINDING}
-        },
+        "payload": {"schemaFormat": SCHEMA_FORMAT, "schema": {"$ref": f"{SCHEMAS}/{message.__name__}"}},
+        "bindings": {"kafka": {"key": {"type": "string", **key}, "bindingVersion": BINDING}},
         "examples": [
             {"name": path.stem, "payload": json.loads(path.read_bytes())}
-            for path in sorted((EXAMPLES / topic.name).glob("*.json"))
+            for path in sorted((EXAMPLES / name).glob("*.json"))
         ],
     }
 

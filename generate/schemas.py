@@ -17,6 +17,7 @@ import yaml
 
 from generate import asyncapi
 from slacktide.schemas import heartbeat
+from slacktide.schemas.command import KEEP, NodesKept
 from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.message import Message
 from slacktide.schemas.queue_objects import Part
@@ -128,6 +129,7 @@ def derived() -> dict[Path, str]:
     """Every derived file with the text that it should hold."""
     schemas = {topic.name: json_schema(topic) for topic in TOPICS}
     schemas[heartbeat.KIND] = schema_of(heartbeat.KIND, Heartbeat)
+    schemas[KEEP] = schema_of(KEEP, NodesKept)
     files = {FOLDER / f"{name}.json": _written(schema) for name, schema in schemas.items()}
     if DOCS.is_dir():
         files[ASYNCAPI] = _written(asyncapi.document(definitions(schemas.values())))

@@ -1,10 +1,18 @@
-"""The command that answers one sample. Topic slacktide.node.command.v1, key: node. Streams to agent."""
+"""The commands that answer samples. Topic slacktide.node.command.v1. Streams to agent.
+
+A command that changes something, or has the reason why nothing can be decided, has its node as the key. Most samples
+change nothing: one record with the key ``#keep`` lists those that a worker answered together. Every reader takes it as
+one command for each of them.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Final, Literal, TypeAlias
+
+from msgspec import Meta
 
 from slacktide.schemas.bounds import Count, KnobValue, Name, Revision, TimeMs
 from slacktide.schemas.knob_table import Knob
@@ -70,7 +78,7 @@ class NodeCommand(Message, frozen=True, kw_only=True):
     boot_id: Revision
     seq: Count
     observed_ms: TimeMs
-    """Event time of the sample."""
+    """Event time of the sample. This is 0 and the revisions are empty if it keeps: the sample has them."""
     policy_version: Revision
     facts_revision: Revision
     pods_revision: Revision
@@ -88,6 +96,57 @@ class NodeCommand(Message, frozen=True, kw_only=True):
     sample: Origin | None = None
     proof: Verdict = ""
     """Result of checking the sample's node proof. Absent if the policy does not require proofs."""
+
+
+KEEP: Final = "slacktide.node.keep.v1"
+"""The event's type, and the schema's name."""
+KEEP_KEY: Final = "#keep"
+"""Kubernetes allows no ``#`` in a node's name."""
+KEPT_MAX: Final = 1_000
+"""Most answers in one record, to stay below the broker's 1 MiB with the longest names."""
+Answered: TypeAlias = tuple[Name, Revision, Count]
+"""Node, boot_id and seq of a sample."""
+
+
+class NodesKept(Message, frozen=True, kw_only=True):
+    """Many answers ``keep`` in one: the nodes that sent these samples keep the limits in force."""
+
+    policy_version: Revision
+    reason: str = ""
+    decided_ms: TimeMs = 0
+    worker: str = ""
+    sample: Origin | None = None
+    """Where the last of the samples is in Kafka."""
+    proof: Verdict = ""
+    """Result of checking the proof of each sample. Absent if the policy does not require proofs."""
+    kept: Annotated[list[Answered], Meta(max_length=KEPT_MAX)]
+    """Node, boot_id and seq of each sample."""
+
+
+def kept_command(kept: NodesKept, answered: Answered) -> NodeCommand:
+    """Return the command to one of the nodes."""
+    node, boot_id, seq = answered
+    version = kept.policy_version
+    return NodeCommand(
+        id=command_id(node, boot_id, seq, "answer", node, version),
+        node=node,
+        boot_id=boot_id,
+        seq=seq,
+        observed_ms=0,
+        policy_version=version,
+        facts_revision="",
+        pods_revision="",
+        answer="keep",
+        reason=kept.reason,
+        decided_ms=kept.decided_ms,
+        worker=kept.worker,
+        proof=kept.proof,
+    )
+
+
+def kept_commands(kept: NodesKept, node: str | None = None) -> Iterator[NodeCommand]:
+    """Yield the command to each of the nodes, or to ``node`` alone."""
+    return (kept_command(kept, one) for one in kept.kept if node is None or one[0] == node)
 
 
 def command_id(node: str, boot_id: str, seq: int, rule: str, target: str, policy_version: str) -> str:

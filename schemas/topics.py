@@ -110,8 +110,8 @@ WINDOW = Topic(name="slacktide.node.window.v1", message=NodeWindowSegment, key="
                compression="zstd", retention_ms=HOUR_MS, producers=("stream",), consumers=("stream",))  # fmt: skip
 TICK = Topic(name="slacktide.stream.tick.v1", message=WorkerTick, key="worker", partitions=1, retention_ms=48 * HOUR_MS,
              acks="1", producers=("stream",), consumers=("operator",))  # fmt: skip
-COMMAND = Topic(name="slacktide.node.command.v1", message=NodeCommand, key="node", retention_ms=48 * HOUR_MS,
-                producers=("stream",), consumers=("agent",))  # fmt: skip
+COMMAND = Topic(name="slacktide.node.command.v1", message=NodeCommand, key="node", compression="zstd",
+                retention_ms=48 * HOUR_MS, producers=("stream",), consumers=("agent",))  # fmt: skip
 SHADOW_COMMAND = Topic(name="slacktide.node.command.shadow.v1", message=NodeCommand, key="node", compression="zstd",
                        retention_ms=48 * HOUR_MS, producers=("stream",), consumers=("operator",))  # fmt: skip
 SHADOW_ALLOCATABLE = Topic(name="slacktide.node.allocatable.shadow.v1", message=NodeAllocatable, key="node",

@@ -215,7 +215,7 @@ class Writer:
     def answer(self, command: NodeCommand, partition: int, *, repeated: bool = False) -> Out:
         """Return a command for a sample of that partition; ``repeated``: see ``Out``."""
         age_ms = max(0, command.decided_ms - command.observed_ms)
-        out = self._out(COMMAND.name, command, partition, command.id, answer=command.answer, age_ms=age_ms)
+        out = self._command(COMMAND.name, command, partition, age_ms)
         if command.proof in PROVEN and not repeated:
             return out
         unproven = "" if command.proof in PROVEN else command.proof
@@ -253,8 +253,16 @@ class Writer:
 
     def shadow_answer(self, command: NodeCommand, partition: int) -> Out:
         """Return a command of the shadow policy, which nobody applies."""
-        out = self._out(SHADOW_COMMAND.name, command, partition, command.id)
-        return msgspec.structs.replace(out, answer=command.answer)
+        return self._command(SHADOW_COMMAND.name, command, partition, None)
+
+    def _command(self, topic: str, command: NodeCommand, partition: int, age_ms: int | None) -> Out:
+        """Return a command; one that keeps is written together with others (``kept``), and without headers."""
+        if command.answer != "keep":
+            out = self._out(topic, command, partition, command.id, answer=command.answer)
+            return out if age_ms is None else msgspec.structs.replace(out, age_ms=age_ms)
+        value = encode(msgspec.structs.replace(command, observed_ms=0, facts_revision="", pods_revision=""))
+        key = command.node.encode()
+        return Out(topic=topic, partition=partition, key=key, value=value, answer="keep", age_ms=age_ms)
 
     def shadow_allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
         """Return the allocatable under the shadow policy."""

@@ -6,11 +6,14 @@ Parts that many records share are encoded once. The fields before depend on the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from slacktide.schemas.codec import decode
+from slacktide.schemas.command import NodeCommand, NodesKept
 from slacktide.schemas.headers import Header, Headers
+from slacktide.streams.kept import Folding, Keep, keep_of, turn_of
 from slacktide.streams.records import Out
 
 
@@ -97,9 +100,9 @@ class RenderedOut(Out, frozen=True, kw_only=True, gc=False):
 class RenderedAnswers(Sequence[Out]):
     """Answers to samples, in order. Encoded ones become objects on access.
 
-    ``partitions`` and ``keys``: of each sample. ``results``: for each sample its encoded answer, or a list of records.
-    ``topic``, ``counts`` by kind and ``ages_ms`` (see ``Out.age_ms``): of the encoded answers. ``repeated``: places of
-    those to repeated samples.
+    ``partitions`` and ``keys``: of each sample. ``results``: for each sample its encoded answer, that it keeps, or a
+    list of records. ``turn``: what all that keep have in common. ``topic``, ``counts`` by kind and ``ages_ms`` (see
+    ``Out.age_ms``): of the encoded answers and those that keep. ``repeated``: places of those to repeated samples.
     """
 
     def __init__(
@@ -107,49 +110,73 @@ class RenderedAnswers(Sequence[Out]):
         topic: str,
         partitions: Sequence[int],
         keys: Sequence[bytes | None],
-        results: Sequence[bytes | Sequence[Out]],
+        results: Sequence[bytes | Keep | Sequence[Out]],
+        turn: NodesKept,
         counts: Mapping[str, int],
         ages_ms: Sequence[int],
         repeated: Container[int],
     ) -> None:
         self.counts, self.ages_ms = Counter(counts), list(ages_ms)
         self.by_place: dict[tuple[str, int], list[bytes]] = {}
+        """What is written: records of a partition, in order; answers that keep are put together."""
         self.placeless: list[Out] = []
         self.nodes: set[bytes | None] = set()
         """Keys of nodes whose answers are a sign of life."""
-        self._topic, self._partitions, self._results, self._repeated = topic, partitions, results, repeated
+        self._topic, self._partitions, self._keys, self._results = topic, partitions, keys, results
+        self._turn, self._repeated = turn, repeated
         self._outs: list[Out] | None = None
-        its, before = list[bytes](), -1
+        folding = Folding(topic)
         for place, (partition, key, one) in enumerate(zip(partitions, keys, results, strict=True)):
-            if one.__class__ is bytes:
-                if partition != before:
-                    its, before = self.by_place.setdefault((topic, partition), []), partition
-                its.append(one)
-                if place not in repeated:
-                    self.nodes.add(key)
+            kind = one.__class__
+            if kind is Keep:
+                self._put(folding.add(partition, key, turn, one))  # type: ignore[arg-type]
+            elif kind is bytes:
+                self._put(folding.before(partition, key))
+                self.by_place.setdefault((topic, partition), []).append(one)  # type: ignore[arg-type]
+            else:
+                for out in one:
+                    self._add(out, folding)  # type: ignore[arg-type]  # the others are above
                 continue
-            for out in one:
-                self._add(out)  # type: ignore[arg-type]  # bytes are above
+            if place not in repeated:
+                self.nodes.add(key)
+        self._put(folding.rest())
 
-    def _add(self, out: Out) -> None:
+    def _put(self, outs: Iterable[Out]) -> None:
+        for out in outs:
+            if out.partition is None:
+                self.placeless.append(out)
+            else:
+                self.by_place.setdefault((out.topic, out.partition), []).append(record_of(out))
+
+    def _add(self, out: Out, folding: Folding) -> None:
         if out.answer:
             self.counts[out.answer] += 1
         if out.sign_of_life:
             self.nodes.add(out.key)
         if out.age_ms is not None:
             self.ages_ms.append(out.age_ms)
-        if out.partition is None:
-            self.placeless.append(out)
+        if out.answer == "keep" and out.partition is not None:
+            command = decode(out.value, NodeCommand)
+            self._put(folding.add(out.partition, out.key, turn_of(command), keep_of(command)))
         else:
-            self.by_place.setdefault((out.topic, out.partition), []).append(record_of(out))
+            self._put([*(folding.before(out.partition, out.key) if out.answer else ()), out])
 
     def of_samples(self) -> list[bytes | None]:
         """Return the value of the answer to each sample; None: there is none."""
-        topic = self._topic
-        return [
-            _value_of(one) if isinstance(one, bytes) else next((out.value for out in one if out.topic == topic), None)
-            for one in self._results
-        ]
+        topic, found = self._topic, list[bytes | None]()
+        for place, one in enumerate(self._results):
+            if isinstance(one, bytes):
+                found.append(_value_of(one))
+            elif isinstance(one, Keep):
+                found.append(self._kept(place, one).value)
+            else:
+                found.append(next((out.value for out in one if out.topic == topic), None))
+        return found
+
+    def _kept(self, place: int, one: Keep) -> Out:
+        return one.out(
+            self._topic, self._partitions[place], self._keys[place], self._turn, repeated=place in self._repeated
+        )
 
     def _all(self) -> list[Out]:
         if self._outs is None:
@@ -157,6 +184,8 @@ class RenderedAnswers(Sequence[Out]):
             for place, (partition, one) in enumerate(zip(self._partitions, self._results, strict=True)):
                 if isinstance(one, bytes):
                     self._outs.append(_read_back(self._topic, partition, one, repeated=place in self._repeated))
+                elif isinstance(one, Keep):
+                    self._outs.append(self._kept(place, one))
                 else:
                     self._outs += one
         return self._outs
@@ -189,7 +218,7 @@ def _read_back(topic: str, partition: int, record: bytes, *, repeated: bool) -> 
         key=key,
         value=value,
         tail=record[at + size :],
-        answer="set" if b'"answer":"set"' in value else "keep",
+        answer="set",
         age_ms=max(0, decided_ms - observed_ms),
         repeated=repeated,
     )

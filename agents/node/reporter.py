@@ -95,7 +95,7 @@ class Reporter:
             result="refused",
             reason=cause,
             policy_version=command.policy_version,
-            observed_ms=command.observed_ms,
+            observed_ms=command.observed_ms or command.decided_ms,  # one that keeps leaves its sample's time out
             acted_ms=self._event_time.of(self._clock.mono_ns()),
             age_ms=0,
         )

@@ -20,7 +20,7 @@ from slacktide.schemas.command import Hold, NodeCommand, Origin, command_id
 from slacktide.schemas.headers import headers, traceparent
 from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample import Limits
-from slacktide.streams.columns.screen import BOUNDS, KEEP, MINIMUM, VARYING, case_of, names
+from slacktide.streams.columns.screen import BOUNDS, MINIMUM, VARYING, case_of, names
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET
 from slacktide.streams.rendering import rendered_headers, rendered_key
 
@@ -105,18 +105,22 @@ class Boot:
     """The constant part of the ids of its answers."""
     hold_id: bytes
     key: bytes
+    answered: bytes
+    """A template of what its answers that keep name: takes seq."""
     tails: dict[str, bytes] = field(default_factory=dict)
     """Templates of headers, by topic."""
 
 
 def boot_of(node: str, boot_id: str, policy_version: str) -> Boot:
     """Build a boot's texts."""
+    its_node, its_boot = text(node), text(boot_id)
     return Boot(
-        node=text(node),
-        boot_id=text(boot_id),
+        node=its_node,
+        boot_id=its_boot,
         answer_id=_id_of(node, boot_id, "answer", node, policy_version),
         hold_id=_id_of(node, boot_id, RULE, TARGET, policy_version),
         key=rendered_key(node.encode()),
+        answered=b"[%b,%b,%%d]" % (its_node, its_boot),
     )
 
 
@@ -131,7 +135,7 @@ class Line:
 
     def __init__(self, line: bytes, columns: Sequence[int]) -> None:
         self.line = line
-        """Takes seq each time it occurs, observed_ms, quota and varying terms if it sets one, decided_ms, offset."""
+        """Takes seq each time it occurs, observed_ms, quota, varying terms, decided_ms, offset."""
         self.shown: Callable[[Sequence[int]], Sequence[int]] = itemgetter(*columns) if columns else tuple
         """Picks the terms to show from the ``VARYING`` ones."""
 
@@ -142,9 +146,9 @@ def _shared(
 ) -> tuple[bytes, Sequence[int], Sequence[int]]:
     """Return the template of a case, the columns of its fixed terms, and the places of others in ``VARYING``."""
     bound, minimum, limited = case_of(case)
-    columns = names(bound, minimum=minimum, limited=limited) if bound else {}
+    columns = names(bound, minimum=minimum, limited=limited)
     seq, observed, quota = FIRST, FIRST + 1, FIRST + 2
-    first_term = FIRST + (3 if bound else 2)
+    first_term = FIRST + 3
     fixed = [column for column in columns.values() if column not in VARYING]
     shown = [VARYING.index(column) for column in columns.values() if column in VARYING]
     decided = first_term + len(shown)
@@ -167,16 +171,15 @@ def _shared(
         policy_version=policy,
         facts_revision=facts,
         pods_revision=pods,
-        answer="set" if bound else "keep",
-        hold=[hold] if bound else [],
+        answer="set",
+        hold=[hold],
         decided_ms=decided,
         worker=worker,
         sample=Origin(topic=topic, partition=partition, offset=decided + 1),
         proof=proof,
     )
     texts = [id_.encode(), *(f'"{one}"'.encode() for one in (node, boot, policy, facts, pods))]
-    if bound:
-        texts += (hold_id.encode(), *(b"%d" % (_FIXED + column) for column in fixed))
+    texts += (hold_id.encode(), *(b"%d" % (_FIXED + column) for column in fixed))
     return template(encode(command), texts, decided + 2 - FIRST, again=_SEQ), fixed, shown
 
 
@@ -191,15 +194,14 @@ def line_of(
     partition: int,
     proof: Verdict,
 ) -> Line:
-    """Return a node's template of one kind of answer.
+    """Return a node's template of one kind of answer that sets a limit.
 
     ``revisions``: policy version, facts and pods revision, as JSON texts. ``terms``: a row of ``Screened.terms`` with
     the fixed ones. Raises MarksError if the worker's name looks like a mark.
     """
     shared, fixed, shown = _shared(case, worker, topic, partition, proof)
     texts = [boot.answer_id, boot.node, boot.boot_id, *revisions]
-    if case != KEEP:
-        texts += (boot.hold_id, *(b"%d" % terms[column] for column in fixed))
+    texts += (boot.hold_id, *(b"%d" % terms[column] for column in fixed))
     return Line(shared % tuple(texts), shown)
 
 

@@ -18,6 +18,7 @@ from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.ticking import Liveness, figures_due
 from slacktide.streams.kafka import Refused, Rendered, Sender, present
+from slacktide.streams.kept import folded
 from slacktide.streams.records import Out
 from slacktide.streams.rendering import RenderedAnswers, RenderedOut, record_of
 from slacktide.streams.tasks import ended, given_up
@@ -78,15 +79,15 @@ class Writing:
         if not refusals:
             metrics.count_written(outs)
             return
-        refused = [refusal.out for refusal in refusals]
-        metrics.count_written([out for out in outs if out not in refused])
+        refused = {_written(refusal.out) for refusal in refusals}
+        metrics.count_written([out for out in outs if _written(out) not in refused])
         instead = [out for r in refusals for out in self._worker.refused(r.out, r.why, self._now_ms())]
         for refusal in refusals:
             log.warning("Kafka rejected a record", extra={"topic": refusal.out.topic, "why": refusal.why})
-        lost = [refusal.out for refusal in await self._sent(instead)]
-        metrics.count_written([out for out in instead if out not in lost])
-        for out in lost:  # the guard acts without an answer; the next record is read all the same
-            log.error("Kafka also rejects the replacement of a rejected record", extra={"topic": out.topic})
+        lost = {_written(refusal.out) for refusal in await self._sent(instead)}
+        metrics.count_written([out for out in instead if _written(out) not in lost])
+        for topic, *_ in lost:  # the guard acts without an answer; the next record is read all the same
+            log.error("Kafka also rejects the replacement of a rejected record", extra={"topic": topic})
 
     async def _sent(self, outs: Sequence[Out]) -> list[Refused]:
         """Write; stop waiting for acknowledgements when the session fails, or its end would wait for them all."""
@@ -135,6 +136,10 @@ class Figures:
             self._shadow.go_on()
 
 
+def _written(out: Out) -> tuple[str, bytes | None, bytes | None]:
+    return out.topic, out.key, out.value
+
+
 async def sent(sender: Sender, outs: Sequence[Out]) -> list[Refused]:
     """Write records, ordered within each partition; return those that Kafka rejected.
 
@@ -143,28 +148,20 @@ async def sent(sender: Sender, outs: Sequence[Out]) -> list[Refused]:
     if isinstance(outs, RenderedAnswers):
         batches, placeless = [Rendered(*place, its) for place, its in outs.by_place.items()], outs.placeless
     elif any(isinstance(out, RenderedOut) for out in outs):
-        by_place = _by_place(outs)
-        batches = [Rendered(*place, list(map(record_of, its))) for place, its in by_place.items()]
+        by_place: dict[tuple[str, int], list[bytes]] = {}
+        for out in outs:
+            if out.partition is not None:
+                by_place.setdefault((out.topic, out.partition), []).append(record_of(out))
+        batches = [Rendered(*place, its) for place, its in by_place.items()]
         placeless = [out for out in outs if out.partition is None]
     else:  # the client encodes headers faster
-        batches, placeless = [], list(outs)
+        batches, placeless = [], folded(outs)
     refused: list[Refused] = []
     if batches:
-        results = await sender.send_rendered(batches)
-        if any(results):
-            in_order = [out for its in _by_place(outs).values() for out in its]
-            refused += [Refused(out, one.why) for out, one in zip(in_order, results, strict=True) if one is not None]
+        refused += [one for one in await sender.send_rendered(batches) if one is not None]
     if placeless:
         refused += [one for one in await sender.send_each(placeless) if isinstance(one, Refused)]
     return refused
-
-
-def _by_place(outs: Sequence[Out]) -> dict[tuple[str, int], list[Out]]:
-    found: dict[tuple[str, int], list[Out]] = {}
-    for out in outs:
-        if out.partition is not None:
-            found.setdefault((out.topic, out.partition), []).append(out)
-    return found
 
 
 LAG_MS = 3_000
@@ -234,7 +231,7 @@ class ShadowDoor:
             unasked, self._unasked = self._unasked, {}
             try:
                 outs = self._decided(slice_)
-                results = await sender.send_each([*outs, *unasked.values()])
+                results = await sender.send_each(folded([*outs, *unasked.values()]))
             except BaseException:
                 metrics.SHADOW_SKIPPED.inc(len(slice_))
                 self._unasked = unasked | self._unasked
@@ -242,9 +239,9 @@ class ShadowDoor:
             refused = [result for result in results if isinstance(result, Refused)]
             for one in refused:
                 log.warning("Kafka refused a shadow's record", extra={"why": one.why})
-            lost = [one.out for one in refused]
+            lost = {_written(one.out) for one in refused}
             for out in outs:
-                if out.answer and out not in lost:
+                if out.answer and _written(out) not in lost:
                     metrics.SHADOW_ANSWERS.labels(out.answer).inc()
             self._logged = ""
 

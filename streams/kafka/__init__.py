@@ -21,7 +21,7 @@ from slacktide.streams.kafka.connecting import METADATA_MS
 from slacktide.streams.kafka.group import ASSIGNORS, POLL_RECORDS_MAX, Group, committed, leave, notes
 from slacktide.streams.kafka.history import Follower, History, Lost, Merged, Span, Spans
 from slacktide.streams.kafka.node_reader import NodeReader
-from slacktide.streams.kafka.reader import Ends, Picked, partition_of, record_of
+from slacktide.streams.kafka.reader import Ends, Picked, each_answer, partition_of, record_of
 from slacktide.streams.kafka.rendered import Rendered
 from slacktide.streams.kafka.sender import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Refused, Sender
 from slacktide.streams.kafka.tail import (
@@ -68,6 +68,7 @@ __all__ = [
     "committed",
     "create_topics",
     "describe_topics",
+    "each_answer",
     "group_lag",
     "last_of_each_key",
     "leave",

@@ -9,7 +9,7 @@ uncompressed, with a valid checksum, and at the current position. The careful re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -174,28 +174,23 @@ def at_once(_: bytes) -> Any:
     raise RuntimeError("aiokafka reads records one by one: import slacktide.streams.kafka before the consumer is made")
 
 
-class OfKey:
-    """Marks a consumer, as its ``value_deserializer``, that needs the records with one key.
+class Naming:
+    """Marks a consumer, as its ``value_deserializer``, that needs the records that name one node.
 
-    Others may be left out, a batch at a time. Topics that are ``read_whole`` are not searched. An unreadable batch is
-    never left out.
+    Others may be left out, a batch at a time: ``names`` has what a batch of a topic must contain one of. Batches of
+    other topics are read whole. An unreadable batch is never left out.
     """
 
-    def __init__(self, key: bytes, read_whole: frozenset[str]) -> None:
-        size, length = 2 * len(key), bytearray()  # a zigzag varint
-        while size > 0x7F:
-            length.append(0x80 | (size & 0x7F))
-            size >>= 7
-        length.append(size)
-        self._key, self._read_whole = bytes(length) + key, read_whole
+    def __init__(self, names: Mapping[str, Sequence[bytes]]) -> None:
+        self._names = names
 
     def __call__(self, _: bytes) -> Any:
         """Refuse, as ``at_once``."""
         at_once(_)
 
-    def of(self, topic: str) -> bytes:
-        """Return what a batch of a topic must contain; empty: anything."""
-        return b"" if topic in self._read_whole else self._key
+    def of(self, topic: str) -> Sequence[bytes]:
+        """Return what a batch of a topic must contain one of; empty: anything."""
+        return self._names.get(topic) or ()
 
 
 def records_in(items: Sequence[Any]) -> int:
@@ -228,8 +223,8 @@ class FetchedRecords:
         self, place: TopicPartition, fetched: FetchedBytes, _: object, position: int, *settings: object
     ) -> None:
         self.next_fetch_offset, self._place = position, place
-        key = next((one.of(place.topic) for one in settings if isinstance(one, OfKey)), b"")
-        self._records = self._whole(fetched.raw) if at_once in settings else self._one_by_one(fetched.raw, key)
+        names = next((one.of(place.topic) for one in settings if isinstance(one, Naming)), ())
+        self._records = self._whole(fetched.raw) if at_once in settings else self._one_by_one(fetched.raw, names)
 
     def __iter__(self) -> Iterator[Any]:
         return self._records
@@ -243,11 +238,11 @@ class FetchedRecords:
         if len(batches):
             yield batches
 
-    def _one_by_one(self, raw: bytes, key: bytes) -> Iterator[Any]:
+    def _one_by_one(self, raw: bytes, names: Sequence[bytes]) -> Iterator[Any]:
         fetched = memoryview(raw)
         left_bytes, begin = FETCH_BYTES_MAX, 0
         while left_bytes >= 0 and (frame := frame_at(fetched, begin)) is not None:
-            found = read(self._place, frame, self.next_fetch_offset, key)
+            found = read(self._place, frame, self.next_fetch_offset, names)
             for record in found.records:
                 self.next_fetch_offset = record.offset + 1
                 left_bytes -= RECORD_BYTES + len(record.value or b"")

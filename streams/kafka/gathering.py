@@ -7,14 +7,14 @@ limit is worth a separate fetch. Agents sample at fixed intervals, so a sample s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from aiokafka.consumer.fetcher import Fetcher
 
 from slacktide.schemas.sample_columns_codec import BEGIN, NOW
-from slacktide.streams.kafka.fetched import FetchedBatches, OfKey, at_once, records_in
+from slacktide.streams.kafka.fetched import FetchedBatches, Naming, at_once, records_in
 
 MOVES_S: Final = 3.0
 """A limit is changing if it changed within this time: it rises by one step per second."""
@@ -187,11 +187,11 @@ REST_S: Final = 1.0
 """Longest time between two fetches while no answer is due."""
 
 
-class Due(OfKey):
-    """Marks a consumer of one key that waits for answers: it fetches while one is ``due``, and else once a second."""
+class Due(Naming):
+    """Marks a consumer of one node that waits for answers: it fetches while one is ``due``, and else once a second."""
 
-    def __init__(self, key: bytes, read_whole: frozenset[str], due: Callable[[], bool]) -> None:
-        super().__init__(key, read_whole)
+    def __init__(self, names: Mapping[str, Sequence[bytes]], due: Callable[[], bool]) -> None:
+        super().__init__(names)
         self._due, self._next_s = due, -math.inf
 
     def came(self, fetched: list[Any], now_s: float) -> None:
@@ -206,7 +206,7 @@ class Due(OfKey):
 
 
 class GatheringFetcher(Fetcher):  # type: ignore[misc]  # the client has no types
-    """The client's fetcher. For consumers of whole fetches, samples gather in Kafka; one of a key may rest.
+    """The client's fetcher. For consumers of whole fetches, samples gather in Kafka; one of a node may rest.
 
     The client fetches ahead. Records that it holds until the next turn would be older, and would delay the next fetch.
     """

@@ -20,6 +20,7 @@ from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.reader import (
     POLL_S,
     Reader,
+    each_answer,
     ends_of,
     first_since,
     partitions_of,
@@ -241,7 +242,7 @@ class Merged(Reader):
             fetched = await self._poll(*short)
             for place, records in fetched.items():
                 lane = self._lanes[place]
-                for record in map(record_of, records):
+                for record in each_answer(records):
                     lane.newest_ms = max(lane.newest_ms, record.timestamp_ms)
                     lane.held.append((lane.newest_ms, lane.rank, record))
             for place in short:
@@ -339,7 +340,7 @@ class Spans(Reader):
             with trouble("cannot read the span"):
                 fetched = await self._poll(*(lane.place for lane in short), most=PULL_RECORDS)
                 for place, records in fetched.items():
-                    self._take(lanes[place], map(record_of, records), span)
+                    self._take(lanes[place], each_answer(records), span)
                 for lane in short:  # compacted records and markers of transactions only advance the position
                     lane.next = max(lane.next, await self._consumer.position(lane.place))
             idle_s = 0.0 if fetched else idle_s + POLL_S

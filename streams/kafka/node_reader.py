@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from aiokafka import TopicPartition
 
 from slacktide.schemas.connection import Cluster
@@ -14,7 +15,9 @@ from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.schemas.topics import COMMAND, CREDIT, INVENTORY, POLICY
 from slacktide.streams.kafka.gathering import Due
 from slacktide.streams.kafka.reader import Reader, partition_of, partitions_of, record_of, stand
+from slacktide.streams.kept import answers_in
 from slacktide.streams.records import Record
+from slacktide.streams.rendering import rendered_key
 
 SILENCE_MS = 1_000
 REPUBLISHED = 4_000
@@ -53,6 +56,7 @@ class NodeReader(Reader):
     ) -> None:
         self.partition = -1
         """The partition of this node's answers; -1 before the first connection."""
+        key = rendered_key(node.encode())
         super().__init__(
             bootstrap,
             fetch_wait_ms,
@@ -60,7 +64,10 @@ class NodeReader(Reader):
             lost="none",
             partition_bytes_max=PARTITION_BYTES_MAX,
             silences=2,  # within one of them it may not fetch
-            of_key=Due(node.encode(), frozenset({POLICY.name}), lambda: self._follows or due()),
+            naming=Due(
+                {COMMAND.name: [key, msgspec.json.encode(node)], CREDIT.name: [key], INVENTORY.name: [key]},
+                lambda: self._follows or due(),
+            ),
         )
         self._follows = True
         """Whether there may be more of what others publish."""
@@ -86,7 +93,7 @@ class NodeReader(Reader):
         policies = await self._policies_of([record_of(one) for one in got.get(self._policies, [])])
         self._follows = self._policy_held is not None or bool(got.keys() - {self._commands})
         return NodeRecords(
-            commands=self._mine(got.get(self._commands, [])),
+            commands=[answer for one in got.get(self._commands, []) for answer in self._answers(one)],
             policies=policies,
             credits=self._mine(got.get(self._credits, [])),
             credit_age_s=self._credit_age_s(),
@@ -118,6 +125,10 @@ class NodeReader(Reader):
     def _mine(self, read: list[Any]) -> list[Record]:
         """Return this node's records and unreadable batches; others are dropped undecoded."""
         return [record_of(one) for one in read if one.key == self._key or isinstance(one.value, UnreadableBatch)]
+
+    def _answers(self, read: Any) -> list[Record]:
+        record = record_of(read)
+        return [record] if isinstance(record.value, UnreadableBatch) else answers_in(record, self._key)
 
     def _credit_age_s(self) -> float:
         """Return the maximum age of the records just read; call it once per read."""

@@ -152,10 +152,11 @@ _LENGTH_AT, _MAGIC_AT, _CRC_AT, _CHECKED_FROM, _DELTA_AT, _COUNT_AT = 8, 16, 17,
 _CODEC_AT, _CODEC = 22, 0x07
 
 
-def records_of(batch: DefaultRecordBatch, raw: memoryview) -> Sequence[Any]:
+def records_of(batch: DefaultRecordBatch, raw: memoryview, names: Sequence[bytes] = ()) -> Sequence[Any]:
     """Return all records of a batch; one whose header names are not UTF-8 is read without its headers.
 
-    Raises UnreadableError if it does not inflate, takes too much memory, or its records are damaged.
+    None is read if there are ``names``, and the batch has none of them. Raises UnreadableError if it does not inflate,
+    takes too much memory, or its records are damaged.
     """
     count = int.from_bytes(raw[_COUNT_AT:_HEADER_BYTES], "big", signed=True)
     codec = raw[_CODEC_AT] & _CODEC
@@ -164,6 +165,10 @@ def records_of(batch: DefaultRecordBatch, raw: memoryview) -> Sequence[Any]:
         head[_CODEC_AT] &= ~_CODEC
         raw = memoryview(bytes(head) + inflated(codec, bytes(raw[_HEADER_BYTES:])))
         batch = DefaultRecordBatch(raw)
+    if names:
+        whole = bytes(raw)
+        if not any(name in whole for name in names):
+            return ()
     try:
         _check_memory(raw, count)
         try:
@@ -270,10 +275,10 @@ def frame_at(fetched: memoryview, begin: int) -> Frame | None:
     return Frame(fetched[begin:end], fetched[end:], whole=True)
 
 
-def read(place: TopicPartition, frame: Frame, position: int, key: bytes = b"") -> Found:
+def read(place: TopicPartition, frame: Frame, position: int, names: Sequence[bytes] = ()) -> Found:
     """Read a batch carefully; ``position``: of the fetch, possibly within the batch.
 
-    ``key``: the length and the text of a key, without which the records of a batch are not read; empty: all are.
+    ``names``: a batch with none of them is not read; empty: each is.
     """
     raw = frame.raw
     if not frame.whole:
@@ -286,9 +291,8 @@ def read(place: TopicPartition, frame: Frame, position: int, key: bytes = b"") -
     last: int = batch.next_offset - 1  # of its last record, which may have been compacted away
     if last < position or (batch.base_offset > position and (frame.following() or last + 1) <= last):
         return _damaged(place, frame, position, f"its offset {batch.base_offset} is damaged")
-    of_others = bool(key) and not raw[_CODEC_AT] & _CODEC and key not in bytes(raw)
     try:
-        records = () if batch.is_control_batch or of_others else records_of(batch, raw)
+        records = () if batch.is_control_batch else records_of(batch, raw, names)
     except UnreadableError as exc:
         instead = _instead(place, position, last, str(exc), batch.max_timestamp)
         return Found([instead], last + 1, ends=True)

@@ -20,7 +20,8 @@ from slacktide.schemas.bounds import clamped_ms
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.connecting import METADATA_MS, client, close_consumer, reason_of
-from slacktide.streams.kafka.fetched import OfKey
+from slacktide.streams.kafka.fetched import Naming
+from slacktide.streams.kept import all_answers
 from slacktide.streams.records import Place, Record
 
 POLL_S = 0.2
@@ -54,6 +55,11 @@ def record_of(read: ConsumerRecord[bytes, bytes]) -> Record:
         value=read.value,
         headers=read.headers,
     )
+
+
+def each_answer(read: Iterable[ConsumerRecord[bytes, bytes]]) -> Iterator[Record]:
+    """Yield records as the worker's type, each answer apart."""
+    return all_answers(map(record_of, read))
 
 
 async def first_since(
@@ -124,7 +130,7 @@ class Reader:
     The broker may hold a fetch for ``fetch_wait_ms``. ``lost``: at a position that no longer exists, continue from the
     earliest record, or fail. ``partition_bytes_max``: of one partition in one fetch. ``gather_ms``: how long the broker
     holds each fetch once the reader follows, so that many records share it; 0: it answers as soon as there is one.
-    ``of_key``: which records are needed; None: all. ``silences``: after so many polls without a record it checks that
+    ``naming``: which records are needed; None: all. ``silences``: after so many polls without a record it checks that
     the broker answers.
     """
 
@@ -137,10 +143,10 @@ class Reader:
         lost: Literal["earliest", "none"] = "earliest",
         partition_bytes_max: int = FETCH_BYTES_MAX,
         gather_ms: int = 0,
-        of_key: OfKey | None = None,
+        naming: Naming | None = None,
         silences: int = 1,
     ) -> None:
-        self._of_key, self._silences, self._silent = of_key, silences, 0
+        self._naming, self._silences, self._silent = naming, silences, 0
         self._bootstrap, self._fetch_wait_ms, self._client_id = bootstrap, fetch_wait_ms, client_id
         self._lost, self._partition_bytes_max = lost, partition_bytes_max
         self._open: AIOKafkaConsumer[bytes, bytes] | None = None
@@ -162,7 +168,7 @@ class Reader:
             max_partition_fetch_bytes=self._partition_bytes_max,
             enable_auto_commit=False,
             auto_offset_reset=self._lost,
-            value_deserializer=self._of_key,
+            value_deserializer=self._naming,
         )
         try:
             async with asyncio.timeout(2 * REQUEST_MS / 1000):

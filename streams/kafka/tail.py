@@ -21,6 +21,7 @@ from slacktide.streams.kafka.admin import REQUEST_MS, _asking, _consumer
 from slacktide.streams.kafka.reader import (
     POLL_S,
     Reader,
+    each_answer,
     ends_of,
     first_since,
     partition_of,
@@ -30,6 +31,7 @@ from slacktide.streams.kafka.reader import (
     stand,
     trouble,
 )
+from slacktide.streams.kept import answers_in
 from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
@@ -123,7 +125,7 @@ class Tail(Reader):
         self._stale = True
 
     def _taken(self, batch: Iterable[ConsumerRecord[bytes, bytes]]) -> Iterable[Record]:
-        records, wanted = map(record_of, batch), self._wanted
+        records, wanted = each_answer(batch), self._wanted
         if wanted is None:
             return records
         return (record for record in records if isinstance(record.value, UnreadableBatch) or wanted(record))
@@ -317,8 +319,9 @@ async def read_topic(
                 raise LogError(f"{bootstrap}: nothing came for {STALLED_S:g} s although records are there")
             read = [one for tp, records in got.items() for one in records if follow or one.offset < ends[tp]]
             for one in sorted(read, key=attrgetter("timestamp")):
-                if (key is None or one.key == key.encode()) and (since_ms is None or one.timestamp >= since_ms):
-                    yield record_of(one)
+                if since_ms is None or one.timestamp >= since_ms:
+                    for record in answers_in(record_of(one), None if key is None else key.encode()):
+                        yield record
 
 
 async def _short_of(bootstrap: Cluster, consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from slacktide.schemas.codec import MALFORMED
+from slacktide.schemas.command import NodesKept
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.sample import Limits
@@ -31,6 +32,7 @@ from slacktide.streams.columns.publish import Figures
 from slacktide.streams.columns.rings import Ints
 from slacktide.streams.columns.screen import KEEP, SCALAR, UNFIT, VARYING, Screened, bound_of, fit, quota_of
 from slacktide.streams.columns.turn import Turn, alone
+from slacktide.streams.kept import Keep
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import RenderedAnswers, RenderedOut, varint
 from slacktide.streams.taken import Records
@@ -48,7 +50,7 @@ class _Fetch:
 
     def __init__(self, records: Records, answerer: Answerer) -> None:
         self.records, self.answerer = records, answerer
-        self.results: list[bytes | Sequence[Out]] = [()] * len(records)
+        self.results: list[bytes | Keep | Sequence[Out]] = [()] * len(records)
         self.counts = {"keep": 0, "set": 0}
         """Of rendered answers, as ``ages_ms``."""
         self.ages_ms: list[int] = []
@@ -143,8 +145,11 @@ class Fast:
             turn, todo = self._split(fetch, todo)
             if turn.places:
                 self._answer(turn, fetch, answered)
+        kept = NodesKept(
+            policy_version=answerer.policy.version, decided_ms=answerer.now_ms, worker=self._worker, kept=[]
+        )
         return RenderedAnswers(
-            COMMAND.name, its.partitions, its.keys, fetch.results, fetch.counts, fetch.ages_ms, fetch.repeated
+            COMMAND.name, its.partitions, its.keys, fetch.results, kept, fetch.counts, fetch.ages_ms, fetch.repeated
         )
 
     def _split(self, fetch: _Fetch, todo: Sequence[int]) -> tuple[Turn[Node], list[int]]:
@@ -267,18 +272,18 @@ class Fast:
             zip(turn.places, turn.heads, turn.verdicts, seqs, observed, cases, strict=True)
         ):
             boot = head.boot
+            if case == KEEP:
+                kept += 1
+                results[place] = Keep(boot.answered % seq, offsets[place], observed_ms, verdict)
+                continue
             line = head.lines.get((case, verdict)) or self._line(head, case, verdict, found.terms[at])
             if line is None:
                 newer = place not in fetch.repeated
                 results[place] = self._single.by_rule(records[place], head, answerer, verdict, newer=newer)
                 by_rule.append(at)
                 continue
-            if case == KEEP:
-                kept += 1
-                value = line.line % (seq, seq, observed_ms, now_ms, offsets[place])
-            else:
-                shown = line.shown(terms[at])
-                value = line.line % (seq, seq, observed_ms, seq, quotas[at], *shown, now_ms, offsets[place])
+            shown = line.shown(terms[at])
+            value = line.line % (seq, seq, observed_ms, seq, quotas[at], *shown, now_ms, offsets[place])
             if observed_ms // 1_000 != second:
                 second = observed_ms // 1_000
                 its_second = _second(second)

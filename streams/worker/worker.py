@@ -14,16 +14,16 @@ import msgspec
 
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
-from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.forecast import NodePeaks
 from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.inventory import LastWriter, NodeInventory
 from slacktide.schemas.proof import PROVEN
-from slacktide.schemas.topics import METRIC
+from slacktide.schemas.topics import COMMAND, METRIC
 from slacktide.streams.columns.block import Block, joined
 from slacktide.streams.columns.node_figures import REPUBLISH_MS
 from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
+from slacktide.streams.kept import answers_of
 from slacktide.streams.proofs import Judge, Unproven, by_keys
 from slacktide.streams.records import FIGURES, Out, Record, Writer, isolated, place_of, text_of
 from slacktide.streams.worker.fast import Fast
@@ -286,21 +286,20 @@ class Worker:
     def refused(self, out: Out, why: str, now_ms: int) -> list[Out]:
         """Return what replaces a record that Kafka refused for its content.
 
-        It becomes a dead letter; if it was an answer, the node is answered ``skipped``.
+        It becomes a dead letter; if it was an answer, its nodes are answered ``skipped``.
         """
         outs = [self._writer.refused(out, why, now_ms)]
         if out.topic in FIGURES and out.partition is not None and out.key is not None:
             self.covering.drop(out.partition, text_of(out.key))
-        if out.answer in {"set", "keep"} and out.partition is not None:
-            command = msgspec.structs.replace(
-                decode(out.value, NodeCommand),
-                answer="skipped",
-                reason=f"the answer was refused: {why}",
-                hold=[],
-                evict=[],
-                settings=[],
+        if out.topic != COMMAND.name or out.partition is None:
+            return outs
+        for command in answers_of(out):
+            if command.answer == "skipped":
+                continue
+            skipped = msgspec.structs.replace(
+                command, answer="skipped", reason=f"the answer was refused: {why}", hold=[], evict=[], settings=[]
             )
-            outs.append(self._writer.answer(command, out.partition))
+            outs.append(self._writer.answer(skipped, out.partition))
         return outs
 
     def crashed(self, record: Record, now_ms: int, why: str) -> Out:

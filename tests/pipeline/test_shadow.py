@@ -15,6 +15,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.writing import LAG_MS, ShadowDoor
+from slacktide.streams.kafka import each_answer
 from slacktide.streams.worker.one_by_one import Shadow
 from testbed.brokers import KafkaBroker, free_port
 from testbed.policies import policy_from
@@ -40,7 +41,8 @@ async def shadow_commands(rig: Rig, count: int) -> list[NodeCommand]:
     until_s = time.monotonic() + 60
     while len(found) < count:
         assert time.monotonic() < until_s, f"{len(found)} of {count}"
-        found = [decode(record.value, NodeCommand) for record in await rig.read(SHADOW_COMMAND.name)]
+        records = each_answer(await rig.read(SHADOW_COMMAND.name))
+        found = [decode(record.value, NodeCommand) for record in records]
     return found
 
 

@@ -137,7 +137,7 @@ def test_fetches_for_nodes_whose_limits_move_are_bounded() -> None:
 
 def test_a_reader_of_answers_fetches_while_one_is_due_and_else_once_a_second() -> None:
     due = True
-    reader = Due(b"node-1", frozenset(), lambda: due)
+    reader = Due({}, lambda: due)
     assert [reader.wait_s(NOW_S + at) for at in (0.0, 0.1, 0.2)] == [0.0, 0.0, 0.0]
     due = False
     assert reader.wait_s(NOW_S + 0.7) == pytest.approx(0.5)

@@ -24,6 +24,7 @@ from slacktide.streams.columns import figures
 from slacktide.streams.columns.block import Block, joined
 from slacktide.streams.columns.lines import MarksError
 from slacktide.streams.columns.publish import Due, Figures, publish
+from slacktide.streams.kept import folded
 from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.rendering import RenderedAnswers, record_of
 from slacktide.streams.worker import Worker
@@ -372,7 +373,7 @@ def test_answers_that_are_rendered_together_are_those_that_are_written_one_by_on
 
         placed_outs = [out for out in answers if out.partition is not None]
         by_place: dict[tuple[str, int | None], list[bytes]] = defaultdict(list)
-        for out in placed_outs:
+        for out in folded(placed_outs):
             by_place[out.topic, out.partition].append(record_of(out))
         assert answers.by_place == by_place
         assert answers.placeless == [out for out in answers if out.partition is None]

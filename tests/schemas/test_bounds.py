@@ -8,6 +8,7 @@ import pytest
 from msgspec import inspect
 
 from slacktide.schemas.bounds import AMOUNT_MAX, INT64_MAX, PODS_MAX
+from slacktide.schemas.command import KEEP, NodesKept
 from slacktide.schemas.heartbeat import KIND, Heartbeat
 from slacktide.schemas.message import Message
 from slacktide.schemas.topics import TOPICS
@@ -34,6 +35,8 @@ def parts(kind: inspect.Type) -> list[tuple[str, inspect.Type]]:
             return [("", one) for one in kind.types]
         case inspect.ListType() | inspect.VarTupleType():
             return [("[]", kind.item_type)]
+        case inspect.TupleType():
+            return [(f"[{place}]", one) for place, one in enumerate(kind.item_types)]
         case inspect.DictType():
             return [(".*", kind.value_type)]
         case inspect.StrType() | inspect.BoolType() | inspect.NoneType() | inspect.LiteralType():
@@ -43,7 +46,12 @@ def parts(kind: inspect.Type) -> list[tuple[str, inspect.Type]]:
 
 
 @pytest.mark.parametrize(
-    "kind", [*(pytest.param(topic.message, id=topic.name) for topic in TOPICS), pytest.param(Heartbeat, id=KIND)]
+    "kind",
+    [
+        *(pytest.param(topic.message, id=topic.name) for topic in TOPICS),
+        pytest.param(Heartbeat, id=KIND),
+        pytest.param(NodesKept, id=KEEP),
+    ],
 )
 def test_every_number_in_a_message_has_a_range(kind: type[Message]) -> None:
     """Types with ranges are in ``schemas/bounds.py``."""

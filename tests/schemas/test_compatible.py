@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from generate.schemas import FOLDER, PAGE, derived, json_schema
+from slacktide.schemas.command import KEEP
 from slacktide.schemas.heartbeat import KIND
 from slacktide.schemas.topics import BY_NAME
 from testbed.compatible import Schema, breaks
@@ -160,4 +161,4 @@ def test_every_derived_file_is_what_the_messages_say() -> None:
 
     assert behind == []
     assert PAGE in derived()
-    assert sorted(path.stem for path in FOLDER.iterdir()) == sorted([*BY_NAME, KIND])
+    assert sorted(path.stem for path in FOLDER.iterdir()) == sorted([*BY_NAME, KIND, KEEP])

@@ -11,7 +11,7 @@ import pytest
 from slacktide.schemas import heartbeat, topics
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
-from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.command import KEEP, NodeCommand, NodesKept
 from slacktide.schemas.inventory import NodeInventory, revision_of
 from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
@@ -28,7 +28,7 @@ from testbed.messages import check
 from testbed.samples import raw_record
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
-KINDS = {topic.name: topic.message for topic in topics.TOPICS} | {heartbeat.KIND: heartbeat.Heartbeat}
+KINDS = {topic.name: topic.message for topic in topics.TOPICS} | {heartbeat.KIND: heartbeat.Heartbeat, KEEP: NodesKept}
 FILES = sorted((SCHEMAS / "examples").glob("*/*.json"))
 EACH = pytest.mark.parametrize("path", [pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in FILES])
 
@@ -116,7 +116,9 @@ def test_the_second_sample_was_skipped_so_the_guard_applied_its_own() -> None:
 
 
 def test_the_third_answer_keeps_what_the_sample_saw() -> None:
-    assert command(3).answer == decided(3).answer == "keep"
+    kept = decode((SCHEMAS / "examples" / KEEP / "1.json").read_bytes(), NodesKept)
+    assert decided(3).answer == "keep"
+    assert (sample(3).node, sample(3).boot_id, sample(3).seq) in kept.kept
     assert sample(3).limits == outcome(2).after
 
 

@@ -17,6 +17,7 @@ from generate import pictures
 from generate.reference import derived
 from slacktide.deploy.cli import savings_report as savings
 from slacktide.deploy.cli.main import cli
+from slacktide.schemas.command import KEEP
 from slacktide.schemas.heartbeat import KIND
 from slacktide.schemas.topics import BY_NAME
 from testbed.pictures import shown, words_of
@@ -64,7 +65,7 @@ def test_each_file_that_is_named_is_there(page: Path) -> None:
 
 @EACH_PAGE
 def test_each_topic_that_is_named_is_in_the_table(page: Path) -> None:
-    assert set(re.findall(r"\bslacktide\.[a-z.-]+\.v\d\b", page.read_text())) <= {*BY_NAME, KIND}
+    assert set(re.findall(r"\bslacktide\.[a-z.-]+\.v\d\b", page.read_text())) <= {*BY_NAME, KIND, KEEP}
 
 
 def served() -> dict[str, set[str]]:

@@ -15,7 +15,7 @@ from aiokafka.codec import snappy_encode
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c, encode_varint
 
-from slacktide.streams.kafka.fetched import FetchedBytes, FetchedRecords, OfKey
+from slacktide.streams.kafka.fetched import FetchedBytes, FetchedRecords, Naming
 
 PLACE = TopicPartition("slacktide.node.sample.v2", 3)
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -94,8 +94,8 @@ def record(place: int, value: bytes, headers: bytes = b"\x00") -> bytes:
     return varint(len(body)) + body
 
 
-def fetched(raw: bytes, position: int = 0, of_key: OfKey | None = None) -> FetchedRecords:
-    return FetchedRecords(PLACE, FetchedBytes(raw), None, position, None, of_key, True, 0)
+def fetched(raw: bytes, position: int = 0, naming: Naming | None = None) -> FetchedRecords:
+    return FetchedRecords(PLACE, FetchedBytes(raw), None, position, None, naming, True, 0)
 
 
 def read(stored: Sequence[Stored], position: int = 0, *, fetch_bytes: int = 1 << 20) -> list[Any]:

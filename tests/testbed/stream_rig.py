@@ -28,8 +28,9 @@ from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, POLICY, SAMPLE
 from slacktide.streams import topology
 from slacktide.streams.engine.session import WorkerSettings
+from slacktide.streams.kafka import each_answer
 from slacktide.streams.proofs import Judge
-from slacktide.streams.records import FIGURES
+from slacktide.streams.records import FIGURES, Record
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.one_by_one import Shadow
 from testbed.parts import Part
@@ -78,7 +79,7 @@ class Rig:
     bootstrap: str
     group: str = field(default_factory=lambda: f"group-{uuid.uuid4().hex[:8]}")
     republish_ms: int = 5_000
-    commands: list[ConsumerRecord] = field(default_factory=list)
+    commands: list[Record] = field(default_factory=list)
     """All answers read so far, in the order of each partition."""
     answers: dict[tuple[str, str, int], list[NodeCommand]] = field(default_factory=dict)
     """The same by node, boot and seq: several where a sample was answered several times."""
@@ -108,8 +109,9 @@ class Rig:
             await consumer.seek_to_beginning()
             while True:
                 for batch in (await consumer.getmany(timeout_ms=100)).values():
-                    self.commands += batch
-                    for command in (decode(record.value, NodeCommand) for record in batch):
+                    answers = list(each_answer(batch))
+                    self.commands += answers
+                    for command in (decode(record.value, NodeCommand) for record in answers):
                         self.answers.setdefault((command.node, command.boot_id, command.seq), []).append(command)
         finally:
             await consumer.stop()

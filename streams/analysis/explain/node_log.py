@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
+import msgspec
+
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
@@ -149,12 +151,32 @@ def node_log(node: str, records: Iterable[Record], covered: Covered | None = Non
         metric=newest(_believed(logged(records, METRIC, NodeMetric, node), boots), order),
         allocatable=newest(_believed(logged(records, ALLOCATABLE, NodeAllocatable, node), boots), order),
         score=newest(_believed(logged(records, SCORE, NodeScore, node), boots), order),
-        commands=_believed([one for one in commands if one.body.proof in PROVEN], boots),
+        commands=_believed(_of_samples([one for one in commands if one.body.proof in PROVEN], samples), boots),
         refused=refused,
         outcomes=logged(records, OUTCOME, NodeOutcome, node),
         forecast=newest(_believed(logged(records, FORECAST, NodeForecast, node), boots), order),
         covered=covered_of(records) if covered is None else covered,
     )
+
+
+def _of_samples(
+    commands: Sequence[Logged[NodeCommand]], samples: Sequence[Logged[NodeSample]]
+) -> list[Logged[NodeCommand]]:
+    """Add to commands that keep what only their samples name."""
+    by_order = {order(one.body): one.body for one in samples}
+    found = []
+    for one in commands:
+        sample = by_order.get(order(one.body)) if one.body.answer == "keep" else None
+        if sample is not None:
+            body = msgspec.structs.replace(
+                one.body,
+                observed_ms=sample.observed_ms,
+                facts_revision=sample.facts_revision,
+                pods_revision=sample.pods_revision,
+            )
+            one = Logged(body=body, place=one.place)  # noqa: PLW2901 - the same command
+        found.append(one)
+    return found
 
 
 def _believed(found: Sequence[Logged[M]], boots: Boots) -> Sequence[Logged[M]]:

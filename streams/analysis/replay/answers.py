@@ -15,6 +15,7 @@ import msgspec
 from slacktide.schemas.codec import MALFORMED, decode
 from slacktide.schemas.command import NodeCommand, Origin
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.sample_columns import Of
 from slacktide.schemas.sample_columns_codec import NOW, carried, decode_of, head_of
 from slacktide.schemas.topics import COMMAND
 from slacktide.streams.analysis.replay.figures import (
@@ -285,7 +286,11 @@ class Answers:
         assert policy is not None, "it is held"
         worker = Worker("replay", believes)
         worker.policy(policy)
-        revisions = {"facts": command.facts_revision, "pods": command.pods_revision}
+        of: Of | NodeCommand = command
+        if command.answer == "keep":  # it leaves out what its sample names
+            value = sample.value or b""
+            of = decode_of(value[: head_of(value)])
+        revisions = {"facts": of.facts_revision, "pods": of.pods_revision}
         carriers = (self._carriers[command.node, what].get(revisions[what]) for what in known)
         worker.lists.adopt(
             _only(what, one, sample.partition) for what, one in zip(known, carriers, strict=True) if one is not None

@@ -66,10 +66,15 @@ def difference(record: Record, why: str, fields: list[Field] | None = None) -> D
     )
 
 
+OF_ITS_SAMPLE = frozenset({"observed_ms", "facts_revision", "pods_revision"})
+
+
 def content(message: Message, *, ids: bool = True) -> dict[str, Any]:
     """Return the content without evidence; ``ids``: whether to include ids of parts."""
     plain: dict[str, Any] = msgspec.to_builtins(message)
     left = {name: value for name, value in plain.items() if name not in EVIDENCE}
+    if left.get("answer") == "keep":  # traces of earlier versions have these of each answer
+        left = {name: value for name, value in left.items() if name not in OF_ITS_SAMPLE}
     if ids:
         return left
     for value in left.values():
