@@ -78,8 +78,8 @@ async def since(
 
 
 IDLE_AFTER_S: Final = 1.0
-IDLE_WAIT_MS: Final = 1_000
-"""Kafka holds a fetch this long, and answers as soon as there is a record."""
+IDLE_WAIT_MS: Final = 3_000
+"""Kafka holds a fetch this long, and answers as soon as there is a record. The embedded broker looks at half of it."""
 LOOK_S: Final = 0.2
 """How often the client checks for other work."""
 LATER_S: Final = 0.5
@@ -224,6 +224,8 @@ class Reader:
         """Poll all partitions; check the broker if there is nothing for long. Raises LogError if it is unreachable."""
         try:
             fetched: Fetched = await self._consumer.getmany(timeout_ms=silence_ms)
+            if self._gather_ms:
+                self._pace.polled(self._consumer, found=bool(fetched), wait_s=0.0)
             self._silent = 0 if fetched else self._silent + 1
             if self._silent == self._silences:
                 self._silent = 0

@@ -202,6 +202,8 @@ class Writing:
 TOPICS = (ALLOCATABLE.name, METRIC.name)
 PUBLISHED_AGAIN_MS = 36_000
 """Valid figures were republished within this time: workers do so every 30 s at least."""
+GATHER_MS = 1_000
+"""Figures may be this much older when they are written: a node is written to once a minute."""
 
 
 class FigureReader:
@@ -211,7 +213,12 @@ class FigureReader:
         self, bootstrap: Cluster, writing: Writing, to_dead_letter: Callable[[Record, str], None], clock: Clock
     ) -> None:
         self._reader = TailReader(
-            bootstrap, TOPICS, client_id="slacktide-bridge", back_ms=PUBLISHED_AGAIN_MS, now_ms=clock.wall_ms
+            bootstrap,
+            TOPICS,
+            client_id="slacktide-bridge",
+            back_ms=PUBLISHED_AGAIN_MS,
+            now_ms=clock.wall_ms,
+            gather_ms=GATHER_MS,
         )
         self.following = Following(self._reader, away="nothing is written", clock=clock)
         self._live = False
