@@ -102,7 +102,7 @@ class Writing:
         colocation = colocation_on(self._policy, facts)
         node = self._nodes.get(facts.name)
         if node is None or node.uid != uid:
-            self._nodes[facts.name] = _Node(uid, facts, shown, colocation, Budget(begun_s=now_s))
+            self._nodes[facts.name] = _Node(uid, facts, shown, colocation, Budget(begun_s=now_s, each_s=node_status.UNFORCED_S))
         else:
             node.facts, node.shown, node.colocation = facts, shown, colocation
 
@@ -153,8 +153,8 @@ class Writing:
         node = self._nodes.get(write.node)
         if node is None or node.uid != write.uid:
             return
-        if write.kind == "status":
-            node.budget.wrote(now_s)
+        if isinstance(write.of, StatusWrite):
+            node.budget.wrote(now_s, unforced=done and not write.of.urgent)
         elif done:
             node.reported_ms, node.reported_s, node.tried_s = write.observed_ms, now_s, None
         else:
