@@ -102,7 +102,8 @@ class Writing:
         colocation = colocation_on(self._policy, facts)
         node = self._nodes.get(facts.name)
         if node is None or node.uid != uid:
-            self._nodes[facts.name] = _Node(uid, facts, shown, colocation, Budget(begun_s=now_s, each_s=node_status.UNFORCED_S))
+            budget = Budget(begun_s=now_s, each_s=node_status.UNFORCED_S)
+            self._nodes[facts.name] = _Node(uid, facts, shown, colocation, budget)
         else:
             node.facts, node.shown, node.colocation = facts, shown, colocation
 
