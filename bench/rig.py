@@ -40,6 +40,7 @@ class Rig:
         nodes: int = 0,
         each_s: float = 1.0,
         records: Path | None = None,
+        against: Path | None = None,
     ) -> None:
         self.virtual = virtual
         """Virtual nodes although real ones could be had."""
@@ -53,6 +54,8 @@ class Rig:
         """How often each of them reports."""
         self.records = records
         """Where the frontier's phases are kept; none: until the run ends."""
+        self.against = against
+        """Another checkout, which a small cluster runs at the same time."""
         self._stack = contextlib.ExitStack()
         self._kafka: KafkaBroker | None = None
         self._started_s = time.monotonic()
