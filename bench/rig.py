@@ -54,8 +54,8 @@ class Rig:
         """How often each of them reports."""
         self.records = records
         """Where the frontier's phases are kept; none: until the run ends."""
-        self.against = against
-        """Another checkout, which a small cluster runs at the same time."""
+        self.against = None if against is None else against.resolve()
+        """Another checkout, whose parts run at the same time."""
         self._stack = contextlib.ExitStack()
         self._kafka: KafkaBroker | None = None
         self._started_s = time.monotonic()

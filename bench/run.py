@@ -134,7 +134,7 @@ def _asked() -> argparse.Namespace:
         metavar="FILE",
         help="phases: `frontier` goes on with them, `fleet` fits a model to them",
     )
-    parser.add_argument("--against", type=Path, metavar="FOLDER", help="a checkout that `small` runs at the same time")
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="a checkout that `idle` and `small` run, too")
     return parser.parse_args()
 
 

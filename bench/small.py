@@ -95,7 +95,7 @@ def measure(rig: Rig) -> list[Row]:
 
 
 def _rows(rig: Rig, nodes: int) -> list[Row]:
-    checkouts = [None] if rig.against is None else [None, rig.against.resolve()]
+    checkouts = [None] if rig.against is None else [None, rig.against]
     each_s, runs = (BRIEF_S, 1) if rig.brief else (EACH_S, RUNS)
     rig.say(f"small: {nodes} nodes")
     with contextlib.ExitStack() as stack:
