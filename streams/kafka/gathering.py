@@ -221,10 +221,6 @@ class Due(OfKey):
     def came(self, fetched: list[Any], now_s: float) -> None:
         """Take in the records of a fetch."""
 
-    def held_ms(self, _: float, longest_ms: int) -> int:
-        """Return how long the broker may hold a fetch."""
-        return longest_ms
-
     def wait_s(self, now_s: float) -> float:
         """Return how long the next fetch must wait; 0: it may begin."""
         if not self._due() and now_s < self._next_s:
@@ -233,8 +229,27 @@ class Due(OfKey):
         return 0.0
 
 
+MANY: Final = 1_000
+"""Records of one fetch, after which the next one begins sooner."""
+
+
+class Resting:
+    """Lets records gather for ``gather_s`` after some came: one fetch then has them all."""
+
+    def __init__(self, gather_s: float) -> None:
+        self._gather_s, self._next_s = gather_s, -math.inf
+
+    def came(self, fetched: list[Any], now_s: float) -> None:
+        """Take in the records of a fetch."""
+        self._next_s = now_s + self._gather_s * min(1.0, MANY / max(1, records_in(fetched)))
+
+    def wait_s(self, now_s: float) -> float:
+        """Return how long the next fetch must wait; 0: it may begin."""
+        return max(0.0, self._next_s - now_s)
+
+
 class GatheringFetcher(Fetcher):  # type: ignore[misc]  # the client has no types
-    """The client's fetcher. For consumers of whole fetches, samples gather in Kafka; one of a key may rest.
+    """The client's fetcher. For consumers of whole fetches, samples gather in Kafka; others may rest.
 
     The client fetches ahead. Records that it holds until the next turn would be older, and would delay the next fetch.
     """
@@ -243,7 +258,7 @@ class GatheringFetcher(Fetcher):  # type: ignore[misc]  # the client has no type
     _fetcher_timeout: float
 
     def __init__(self, *places: Any, value_deserializer: Any = None, **settings: Any) -> None:
-        self._gathering: Gathering | Due | None = Gathering() if value_deserializer is at_once else None
+        self._gathering: Gathering | Due | Resting | None = Gathering() if value_deserializer is at_once else None
         if isinstance(value_deserializer, Due):
             self._gathering = value_deserializer
         self._assigned: object = None
@@ -258,6 +273,11 @@ class GatheringFetcher(Fetcher):  # type: ignore[misc]  # the client has no type
             self._gathering.came(list(chain.from_iterable(fetched.values())), self._loop.time())
         return fetched
 
+    def gather(self, gather_s: float) -> None:
+        """Let records gather from now on."""
+        if self._gathering is None:
+            self._gathering = Resting(gather_s)
+
     def wake(self) -> None:
         """Let it look again whether a fetch may begin."""
         self._notify(self._wait_consume_future)
@@ -271,7 +291,8 @@ class GatheringFetcher(Fetcher):  # type: ignore[misc]  # the client has no type
             return super()._get_actions_per_node(assignment)
         now_s = self._loop.time()
         wait_s = self._gathering.wait_s(now_s)
-        self._fetch_max_wait_ms = self._gathering.held_ms(now_s, self._longest_ms)
+        if isinstance(self._gathering, Gathering):
+            self._fetch_max_wait_ms = self._gathering.held_ms(now_s, self._longest_ms)
         if not wait_s or not all(assignment.state_value(place).has_valid_position for place in assignment.tps):
             return super()._get_actions_per_node(assignment)
         return [], {}, wait_s, False, []

@@ -20,11 +20,13 @@ from slacktide.streams.kafka.gathering import (
     GATHER_S,
     GIVEN_UP_S,
     LATE_S,
+    MANY,
     OVERDUE_S,
     PER_S,
     Due,
     Gathering,
     GatheringFetcher,
+    Resting,
 )
 from testbed.batches import batch
 from testbed.samples import PODS, sample
@@ -158,6 +160,15 @@ def test_a_sample_that_is_late_is_looked_for_often_and_then_no_more() -> None:
     for late_s in (0.01, LATE_S, GIVEN_UP_S - 0.01):
         assert gathering.held_ms(NOW_S + 1 + late_s, LONGEST_MS) == OVERDUE_S * 1_000
     assert gathering.held_ms(NOW_S + 1 + GIVEN_UP_S + 0.01, LONGEST_MS) == LONGEST_MS
+
+
+def test_a_reader_whose_records_gather_rests_after_some_came_and_for_less_after_many() -> None:
+    resting = Resting(1.0)
+    assert resting.wait_s(NOW_S) == 0.0
+    resting.came([some(1)], NOW_S)
+    assert [resting.wait_s(NOW_S + at) for at in (0.0, 0.4, 1.0)] == pytest.approx([1.0, 0.6, 0.0])
+    resting.came([some(2 * MANY)], NOW_S)
+    assert resting.wait_s(NOW_S) == pytest.approx(0.5)
 
 
 def test_a_reader_of_answers_fetches_while_one_is_due_and_else_once_a_second() -> None:
