@@ -173,7 +173,7 @@ _Latest = dict[tuple[str, str], Policy | NodeInventory | None]
 
 
 class Publisher:
-    """Publishes policy and nodes.
+    """Publishes policy and nodes, unless the topic's policy is of a writer with a higher epoch.
 
     ``ensure_topics`` creates missing topics, for a broker in memory. It may raise LogError.
     ``writer_epoch`` is 0 without Kubernetes, since there is one writer and no election. ``now_ms`` is UTC epoch time.
@@ -197,6 +197,8 @@ class Publisher:
         self._ensure_topics, self._now_ms, self._node_source = ensure_topics, now_ms, node_source
         self._writer_epoch, self._source = writer_epoch, source
         self._latest: _Latest = {}
+        self.outranked = ""
+        """Which other writer readers follow, and what to do: they would reject what this one publishes; "": none."""
         self._refused: RefusedFile | None = None
         """The operator's invalid file as it was published, also by an earlier writer."""
         self._changed: set[tuple[str, str]] = set()
@@ -249,12 +251,18 @@ class Publisher:
             await self._connect()
             quiet_s = REPUBLISH_S
         whole = quiet_s >= REPUBLISH_S
-        await self._publish(set(self._latest) if whole else set(self._changed))
+        if whole or (POLICY.name, KEY) in self._changed:
+            await self._read_policy()
+        if self.outranked:
+            self._changed.clear()
+        else:
+            await self._publish(set(self._latest) if whole else set(self._changed))
         if letters := self._letters.some():
             await self._sender.send(letters)
             self._letters.sent(letters)
         if self.away and self._latest:
-            log.info("policy and inventory are published")
+            if not self.outranked:
+                log.info("policy and inventory are published")
             self.away = ""
             self._reasons.reset()
         return 0.0 if whole else quiet_s + LOOK_S
@@ -265,9 +273,21 @@ class Publisher:
         except LogError:
             await self._ensure_topics()
             await self._sender.connect(TOPICS)
+
+    async def _read_policy(self) -> None:
+        """Adopt the topic's installation, and find out whether its writer has a higher epoch."""
         found = (await read_policy(self._bootstrap)).policy
         self._installation = found.installation or self._installation
         self._refused = self._refused or found.refused
+        before, self.outranked = self.outranked, ""
+        if found.writer_epoch > self._writer_epoch:
+            self.outranked = (
+                f"policy and inventory are another writer's, with writer_epoch {found.writer_epoch} against "
+                f"{self._writer_epoch}: this one publishes neither; stop one of them"
+            )
+        if self.outranked != before:
+            log.warning("%s", self.outranked or "no other writer publishes policy and inventory any more")
+            self._changed |= set(self._latest)
 
     async def _publish(self, which: set[tuple[str, str]]) -> None:
         keys = sorted(which)
@@ -332,7 +352,7 @@ async def publish_files(
             if inventory.changed and await asyncio.to_thread(inventory.poll):
                 publisher.inventory(inventory.value.facts)
             health.not_ready = publisher.away
-            health.not_fresh = policy.refused or inventory.refused
+            health.not_fresh = policy.refused or inventory.refused or publisher.outranked
         await publishing
     finally:
         await ended(publishing)  # it disconnects

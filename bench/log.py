@@ -29,18 +29,16 @@ M = TypeVar("M", bound=Message)
 POLICY_IN_FORCE = policies.parse(yaml.safe_load(policy_yaml(suppress=True)), "the demo's policy").policy
 
 """Its windows are short, so that a demonstration shows something soon."""
-USUAL_POLICY = policies.parse(
-    {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "slo-controller-config", "namespace": "koordinator-system"},
-        "data": {
-            "colocation-config": '{"enable": true}',
-            "resource-threshold-config": '{"clusterStrategy": {"enable": true, "cpuSuppressPolicy": "cfsQuota"}}',
-        },
+USUAL_CONFIG_MAP = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "slo-controller-config", "namespace": "koordinator-system"},
+    "data": {
+        "colocation-config": '{"enable": true}',
+        "resource-threshold-config": '{"clusterStrategy": {"enable": true, "cpuSuppressPolicy": "cfsQuota"}}',
     },
-    "the usual policy",
-).policy
+}
+USUAL_POLICY = policies.parse(USUAL_CONFIG_MAP, "the usual policy").policy
 """With the usual windows, of 5 minutes and more."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from bench import log
 from bench.node import Node
@@ -20,11 +21,24 @@ ALL_NODES = ("--open-nodes-max", "20000")
 
 @contextlib.contextmanager
 def worker(
-    rig: Rig, bootstrap: str, policy: Policy = log.POLICY_IN_FORCE, more: Sequence[str] = ()
+    rig: Rig,
+    bootstrap: str,
+    policy: Policy = log.POLICY_IN_FORCE,
+    more: Sequence[str] = (),
+    checkout: Path | None = None,
 ) -> Iterator[Slacktide]:
-    """A ready worker that holds this policy, the bench's unless said otherwise; ``more``: its other arguments."""
+    """A ready worker that holds this policy, the bench's unless said otherwise.
+
+    Args:
+        rig: the run.
+        bootstrap: the broker.
+        policy: which it holds.
+        more: its other arguments.
+        checkout: of another version.
+
+    """
     log.publish_policy(bootstrap, policy)
-    with Slacktide(rig, "stream", "--bootstrap", bootstrap, *ALL_NODES, *more) as running:
+    with Slacktide(rig, "stream", "--bootstrap", bootstrap, *ALL_NODES, *more, checkout=checkout) as running:
         running.wait_ready()
         yield running
 

@@ -18,15 +18,16 @@ from slacktide.deploy.runtime import child_process
 from testbed.brokers import free_port
 
 SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
+MAIN = "slacktide.deploy.cli.main"
 STOP_S = 12.0
 POLL_S = 0.01
 PATHS = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "tests")]
 """Where modules of the bench and of the test bed lie."""
 
 
-def environment() -> dict[str, str]:
-    """For a child that is a module of the bench."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")])}
+def environment(*first: str) -> dict[str, str]:
+    """For a child that is a module of the bench; ``first``: where else modules lie, before all others."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*first, *PATHS, os.environ.get("PYTHONPATH", "")])}
 
 
 class Running:
@@ -106,12 +107,15 @@ class Running:
 
 
 class Slacktide(Running):
-    """A part with endpoints."""
+    """A part with endpoints; ``checkout``: of another version, whose folder this is."""
 
-    def __init__(self, rig: Rig, command: str, *arguments: str) -> None:
+    def __init__(self, rig: Rig, command: str, *arguments: str, checkout: Path | None = None) -> None:
         self._port = free_port()
         metrics = ["--metrics-port", str(self._port), "--log-format", "json"]
-        super().__init__(rig, command, [SLACKTIDE, command, *arguments, *metrics])
+        program, env = [SLACKTIDE], None
+        if checkout is not None:
+            program, env = [sys.executable, "-m", MAIN], environment(str(checkout / ".src"))
+        super().__init__(rig, command, [*program, command, *arguments, *metrics], env)
 
     def warnings(self) -> list[str]:
         """Its log lines of level warning and above, so far."""

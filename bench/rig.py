@@ -41,6 +41,7 @@ class Rig:
         nodes: int = 0,
         each_s: float = 1.0,
         records: Path | None = None,
+        against: Path | None = None,
     ) -> None:
         self.virtual = virtual
         """Virtual nodes although real ones could be had."""
@@ -54,6 +55,8 @@ class Rig:
         """How often each of them reports."""
         self.records = records
         """Where the frontier's phases are kept; none: until the run ends."""
+        self.against = None if against is None else against.resolve()
+        """Another checkout, whose parts run at the same time."""
         self._stack = contextlib.ExitStack()
         self._kafka: KafkaBroker | None = None
         self._started_s = time.monotonic()

@@ -32,6 +32,7 @@ from bench import (
     reaction,
     replay,
     slowdown,
+    small,
     start,
     takeover,
     thousand,
@@ -60,6 +61,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "peers": peers.measure,
     "memory": memory.measure,
     "idle": idle.measure,
+    "small": small.measure,
     "webhook": webhook.measure,
     "zones": zones.measure,
     "gangs": gangs.measure,
@@ -99,6 +101,7 @@ def main() -> int:
             nodes=asked.nodes,
             each_s=asked.each,
             records=asked.records,
+            against=asked.against,
         ) as rig:
             for name in asked.only or (name for name in PARTS if name not in ASKED_FOR):
                 seen[name] = rig.conditions()
@@ -131,6 +134,7 @@ def _asked() -> argparse.Namespace:
         metavar="FILE",
         help="phases: `frontier` goes on with them, `fleet` fits a model to them",
     )
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="a checkout that `idle` and `small` run, too")
     return parser.parse_args()
 
 

@@ -36,7 +36,7 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.topics import JOB_POD, SAMPLE
 from slacktide.streams.engine import queueing
 from slacktide.streams.engine.app import App
-from slacktide.streams.engine.folding import FETCH_WAIT_MS, PUBLISH_S, Folding, FoldSettings
+from slacktide.streams.engine.folding import BEATS, FETCH_WAIT_MS, PUBLISH_S, Folding, FoldSettings
 from slacktide.streams.engine.governing import govern
 from slacktide.streams.engine.leader_election import run_until_stopped
 from slacktide.streams.engine.session import Session, WorkerSettings, keep_connected
@@ -86,7 +86,7 @@ def samples_app(session: Session, settings: WorkerSettings) -> App:
 
 def jobs_app(folding: Folding, settings: FoldSettings) -> App:
     """Declare what a worker does with the events of its share of the Jobs."""
-    app = App(JOBS_GROUP, folding, settings.bootstrap, settings.session_timeout_ms, FETCH_WAIT_MS)
+    app = App(JOBS_GROUP, folding, settings.bootstrap, settings.session_timeout_ms, FETCH_WAIT_MS, BEATS)
     events = app.topic(JOB_POD.name)
 
     @app.agent(events)

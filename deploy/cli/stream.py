@@ -84,7 +84,7 @@ class StreamSettings(process.ProcessSettings):
         click.FloatRange(1, 300),
         default=6.0,
     )
-    fetch_wait_ms: int = fetch_wait_ms(100)
+    fetch_wait_ms: int = fetch_wait_ms(1_000)
     open_nodes_max: int = setting(
         "Most nodes without an inventory record that this worker accepts, if the policy's node_source is `open`. "
         "Samples of further nodes are answered `skipped`.",

@@ -30,6 +30,7 @@ from slacktide.deploy.runtime.broker import (
     FETCH_WAIT_MS,
     NOTICE,
     READERS,
+    SAMPLES_WAIT_MS,
     SESSION_S,
     BrokerError,
     EmbeddedBroker,
@@ -278,10 +279,10 @@ def parts_of(settings: UpSettings, bootstrap: Cluster, inventory: Path) -> list[
     shared = ["--bootstrap", str(bootstrap), "--metrics-host", settings.metrics_host]
     shared += ["--kafka-config", security] if (security := bootstrap.security.file) else []
     shared += ["--log-level", settings.log_level, "--log-format", settings.log_format]
-    if settings.bootstrap is None:
-        shared += ["--fetch-wait-ms", str(FETCH_WAIT_MS)]
-    stream = ["--session-timeout", str(SESSION_S)] if settings.bootstrap is None else []
-    agent = ["--node-name", settings.node_name, "--inventory", str(inventory)]
+    embedded = settings.bootstrap is None
+    stream = ["--session-timeout", str(SESSION_S), "--fetch-wait-ms", str(SAMPLES_WAIT_MS)] if embedded else []
+    agent = ["--fetch-wait-ms", str(FETCH_WAIT_MS)] if embedded else []
+    agent += ["--node-name", settings.node_name, "--inventory", str(inventory)]
     agent += ["--cgroup-mount", str(settings.cgroup_mount), "--proc-mount", str(settings.proc_mount)]
     agent += ["--state-folder", str(settings.state_folder), "--sample-interval", str(settings.sample_interval)]
     agent += ["--look-interval", str(settings.look_interval), "--pressure-trigger", settings.pressure_trigger]

@@ -18,7 +18,7 @@ from slacktide.agents.publisher import Publisher
 from slacktide.deploy.demo.pods import policy_yaml
 from slacktide.deploy.demo.workload import Backend
 from slacktide.deploy.runtime import child_process, console_process
-from slacktide.deploy.runtime.broker import FETCH_WAIT_MS, SESSION_S, EmbeddedBroker
+from slacktide.deploy.runtime.broker import SAMPLES_WAIT_MS, SESSION_S, EmbeddedBroker
 from slacktide.deploy.runtime.supervisor import PROGRAM, how
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.kubernetes import described
@@ -96,7 +96,7 @@ class Stack:
         self.publish(suppress=False)
         self._publishing = asyncio.create_task(self._publisher.run(self._stop), name="publisher")
         worker = [
-            PROGRAM, "stream", "--bootstrap", str(self.bootstrap), "--fetch-wait-ms", str(FETCH_WAIT_MS),
+            PROGRAM, "stream", "--bootstrap", str(self.bootstrap), "--fetch-wait-ms", str(SAMPLES_WAIT_MS),
             "--session-timeout", str(SESSION_S), "--metrics-port", "0",
         ]  # fmt: skip
         self._parts.append(Part("stream worker", worker, self._folder))

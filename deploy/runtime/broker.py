@@ -24,7 +24,9 @@ NOTICE = (
 )
 READERS = "to read topics, use `slacktide topics tail TOPIC`; kcat 1.7 from Debian cannot read the embedded broker"
 FETCH_WAIT_MS = 50
-"""The broker holds each fetch for this time; it does not respond early to new records."""
+"""The broker looks for new records at half of this time, at half of the rest, and so on."""
+SAMPLES_WAIT_MS = 200
+"""Of the stream worker, which knows when samples are due: one ahead of its tick waits half of it at most."""
 SESSION_S = 4.0
 """Session timeout of the only worker, which starts quickly."""
 READY_S = 10.0

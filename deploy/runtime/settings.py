@@ -271,8 +271,8 @@ def fetch_wait_ms(default: int) -> Any:
     """Return the setting of the longest wait of a fetch."""
     return setting(
         "Longest time in milliseconds that the broker waits for records before it answers a fetch "
-        "(fetch.max.wait.ms). Kafka answers as soon as there is a record. The embedded broker answers after "
-        "this time.",
+        "(fetch.max.wait.ms). Kafka answers as soon as there is a record. The embedded broker looks at half of "
+        "this time, at half of the rest, and so on.",
         click.IntRange(1, 5_000),
         default=default,
     )

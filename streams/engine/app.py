@@ -28,6 +28,7 @@ from slacktide.streams.records import Place
 from slacktide.streams.tasks import given_up, unwatched
 
 COMMIT_EVERY_S = 1.0
+BEATS = 6
 STOP_S = 30.0
 """A session may end slowly on a busy machine. The stop of a process has a shorter limit."""
 BUFFER_MAX = 1_000
@@ -51,15 +52,22 @@ class App(faust.App):
     """The app of one member of a consumer group."""
 
     def __init__(
-        self, group: str, session: Session, bootstrap: Cluster, session_timeout_ms: int, fetch_wait_ms: int
+        self,
+        group: str,
+        session: Session,
+        bootstrap: Cluster,
+        session_timeout_ms: int,
+        fetch_wait_ms: int,
+        beats: int = BEATS,
     ) -> None:
+        """Declare it. It sends ``beats`` heartbeats per session timeout: so it learns of a rebalance, too."""
         timeout_s = session_timeout_ms / 1_000
         super().__init__(
             group,
             broker=";".join(f"kafka://{place.strip()}" for place in bootstrap.addresses.split(",")),
             autodiscover=False,
             broker_commit_interval=COMMIT_EVERY_S,
-            broker_heartbeat_interval=timeout_s / 6,
+            broker_heartbeat_interval=timeout_s / beats,
             broker_rebalance_timeout=timeout_s,
             broker_session_timeout=timeout_s,
             TableManager=_Tables,

@@ -21,8 +21,10 @@ from slacktide.streams.jobs.folder import SOURCE, Folder
 from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail, last_of_each_key, present
 from slacktide.streams.records import Out, Place, Record, dead_letter_of_refused
 
-FETCH_WAIT_MS = 1_000
-"""Kafka answers as soon as there is an event. The embedded broker answers after this time."""
+FETCH_WAIT_MS = 3_000
+"""Kafka answers as soon as there is an event. The embedded broker looks at half of this time."""
+BEATS = 3
+"""As Kafka advises: nobody waits for the status of a Job for less than a few seconds."""
 PUBLISH_S = 1.0
 """A Job's status is published at most once in this interval."""
 

@@ -24,8 +24,8 @@ from slacktide.streams.records import Out, Record
 log = logging.getLogger(__name__)
 
 SEND_S = 3.0
-FETCH_WAIT_MS = 200
-GATHER_MS = 500
+FETCH_WAIT_MS = 1_000
+GATHER_MS = 1_000
 """Evictions are rare, and metrics come all the time: the governor reads and grants so often."""
 TICK_MS = 1_000
 """While only metrics come: they change no request, and a round looks at all nodes."""

@@ -10,8 +10,8 @@ from slacktide.schemas.forecast import FORECAST_STALE_MS
 from slacktide.schemas.topics import FORECAST, INVENTORY, POLICY
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.ticking import Ticking
-from slacktide.streams.kafka import WHOLE, Follower, Tail, last_of_each_key, places_of
-from slacktide.streams.records import Out, Record
+from slacktide.streams.kafka import WHOLE, Follower, History, Tail, last_of_each_key, places_of
+from slacktide.streams.records import Out, Place, Record
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -73,16 +73,18 @@ AT_ONCE = 20
 
 
 class Forecasting:
-    """Passes forecasts to the worker of one session. ``write`` sends dead letters."""
+    """Passes forecasts to the worker of one session. ``history`` looks offsets up; ``write`` sends dead letters."""
 
     def __init__(
         self,
         worker: Worker,
         bootstrap: Cluster,
+        history: History,
         write: Callable[[Sequence[Out]], Awaitable[None]],
         now_ms: Callable[[], int],
     ) -> None:
         self._worker, self._write, self._now_ms = worker, write, now_ms
+        self._history = history
         self.door = Follower(bootstrap, FORECAST.name, FOLLOW_WAIT_MS)
         """Must be connected before ``run``."""
         self._wanted: frozenset[int] = frozenset()
@@ -99,7 +101,8 @@ class Forecasting:
                 await self.door.leave(partition)
                 self._followed.discard(partition)
             for partition in self._wanted - self._followed:
-                await self.door.take(partition, max(0, self._now_ms() - SINCE_MS))
+                since_ms = max(0, self._now_ms() - SINCE_MS)
+                await self.door.take(partition, await self._history.begin(Place(FORECAST.name, partition), since_ms))
                 self._followed.add(partition)
             if outs := self._worker.forecasts(await self.door.some(AT_ONCE, POLL_S)):
                 await self._write(outs)

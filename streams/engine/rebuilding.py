@@ -151,7 +151,8 @@ class Rebuilding:
             elif self._whole:
                 place, taken = self._whole.popitem()
                 if place.partition not in {one.partition for one in self._late_of}:
-                    await self._late.take(place.partition, taken.since_ms)
+                    begin = await self._history.begin(Place(BACKFILL.name, place.partition), taken.since_ms)
+                    await self._late.take(place.partition, begin)
                 self._late_of.add(place)
             else:
                 late = await self._some_late()

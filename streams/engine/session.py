@@ -88,7 +88,7 @@ class Session(Lifetime):
         self._shadow = ShadowDoor(worker.shadow, settings.bootstrap, now_ms) if worker.shadow else None
         self._writing = Writing(worker, settings.bootstrap, self.failure, now_ms)
         write = self._writing.write
-        self.forecasting = Forecasting(worker, settings.bootstrap, write, now_ms)
+        self.forecasting = Forecasting(worker, settings.bootstrap, self._history, write, now_ms)
         self.rebuilding = Rebuilding(worker, settings.bootstrap, write)
         self.ticking = Ticking(
             worker,

@@ -175,9 +175,13 @@ class Ticking:
         worker.covering.tick(TICK_MS + paused_ms)
         now_ms, ticked_ms = self._now_ms(), round(asyncio.get_running_loop().time() * 1_000)
         outs += figures_due(worker, now_ms)
-        partitions = sorted(self._partitions)
-        beats = worker.heartbeats(partitions, self._epoch, verdict.stale, ticked_ms=ticked_ms, now_ms=now_ms)
+        beats = worker.heartbeats(self._beating(), self._epoch, verdict.stale, ticked_ms=ticked_ms, now_ms=now_ms)
         await self._write([*outs, *beats])
+
+    def _beating(self) -> list[int]:
+        """Return the partitions with nodes, and those just taken over: a heartbeat ends those of the last owner."""
+        partitions = sorted(self._partitions)
+        return [one for one in partitions if one in self._recall_at or self._named.get(one) or self._silence.nodes(one)]
 
     def _report(self, verdict: Verdict) -> None:
         metrics.SILENT_NODES.set(verdict.silent)

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.protocol.fetch import FetchRequest
 
 from slacktide.schemas.sample_columns_codec import BEGIN, NOW
 from slacktide.streams.kafka.fetched import FetchedBatches, Naming, at_once, records_in
@@ -21,6 +22,9 @@ MOVES_S: Final = 3.0
 EARLY_S: Final = 0.005
 """The broker holds a fetch until the sample arrives."""
 LATE_S: Final = 0.025
+OVERDUE_S: Final = 0.05
+GIVEN_UP_S: Final = 0.3
+"""A sample that is late by less may come at any moment."""
 PER_S: Final = 20
 """Limits the fetches for such samples."""
 NODES_MAX: Final = 2_000
@@ -30,6 +34,7 @@ _SHORTER: Final = 0.998
 """Per sample: assumed decrease of the interval between samples. An early sample does not show it."""
 _POLICY: Final = b',"policy_version":'
 _LIMITS: Final = b'"limits":'
+_FETCH: Final = FetchRequest.API_KEY
 _NUMBERS: Final = 128
 """The interval is the third number behind ``NOW``: it lies within so many bytes."""
 
@@ -56,6 +61,11 @@ class _Node(NamedTuple):
 
     def moves(self, now_s: float) -> bool:
         return now_s < self.moved_s + MOVES_S
+
+    def ends_s(self, now_s: float) -> float:
+        if now_s <= self.due_s:
+            return self.due_s + LATE_S
+        return now_s + OVERDUE_S if now_s < self.due_s + GIVEN_UP_S else math.inf
 
 
 class Attention:
@@ -101,6 +111,10 @@ class Attention:
         """Return the time until a fetch is due; 0: now."""
         due_s = (node.due_s for node in self._nodes.values() if node.moves(now_s) and now_s <= node.due_s + LATE_S)
         return max(0.0, min(due_s, default=math.inf) - EARLY_S - now_s)
+
+    def ends_s(self, now_s: float) -> float:
+        """Return the time by which the next sample is there, if it is on time."""
+        return min((node.ends_s(now_s) for node in self._nodes.values()), default=math.inf)
 
     def take(self, now_s: float) -> bool:
         """Check whether another fetch is allowed, and count it."""
@@ -182,7 +196,17 @@ class Gathering:
         self._may_s = now_s
         return 0.0
 
+    def held_ms(self, now_s: float, longest_ms: int) -> int:
+        """Return how long the broker may hold a fetch that begins now: until shortly after the next sample is due.
 
+        Kafka answers as soon as there is a record. The embedded broker looks for one at half of the time, then at half
+        of the rest, and so on: its answer is the quicker, the closer the end of the time.
+        """
+        return round(min(longest_ms, 1_000 * (self._attention.ends_s(now_s) - now_s)))
+
+
+LONG_MS: Final = 300
+"""A fetch that is held for less ends soon, and a new connection costs more."""
 REST_S: Final = 1.0
 """Longest time between two fetches while no answer is due."""
 
@@ -205,17 +229,42 @@ class Due(Naming):
         return 0.0
 
 
+MANY: Final = 1_000
+"""Records of one fetch, after which the next one begins sooner."""
+
+
+class Resting:
+    """Lets records gather for ``gather_s`` after some came: one fetch then has them all."""
+
+    def __init__(self, gather_s: float) -> None:
+        self._gather_s, self._next_s = gather_s, -math.inf
+
+    def came(self, fetched: list[Any], now_s: float) -> None:
+        """Take in the records of a fetch."""
+        self._next_s = now_s + self._gather_s * min(1.0, MANY / max(1, records_in(fetched)))
+
+    def wait_s(self, now_s: float) -> float:
+        """Return how long the next fetch must wait; 0: it may begin."""
+        return max(0.0, self._next_s - now_s)
+
+
 class GatheringFetcher(Fetcher):  # type: ignore[misc]  # the client has no types
-    """The client's fetcher. For consumers of whole fetches, samples gather in Kafka; one of a node may rest.
+    """The client's fetcher. For consumers of whole fetches, samples gather in Kafka; others may rest.
 
     The client fetches ahead. Records that it holds until the next turn would be older, and would delay the next fetch.
     """
 
+    _fetch_max_wait_ms: int
+    _fetcher_timeout: float
+
     def __init__(self, *places: Any, value_deserializer: Any = None, **settings: Any) -> None:
-        self._gathering: Gathering | Due | None = Gathering() if value_deserializer is at_once else None
+        self._gathering: Gathering | Due | Resting | None = Gathering() if value_deserializer is at_once else None
         if isinstance(value_deserializer, Due):
             self._gathering = value_deserializer
+        self._assigned: object = None
         super().__init__(*places, value_deserializer=value_deserializer, **settings)
+        self._longest_ms: int = self._fetch_max_wait_ms
+        self._fetcher_timeout = max(self._fetcher_timeout, self._longest_ms / 1_000)
 
     async def fetched_records(self, *places: Any, **settings: Any) -> dict[Any, Any]:
         """Wait briefly for records, and return them."""
@@ -224,12 +273,38 @@ class GatheringFetcher(Fetcher):  # type: ignore[misc]  # the client has no type
             self._gathering.came(list(chain.from_iterable(fetched.values())), self._loop.time())
         return fetched
 
+    def gather(self, gather_s: float) -> None:
+        """Let records gather from now on."""
+        if self._gathering is None:
+            self._gathering = Resting(gather_s)
+
     def wake(self) -> None:
         """Let it look again whether a fetch may begin."""
         self._notify(self._wait_consume_future)
 
     def _get_actions_per_node(self, assignment: Any) -> Any:
-        wait_s = 0.0 if self._gathering is None else self._gathering.wait_s(self._loop.time())
+        if assignment is not self._assigned:
+            self._assigned = assignment
+            if max(self._longest_ms, self._fetch_max_wait_ms) >= LONG_MS:
+                drop_held(self._client)
+        if self._gathering is None:
+            return super()._get_actions_per_node(assignment)
+        now_s = self._loop.time()
+        wait_s = self._gathering.wait_s(now_s)
+        if isinstance(self._gathering, Gathering):
+            self._fetch_max_wait_ms = self._gathering.held_ms(now_s, self._longest_ms)
         if not wait_s or not all(assignment.state_value(place).has_valid_position for place in assignment.tps):
             return super()._get_actions_per_node(assignment)
         return [], {}, wait_s, False, []
+
+
+def drop_held(client: Any) -> None:
+    """Close connections on which brokers hold fetches that nobody waits for any more.
+
+    A broker answers the requests of a connection in their order, so that the next fetch would wait for their end.
+    """
+    for connection in list(client._conns.values()):  # noqa: SLF001 - it has no public method
+        waiting = [(request, future) for _, request, future in connection._requests]  # noqa: SLF001
+        fetches = any(request is not None and request.API_KEY == _FETCH for request, _ in waiting)
+        if fetches and all(future.done() for _, future in waiting):
+            connection.close()

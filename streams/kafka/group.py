@@ -71,7 +71,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
             max_partition_fetch_bytes=FETCH_BYTES_MAX,
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=session_timeout_ms,
-            heartbeat_interval_ms=session_timeout_ms // 6,
+            heartbeat_interval_ms=session_timeout_ms // 3,
         )
 
     async def join(self) -> None:

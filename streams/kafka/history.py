@@ -72,6 +72,10 @@ class History(Reader):
             yield [record for record in reversed(read) if record.timestamp_ms >= since_ms]
             end = first
 
+    async def begin(self, place: Place, since_ms: int) -> int:
+        """Return the offset of a partition's first record since this time; its end if there is none."""
+        return (await self._bounds(TopicPartition(*place), None, since_ms))[0]
+
     async def _bounds(self, place: TopicPartition, before: int | None, since_ms: int) -> tuple[int, int]:
         with trouble(f"cannot read back {place.topic}/{place.partition}"):
             end = (await self._consumer.end_offsets([place]))[place] if before is None else before
@@ -112,14 +116,13 @@ class Follower(Reader):
         super().__init__(bootstrap, fetch_wait_ms)
         self._topic = topic
 
-    async def take(self, partition: int, since_ms: int) -> None:
-        """Add a partition, from this time on. Raises LogError if there is no answer."""
-        place = TopicPartition(self._topic, partition)
-        self._pace.polled(self._consumer, found=True, wait_s=0.0)  # a held fetch delays the next request
+    async def take(self, partition: int, begin: int) -> None:
+        """Add a partition, from this offset on. Raises LogError if there is no answer.
+
+        Another reader looks the offset up: on this connection the broker may hold a fetch for seconds.
+        """
         with trouble(f"cannot follow {self._topic}/{partition}"):
-            [end] = (await self._consumer.end_offsets([place])).values()
-            begin = await begin_of(self._consumer, place, end, since_ms)
-            stand(self._consumer, {**await self._positions(), place: begin})
+            stand(self._consumer, {**await self._positions(), TopicPartition(self._topic, partition): begin})
 
     async def leave(self, partition: int) -> None:
         """Remove a partition."""

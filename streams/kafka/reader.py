@@ -84,20 +84,18 @@ async def since(
 
 
 IDLE_AFTER_S: Final = 1.0
-IDLE_WAIT_MS: Final = 1_000
-"""Kafka holds a fetch this long, and answers as soon as there is a record."""
+IDLE_WAIT_MS: Final = 2_500
+"""Kafka holds a fetch this long, and answers as soon as there is a record. The embedded broker looks at half of it."""
 LOOK_S: Final = 0.2
 """How often the client checks for other work."""
 LATER_S: Final = 0.5
 """So long after a held fetch is answered, so that it checks once."""
-GATHER_BYTES: Final = 1 << 20
-"""A reader whose records gather is answered sooner if there are so many."""
 
 
 class Pace:
     """The pace of one consumer; ``fetch_wait_ms``: how long the broker may hold a fetch while records arrive.
 
-    ``gather_ms``: the broker holds each fetch so long, though there are records; 0: it does not.
+    ``gather_ms``: how long the next fetch waits after one that found records; 0: it does not.
     """
 
     def __init__(self, fetch_wait_ms: int, gather_ms: int = 0) -> None:
@@ -109,9 +107,8 @@ class Pace:
         self._empty_s = 0.0 if found else self._empty_s + wait_s
         fetcher = consumer._fetcher  # noqa: SLF001 - it has no public method
         if self._gather_ms:
-            wait_ms, fetcher._fetch_min_bytes = self._gather_ms, GATHER_BYTES  # noqa: SLF001
-            look_s = wait_ms / 1_000 + LATER_S
-        elif self._empty_s > IDLE_AFTER_S - 0.001:
+            fetcher.gather(self._gather_ms / 1_000)
+        if self._empty_s > IDLE_AFTER_S - 0.001:
             wait_ms, look_s = max(self._fetch_wait_ms, IDLE_WAIT_MS), IDLE_WAIT_MS / 1_000 + LATER_S
         else:
             wait_ms, look_s = self._fetch_wait_ms, LOOK_S
@@ -128,8 +125,8 @@ class Reader:
     """A consumer without a group. Reconnect after any error.
 
     The broker may hold a fetch for ``fetch_wait_ms``. ``lost``: at a position that no longer exists, continue from the
-    earliest record, or fail. ``partition_bytes_max``: of one partition in one fetch. ``gather_ms``: how long the broker
-    holds each fetch once the reader follows, so that many records share it; 0: it answers as soon as there is one.
+    earliest record, or fail. ``partition_bytes_max``: of one partition in one fetch. ``gather_ms``: once the reader
+    follows, how long the next fetch waits after one that found records, so that many share it; 0: it does not.
     ``naming``: which records are needed; None: all. ``silences``: after so many polls without a record it checks that
     the broker answers.
     """
@@ -230,6 +227,8 @@ class Reader:
         """Poll all partitions; check the broker if there is nothing for long. Raises LogError if it is unreachable."""
         try:
             fetched: Fetched = await self._consumer.getmany(timeout_ms=silence_ms)
+            if self._gather_ms:
+                self._consumer._fetcher.gather(self._gather_ms / 1_000)  # noqa: SLF001 - it has no public method
             self._silent = 0 if fetched else self._silent + 1
             if self._silent == self._silences:
                 self._silent = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, Self
@@ -31,6 +32,8 @@ from slacktide.streams.tasks import unwatched
 
 log = logging.getLogger(__name__)
 
+ASK_S = 5.0
+"""A deleted topic is noticed within this time. A lost connection is noticed at once."""
 BATCH_BYTES = 512 << 10
 PLAIN_BYTES_MAX = 1 << 20
 """Per record: a broker's default."""
@@ -85,6 +88,8 @@ class Sender:
         """Whether the producer is idempotent; before the first one, whether it is requested."""
         self._producer: AIOKafkaProducer | None = None
         self._one_by_one = asyncio.Lock()
+        self._asked_s = -math.inf
+        """When the broker was last asked for its topics."""
         self._known: dict[Any, Any] = {}
 
     @property
@@ -176,15 +181,22 @@ class Sender:
         return results
 
     async def check(self, topics: Sequence[str]) -> None:
-        """Check that the broker is connected and has the topics; for producers that seldom send.
+        """Check that the broker is connected, and now and then that it has the topics; for producers that seldom send.
+
+        It asks for these topics only, because an answer about all of them has some hundred partitions.
 
         Raises LogError if the connection was lost or renewed, or one of the topics is missing.
         """
         producer = self._producer
         why = "the connection was lost"
         if producer is not None and not _cut_off(producer) and not self._renewed(producer):
+            now_s = asyncio.get_running_loop().time()
+            if now_s < self._asked_s + ASK_S:
+                return
+            self._asked_s = now_s
             with suppress(TimeoutError):
                 async with asyncio.timeout(2 * self._timeout_s):
+                    await producer.client.set_topics(topics)
                     await producer.client.force_metadata_update()
                 missing = [topic for topic in topics if producer.client.cluster.partitions_for_topic(topic) is None]
                 if not missing and not _cut_off(producer) and not self._renewed(producer):

@@ -116,7 +116,9 @@ class Tail(Reader):
         with trouble(f"cannot read from {self._bootstrap}"):
             again, self._stale = self._stale, False
             if again:
-                await self._consumer.seek_to_beginning(*self._consumer.assignment())
+                places = self._consumer.assignment()
+                self._consumer.assign(list(places))  # ends a fetch that the broker holds
+                await self._consumer.seek_to_beginning(*places)
             read = [one for batch in (await self._follow(wait_s=wait_s)).values() for one in self._taken(batch)]
             return last_of_each_key(read) if again else read
 
@@ -155,8 +157,9 @@ class Tail(Reader):
         return short
 
 
-FETCH_WAIT_MS = 200
-SILENCE_MS = 1_000 + 2 * FETCH_WAIT_MS
+FETCH_WAIT_MS = 1_000
+"""Kafka answers as soon as there is a record. The embedded broker looks at half of this time."""
+SILENCE_MS = 1_400 + FETCH_WAIT_MS
 AHEAD_MS = 1_000
 """How much clocks may differ."""
 
@@ -165,7 +168,7 @@ class TailReader(Reader):
     """For latest state that is republished: a read from the end returns nothing outdated. Reconnect after any error.
 
     ``whole``: read topics from their beginning. ``back_ms``: also read records published this shortly before
-    ``now_ms``. Records with a later time are skipped, because their age is unknown.
+    ``now_ms``. Records with a later time are skipped, because their age is unknown. ``gather_ms``: as of ``Reader``.
     """
 
     def __init__(
@@ -177,8 +180,9 @@ class TailReader(Reader):
         whole: bool = False,
         back_ms: int = 0,
         now_ms: Callable[[], int] | None = None,
+        gather_ms: int = 0,
     ) -> None:
-        super().__init__(bootstrap, FETCH_WAIT_MS, client_id=client_id, lost="none")
+        super().__init__(bootstrap, FETCH_WAIT_MS, client_id=client_id, lost="none", gather_ms=gather_ms)
         self._topics = tuple(topics)
         self._whole = whole
         self._back_ms, self._now_ms = back_ms, now_ms
@@ -188,7 +192,7 @@ class TailReader(Reader):
         """Ends of partitions with earlier records, at connecting."""
 
     async def read(self) -> list[Record]:
-        """Wait for records; return none after a second or two.
+        """Wait for records; return none after two seconds or three.
 
         Raises LogError if Kafka is unreachable, or a topic was re-created.
         """

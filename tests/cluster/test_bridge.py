@@ -137,6 +137,7 @@ async def test_the_api_server_is_written_to_within_its_budget(rig: BridgeRig, mo
     """With a minute of 2 s: one NodeMetric in each, and a Node write in two, however the figures swing."""
     minute_s = 2.0
     monkeypatch.setattr(node_status, "INTERVAL_S", minute_s)
+    monkeypatch.setattr(node_status, "UNFORCED_S", minute_s)
     monkeypatch.setattr(node_status, "NODE_WRITE_S", 2 * minute_s)
     monkeypatch.setattr(node_status, "GAP_S", minute_s / 6)
     monkeypatch.setattr(node_status, "SAVED_MAX", 1.0)

@@ -68,6 +68,7 @@ async def test_objects_are_made_and_follow_the_record_and_another_exporters_are_
     rig: BridgeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_status, "GAP_S", 0.5)
+    monkeypatch.setattr(node_status, "UNFORCED_S", 0.5)
     monkeypatch.setattr(node_status, "NODE_WRITE_S", 0.5)
     monkeypatch.setattr(mirror, "LOOK_S", 0.5)
     rig.cluster.kubectl("apply", "-f", str(MANIFESTS / "components/zones/rbac.yaml"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -19,9 +19,19 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import COMMAND, INVENTORY, POLICY, SAMPLE
-from slacktide.streams.kafka import WHOLE, History, Sender, Tail, last_of_each_key, partition_counts, places_of
+from slacktide.streams.kafka import (
+    WHOLE,
+    Follower,
+    History,
+    Sender,
+    Tail,
+    last_of_each_key,
+    partition_counts,
+    places_of,
+)
 from slacktide.streams.kafka.connecting import silent
-from slacktide.streams.records import Out
+from slacktide.streams.kafka.reader import IDLE_AFTER_S, IDLE_WAIT_MS
+from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker, free_port
@@ -52,6 +62,40 @@ async def test_latest_state_is_read_whole_and_then_what_follows(rig: Rig) -> Non
     assert {(record.key, record.value) for record in last_of_each_key(whole)} == {(b"a", b"2"), (b"b", None)}
     assert [(record.topic, record.value) for record in followed] == [(POLICY.name, b"3")]
     assert len(again) <= 3, "the same once more, as far as it came in one fetch"
+
+
+async def rested(poll: Callable[[float], Awaitable[list[Record]]]) -> None:
+    """Nothing came for so long that the broker holds a fetch for seconds."""
+    async with asyncio.timeout(4 * IDLE_AFTER_S):
+        assert not any([await poll(IDLE_AFTER_S) for _ in range(3)])
+
+
+async def test_a_policy_is_read_within_two_seconds_by_a_reader_that_rests(rig: Rig) -> None:
+    """Kafka answers at once; the embedded broker looks for records at half of the time that it holds a fetch."""
+    async with Tail(rig.cluster, WAIT_MS) as latest:
+        await latest.read({(POLICY.name, 0): WHOLE})
+        await rested(latest.more)
+        await rig.put(POLICY.name, [(b"policy", b"1", 0)])
+        since_s = time.monotonic()
+        while not (read := await latest.more(IDLE_WAIT_MS / 1_000)):
+            pass
+
+    assert [record.value for record in read] == [b"1"]
+    assert time.monotonic() - since_s < IDLE_WAIT_MS / 2_000 + 0.5
+
+
+async def test_a_partition_is_followed_at_once_while_the_broker_holds_a_fetch_of_another(rig: Rig) -> None:
+    await rig.put(SAMPLE.name, [(b"a", b"1", 1)])
+    async with Follower(rig.cluster, SAMPLE.name, WAIT_MS) as follower:
+        await follower.take(0, 0)
+        await rested(lambda wait_s: follower.some(1, wait_s))
+        since_s = time.monotonic()
+        await follower.take(1, 0)
+        while not (read := await follower.some(1)):
+            pass
+
+    assert [(record.partition, record.value) for record in read] == [(1, b"1")]
+    assert time.monotonic() - since_s < IDLE_WAIT_MS / 6_000
 
 
 async def test_topics_that_are_not_there_have_no_partitions_and_are_not_made(rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -74,9 +75,12 @@ class _Run:
         self._facts = msgspec.structs.replace(FACTS, capacity=SMALL) if small else FACTS
         self.writing.node("u", self._facts, BARE, 0)
         self.wrote: list[tuple[float, Write]] = []
+        self.failed: set[float] = set()
+        """When no write succeeded."""
 
     def second(self, now_s: float, *, done: bool = True) -> list[list[Any]]:
         writes = self.writing.due(now_s)
+        self.failed |= set() if done else {now_s}
         for write in writes:
             self.wrote.append((now_s, write))
             self.writing.wrote(write, now_s, done=done)
@@ -145,6 +149,26 @@ def test_in_steady_state_a_node_is_written_to_within_the_budget(figures: list[in
             )
 
 
+SELDOM = st.sampled_from([False] * 4 + [True])
+STEPS = st.tuples(st.integers(1, 30), st.integers(1, 2**20), SELDOM, SELDOM, SELDOM)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(STEPS, min_size=20, max_size=60))
+def test_a_node_is_written_to_once_a_minute_unless_an_offer_is_withdrawn(steps) -> None:
+    """However long it was quiet, and whatever fails. What is withdrawn waits only for what the watch takes."""
+    run, now_s = _Run(), 0
+    for seconds, cpu, gone, degraded, fails in steps:
+        for _ in range(seconds):
+            now_s += 1
+            run.allocatable(now_s, None if gone else cpu, seq=now_s, degraded=degraded)
+            run.second(now_s, done=not fails)
+    writes = [(at_s, write) for at_s, write in run.wrote if write.kind == "status"]
+    assert all(later_s - at_s >= node_status.GAP_S for (at_s, _), (later_s, _) in pairwise(writes))
+    unforced = [at_s for at_s, write in writes if not write.of.urgent and at_s not in run.failed]
+    assert all(later_s - at_s >= 60 for at_s, later_s in pairwise(unforced))
+
+
 @given(FIGURES, st.none() | st.integers(0, 2**40), st.none() | st.integers(0, 2**50))
 def test_no_figure_above_the_nodes_own_capacity_is_written(figures, cpu_milli, mem_bytes) -> None:
     capacity = Resources(cpu_milli=cpu_milli, mem_bytes=mem_bytes)
@@ -191,8 +215,8 @@ def test_nodes_that_show_nothing_yet_do_not_wait_for_a_share() -> None:
         patch = write.body["status"]
         writing.shows(write.node, shown(patch["capacity"], patch["allocatable"]))
     for name in names:
-        writing.allocatables.take(allocatable(node=name, cpu=9_000, seq=2), 11)
-    assert len(writing.due(11)) == node_status.share(len(names)) == 15
+        writing.allocatables.take(allocatable(node=name, cpu=9_000, seq=2), 60)
+    assert len(writing.due(60)) == node_status.share(len(names)) == 15
 
 
 @given(st.integers(0, 2**50))

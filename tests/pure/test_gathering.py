@@ -18,11 +18,15 @@ from slacktide.streams.kafka.gathering import (
     EARLY_S,
     FEW,
     GATHER_S,
+    GIVEN_UP_S,
     LATE_S,
+    MANY,
+    OVERDUE_S,
     PER_S,
     Due,
     Gathering,
     GatheringFetcher,
+    Resting,
 )
 from testbed.batches import batch
 from testbed.samples import PODS, sample
@@ -133,6 +137,38 @@ def test_fetches_for_nodes_whose_limits_move_are_bounded() -> None:
         crowded(gathering, NOW_S + 2)
         at_once_s += not gathering.wait_s(NOW_S + 2)
     assert at_once_s == PER_S
+
+
+LONGEST_MS = 500
+
+
+def test_the_broker_holds_a_fetch_until_shortly_after_the_next_sample_is_due() -> None:
+    gathering = Gathering()
+    assert gathering.held_ms(NOW_S, LONGEST_MS) == LONGEST_MS
+    crowded(gathering, NOW_S, fetched(1, 100_000, came_s=NOW_S))
+
+    late_ms = LATE_S * 1_000
+    assert gathering.held_ms(NOW_S + 0.1, LONGEST_MS) == LONGEST_MS
+    assert gathering.held_ms(NOW_S + 0.9, LONGEST_MS) == pytest.approx(100 + late_ms, abs=3)
+    assert gathering.held_ms(NOW_S + 0.99, LONGEST_MS) == pytest.approx(10 + late_ms, abs=3)
+
+
+def test_a_sample_that_is_late_is_looked_for_often_and_then_no_more() -> None:
+    gathering = Gathering()
+    crowded(gathering, NOW_S, fetched(1, 100_000, came_s=NOW_S))
+
+    for late_s in (0.01, LATE_S, GIVEN_UP_S - 0.01):
+        assert gathering.held_ms(NOW_S + 1 + late_s, LONGEST_MS) == OVERDUE_S * 1_000
+    assert gathering.held_ms(NOW_S + 1 + GIVEN_UP_S + 0.01, LONGEST_MS) == LONGEST_MS
+
+
+def test_a_reader_whose_records_gather_rests_after_some_came_and_for_less_after_many() -> None:
+    resting = Resting(1.0)
+    assert resting.wait_s(NOW_S) == 0.0
+    resting.came([some(1)], NOW_S)
+    assert [resting.wait_s(NOW_S + at) for at in (0.0, 0.4, 1.0)] == pytest.approx([1.0, 0.6, 0.0])
+    resting.came([some(2 * MANY)], NOW_S)
+    assert resting.wait_s(NOW_S) == pytest.approx(0.5)
 
 
 def test_a_reader_of_answers_fetches_while_one_is_due_and_else_once_a_second() -> None:

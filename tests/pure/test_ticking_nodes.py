@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from slacktide.schemas.connection import Cluster
+from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.inventory import NodeInventory, revision_of
 from slacktide.schemas.tick import Reached, WorkerTick
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.engine.ticking import Ticking
+from slacktide.streams.engine.ticking import RECALL_TICKS, Ticking
 from slacktide.streams.freshness.silence import FROZEN_MIN_MS, Verdict
 from slacktide.streams.records import Out, Place, Record
 from slacktide.streams.worker import Worker
@@ -41,9 +42,16 @@ class Second:
         self.ticking.hold(frozenset({Place(SAMPLE.name, 0)}))
         self.offset = self.number = 0
         self._ended = 0
+        self.written: list[Out] = []
 
     async def _write(self, outs: list[Out]) -> None:
-        """Nobody reads it."""
+        self.written = outs
+
+    async def beats(self) -> set[int | None]:
+        """Tick; to which partitions a heartbeat goes."""
+        await self.ticking._tick(paused_ms=0)
+        self.ticking._recall()
+        return {out.partition for out in self.written if is_heartbeat(out.key)}
 
     def tick(self, nodes: list[str]) -> Verdict:
         """A second in which these send a sample, all of which is read."""
@@ -113,3 +121,15 @@ def test_where_nobody_lists_the_nodes_those_that_are_lost_are_forgotten() -> Non
 
     verdict = open_.tick(REAL[:20])
     assert (len(open_.worker.held), verdict.nodes, verdict.frozen) == (20, 20, frozenset())
+
+
+async def test_a_heartbeat_goes_where_nodes_are_and_ends_the_last_owners_for_five_seconds(listed: Second) -> None:
+    named = inventory_record(NodeInventory(node="elsewhere", revision="r", facts=FACTS), "elsewhere")
+    listed.ticking.inventory(msgspec.structs.replace(named, partition=2))
+    listed.ticking.hold(frozenset(Place(SAMPLE.name, partition) for partition in range(4)))
+    listed.tick(REAL[:1])
+
+    assert [await listed.beats() for _ in range(RECALL_TICKS)] == [{0, 1, 2, 3}] * RECALL_TICKS
+    assert await listed.beats() == {0, 2}
+    listed.ticking.inventory(msgspec.structs.replace(named, partition=2, value=None))
+    assert await listed.beats() == {0}

@@ -167,7 +167,7 @@ class Topologies:
         """Note a write, successful or not, for the rate limit."""
         node = self._nodes.get(write.node)
         if node is not None:
-            node.budget.wrote(now_s)
+            node.budget.wrote(now_s, unforced=done)
             node.written, node.alike = write.body if done else node.written, None
 
 

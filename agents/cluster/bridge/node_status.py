@@ -230,6 +230,8 @@ SAVED_MAX = 3.0
 """Burst of writes per node."""
 GAP_S = 10.0
 """Minimum interval between two writes to a node, even if urgent: longer than the watch takes."""
+UNFORCED_S = 60.0
+"""Minimum interval between two writes to a Node that are not urgent, however many are saved."""
 SHARE_S = 60.0
 AT_LEAST = 10
 
@@ -240,8 +242,12 @@ class Budget:
 
     begun_s: float
     """When the node was first seen, or last written to."""
+    each_s: float = 0.0
+    """Minimum interval between two writes that are not urgent."""
     saved: float = SAVED_MAX
     written: bool = False
+    unforced_s: float = -math.inf
+    """When the last write succeeded that was not urgent."""
 
     def since_s(self, now_s: float) -> float:
         """Time since the last write."""
@@ -251,12 +257,14 @@ class Budget:
         """Return whether a write is allowed now; an urgent one only waits for the gap."""
         if self.written and self.since_s(now_s) < GAP_S:
             return False
-        return urgent or self._saved(now_s) >= 1
+        return urgent or (now_s >= self.unforced_s + self.each_s and self._saved(now_s) >= 1)
 
-    def wrote(self, now_s: float) -> None:
-        """Record that a write was tried."""
+    def wrote(self, now_s: float, *, unforced: bool) -> None:
+        """Record that a write was tried; ``unforced``: it succeeded, and was not urgent."""
         self.saved = max(0.0, self._saved(now_s) - 1)
         self.begun_s, self.written = now_s, True
+        if unforced:
+            self.unforced_s = now_s
 
     def _saved(self, now_s: float) -> float:
         return min(SAVED_MAX, self.saved + self.since_s(now_s) / NODE_WRITE_S)

@@ -102,7 +102,8 @@ class Writing:
         colocation = colocation_on(self._policy, facts)
         node = self._nodes.get(facts.name)
         if node is None or node.uid != uid:
-            self._nodes[facts.name] = _Node(uid, facts, shown, colocation, Budget(begun_s=now_s))
+            budget = Budget(begun_s=now_s, each_s=node_status.UNFORCED_S)
+            self._nodes[facts.name] = _Node(uid, facts, shown, colocation, budget)
         else:
             node.facts, node.shown, node.colocation = facts, shown, colocation
 
@@ -153,8 +154,8 @@ class Writing:
         node = self._nodes.get(write.node)
         if node is None or node.uid != write.uid:
             return
-        if write.kind == "status":
-            node.budget.wrote(now_s)
+        if isinstance(write.of, StatusWrite):
+            node.budget.wrote(now_s, unforced=done and not write.of.urgent)
         elif done:
             node.reported_ms, node.reported_s, node.tried_s = write.observed_ms, now_s, None
         else:
@@ -202,6 +203,8 @@ class Writing:
 TOPICS = (ALLOCATABLE.name, METRIC.name)
 PUBLISHED_AGAIN_MS = 36_000
 """Valid figures were republished within this time: workers do so every 30 s at least."""
+GATHER_MS = 1_000
+"""Figures may be this much older when they are written: a node is written to once a minute."""
 
 
 class FigureReader:
@@ -211,7 +214,12 @@ class FigureReader:
         self, bootstrap: Cluster, writing: Writing, to_dead_letter: Callable[[Record, str], None], clock: Clock
     ) -> None:
         self._reader = TailReader(
-            bootstrap, TOPICS, client_id="slacktide-bridge", back_ms=PUBLISHED_AGAIN_MS, now_ms=clock.wall_ms
+            bootstrap,
+            TOPICS,
+            client_id="slacktide-bridge",
+            back_ms=PUBLISHED_AGAIN_MS,
+            now_ms=clock.wall_ms,
+            gather_ms=GATHER_MS,
         )
         self.following = Following(self._reader, away="nothing is written", clock=clock)
         self._live = False
