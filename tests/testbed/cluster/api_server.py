@@ -242,6 +242,12 @@ class ApiServer:
         how = "-k" if manifest.is_dir() else "-f"
         return self.kubectl("apply", *where, how, str(manifest))
 
+    def define(self, definitions: Path) -> None:
+        """Install a file of CustomResourceDefinitions, and return when they are served."""
+        # Not `apply` on the client: a definition may be larger than an annotation.
+        self.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(definitions))
+        self.kubectl("wait", "--for=condition=Established", "-f", str(definitions), "--timeout=60s")
+
     def namespace(self, prefix: str = "test", labels: Mapping[str, str] | None = None) -> str:
         name = f"{prefix}-{secrets.token_hex(4)}"
         self.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}})
