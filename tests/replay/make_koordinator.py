@@ -26,11 +26,11 @@ WORLDS, LOADS = range(10), range(100)
 
 
 @contextmanager
-def koordinator() -> Iterator[tuple[ApiServer, Manager]]:
-    """koord-manager beside an API server."""
+def koordinator(*, webhooks: bool) -> Iterator[tuple[ApiServer, Manager]]:
+    """Run koord-manager beside an API server."""
     with running(ApiServer) as server:
         install(server, EXACT)
-        manager = Manager(server, qps=300)
+        manager = Manager(server, webhooks=webhooks, qps=300)
         manager.start()
         try:
             yield server, manager
@@ -41,11 +41,12 @@ def koordinator() -> Iterator[tuple[ApiServer, Manager]]:
 def main() -> None:
     """Record all."""
     encoder = msgspec.json.Encoder()
-    with koordinator() as (server, manager):
+    with koordinator(webhooks=True) as (server, manager):
         recording = PodsRecording(server, koordinators(manager))
         worlds = {seed: world(seed) for seed in WORLDS}
         asked = [Asked(seed, name, pod, answer) for seed in worlds for name, pod, [answer] in recording.run(seed)]
         PODS.write_bytes(gzip.compress(encoder.encode(Recorded(worlds, asked)), mtime=0))
+    with koordinator(webhooks=False) as (server, _):
         NODES.write_bytes(gzip.compress(encoder.encode_lines(NodesRecording(server).run(LOADS)), mtime=0))
 
 

@@ -15,6 +15,7 @@ import msgspec
 from slacktide.agents.cluster.webhook.mutation import admission, in_accord, new_pod, priority_class_of, profile_of
 from slacktide.agents.cluster.webhook.review import Request
 from slacktide.agents.cluster.webhook.review import difference as changes
+from slacktide.streams.decisions.admission.admitted_pod import amount_of
 from testbed.dice import Dice
 from testbed.json_patch import applied
 
@@ -164,7 +165,7 @@ def _pod(dice: Dice, name: str) -> Json:
         first = _container(dice, "init", batch)
         spec["initContainers"] = [first | ({"restartPolicy": "Always"} if dice.below(0.4) else {})]
     if dice.below(0.1):
-        spec["overhead"] = {"cpu": "250m", "memory": "120Mi"}
+        spec |= {"runtimeClassName": "kata", "overhead": {"cpu": "250m", "memory": "120Mi"}}
     if dice.below(0.05):
         spec["resources"] = {"requests": {"cpu": "3"}, "limits": {"cpu": "4"}}
     metadata: Json = {"name": name, "labels": labels} | ({"annotations": annotations} if annotations else {})
@@ -187,8 +188,9 @@ def _container(dice: Dice, name: str, batch: float) -> Json:
     likely = {"cpu": 0.75, "memory": 0.75, "kubernetes.io/batch-cpu": batch, "kubernetes.io/batch-memory": batch}
     names = [key for key in AMOUNTS if dice.below(likely.get(key, 0.04))]
     chosen = {key: dice.of(*AMOUNTS[key]) for key in names}
-    requests = chosen if dice.below(0.8) else {}
     limits = {key: one for key, one in chosen.items() if dice.below(0.8)}
+    # The API server sets requests that are not given to the limits, before it asks webhooks.
+    requests = chosen if dice.below(0.8) else dict(limits)
     resources = {kind: amounts for kind, amounts in (("requests", requests), ("limits", limits)) if amounts}
     return {"name": name, "image": "i", "resources": resources}
 
@@ -232,17 +234,39 @@ def ours(of: World, namespace: str, pod: Json) -> Answer:
     return Answer(refused=done.refused) if done.refused else Answer(pod=dict(done.pod))
 
 
-DIFFERENCES: dict[str, str] = {}
-"""Each listed difference, with its reason."""
+DIFFERENCES = {
+    "pod-level": "a pod with CPU or memory for the pod as a whole is not translated: it would request both",
+    "overhead": "overhead of a runtime class stays native: the API server rejects any other",
+    "older names": "koordinator.sh/batch-* is a batch resource, too, so the pod must be BE",
+}
+"""What is different on purpose, and why; docs/differences.md lists it."""
 
 
 def difference(pod: Json, theirs: Answer, own: Answer) -> str:
     """How the answers about a pod differ: a listed difference, or what differs; "": they are equal."""
-    if theirs.refused or own.refused:
-        same = bool(theirs.refused) == bool(own.refused)
-        return "" if same else f"Koordinator: {theirs.refused or 'admitted'}; Slacktide: {own.refused or 'admitted'}"
+    paths = _unequal(theirs, own)
+    if not paths:
+        return ""
+    spec = pod["spec"]
+    if "resources" in spec:
+        return "pod-level"
+    if "overhead" in spec and not _unequal(_without_overhead(theirs), _without_overhead(own)):
+        return "overhead"
+    if "koordinator.sh/batch-" in json.dumps(spec) and "must specify koordinator QoS BE" in own.refused:
+        return "older names"
+    return paths
+
+
+def _unequal(theirs: Answer, own: Answer) -> str:
+    if bool(theirs.refused) != bool(own.refused):
+        return f"Koordinator: {theirs.refused or 'admitted'}; Slacktide: {own.refused or 'admitted'}"
     paths = [f"{one['op']} {one['path']} {one.get('value')}" for one in changes(bare(theirs.pod), bare(own.pod))]
     return "; ".join(paths)
+
+
+def _without_overhead(answer: Answer) -> Answer:
+    spec = {key: one for key, one in answer.pod.get("spec", {}).items() if key != "overhead"}
+    return Answer(pod=answer.pod | {"spec": spec}, refused=answer.refused)
 
 
 def bare(value: Any) -> Any:
@@ -251,5 +275,14 @@ def bare(value: Any) -> Any:
         return [bare(one) for one in value]
     if not isinstance(value, dict):
         return value
-    kept = {key: bare(one) for key, one in value.items()}
+    kept = {key: _amount(key, one) or bare(one) for key, one in value.items()}
     return {key: one for key, one in kept.items() if one not in ({}, [], None)}
+
+
+def _amount(key: str, value: Any) -> Any:
+    """The amounts of a list of resources, however they are written; None: it is no such list."""
+    if key == SPEC and value.startswith("{"):
+        return bare(json.loads(value))
+    if key in {"requests", "limits", "overhead"}:
+        return {name: amount_of(name, one) for name, one in value.items()}
+    return None

@@ -23,6 +23,8 @@ METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 FIGURES = {"batch_cpu_milli": "kubernetes.io/batch-cpu", "batch_memory_bytes": "kubernetes.io/batch-memory"}
 EXACT = {"colocation-config": {"enable": True, "resourceDiffThreshold": 1e-9, "updateTimeThresholdSeconds": 1}}
 """Each figure is written, however little it changed."""
+ACCEPTED = {"qosClass": "LS", "priorityClassName": "koord-prod"}
+"""Whatever the profiles before it made of the probe, it is not refused."""
 AT_ONCE = 8
 STILL_S = 4.0
 
@@ -81,7 +83,7 @@ class PodsRecording:
         unlabelled = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}]}
         # koord-manager takes a namespace that it does not know for one that matches.
         probes = {
-            "known": {"selector": app, "labels": {"known": "true"}},
+            "known": {"selector": app, "labels": {"known": "true"}, **ACCEPTED},
             "unknown": {"selector": app, "namespaceSelector": unlabelled, "labels": {"unknown": "true"}},
         }
         kind = {"apiVersion": GROUP, "kind": "ClusterColocationProfile"}
@@ -90,7 +92,7 @@ class PodsRecording:
         for each in made:
             self._server.post(PROFILES, each)
         metadata = {"name": "probe", "labels": {"app": f"probe-{seed}"}}
-        probe = {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+        probe = {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "i", "resources": {}}]}}
 
         def known() -> bool:
             answers = [each.answer(name, probe) for each in self._reviewers for name in of.namespaces]

@@ -102,7 +102,7 @@ class Manager:
             "v": "4",
             "logtostderr": "true",
         }
-        ready = f"http://127.0.0.1:{self._ports['health']}/readyz"
+        ready = f"http://127.0.0.1:{self._ports['metrics']}/metrics"
         command = ["env", *environment, str(built_program("koord-manager")), *flagged(flags)]
         self.program.start(command, lambda: answers(ready), START_S)
         if self._webhooks:
