@@ -102,17 +102,19 @@ def _watched(node: RealNode, system: str, most_mib: int, pods: Pods) -> Leak:
     ended: list[str] = []
     gone_s = None
     groups = {name: pods.group(name, "memory") for name in (LEAKING, BYSTANDER)}
+    seen: dict[str, Json] = {}
     while time.monotonic() < began_s + LEAK_S and (gone_s is None or time.monotonic() < gone_s + 20):
         used_mib = memory()[1]
         above_mib = max(above_mib, used_mib - most_mib)
         if passed_s is None and used_mib > most_mib:
             passed_s = time.monotonic()
+        seen |= {one["metadata"]["name"]: one for one in node.pods(PLACE)}
         for name in set(groups) - set(ended):
             if not _busy(groups[name]):
                 ended.append(name)
                 gone_s = gone_s or time.monotonic()
         time.sleep(0.05)
-    told = _told(node, ended[0]) if ended else []
+    told = _told(node, seen[ended[0]]) if ended else []
     took_s = None if gone_s is None or passed_s is None else gone_s - passed_s
     return Leak(system, ended, took_s, above_mib, told)
 
@@ -125,17 +127,13 @@ def _busy(group: Path) -> bool:
         return False
 
 
-def _told(node: RealNode, name: str) -> list[str]:
-    found = []
-    for pod in node.pods(PLACE):
-        if pod["metadata"]["name"] == name:
-            status = pod["status"]
-            found.append(f"phase {status['phase']} {status.get('reason', '')}: {status.get('message', '')}")
-            found += [
-                f"{one['type']} {one['reason']}" for one in status["conditions"] if one["type"] == "DisruptionTarget"
-            ]
-            ends = (one.get("state", {}).get("terminated") for one in status.get("containerStatuses", []))
-            found += [f"container {one['reason']} {one['exitCode']}" for one in ends if one]
+def _told(node: RealNode, pod: Json) -> list[str]:
+    """What is known of a pod, as it was last seen."""
+    name, status = pod["metadata"]["name"], pod["status"]
+    found = [" ".join(filter(None, (status["phase"], status.get("reason"), status.get("message"))))]
+    found += [f"{one['type']} {one['reason']}" for one in status["conditions"] if one["type"] == "DisruptionTarget"]
+    ends = (one.get("state", {}).get("terminated") for one in status.get("containerStatuses", []))
+    found += [f"container {one['reason']} {one['exitCode']}" for one in ends if one]
     events = node.get(f"/api/v1/namespaces/{PLACE}/events?fieldSelector=involvedObject.name={name}")["items"]
     made = {"Scheduled", "Created", "Started", "Pulled"}
     return found + [f"Event {one['reason']}: {one['message']}" for one in events if one["reason"] not in made]
