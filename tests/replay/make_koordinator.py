@@ -7,35 +7,17 @@ from __future__ import annotations
 
 import gzip
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 sys.path[:1] = [str(Path(__file__).parents[1])]
 
-from testbed.brokers import running  # noqa: E402
-from testbed.cluster.api_server import ApiServer  # noqa: E402
-from testbed.cluster.koordinator_record import EXACT, NodesRecording, PodsRecording, koordinators  # noqa: E402
-from testbed.cluster.real_koordinator import Manager, install  # noqa: E402
+from testbed.cluster.koordinator_record import NodesRecording, PodsRecording, koordinator, koordinators  # noqa: E402
 from testbed.koordinator_pods import Asked, Recorded, world  # noqa: E402
 
 PODS, NODES = (Path(__file__).with_name(f"koordinator_{name}.gz") for name in ("pods.json", "nodes.jsonl"))
 WORLDS, LOADS = range(10), range(100)
-
-
-@contextmanager
-def koordinator(*, webhooks: bool) -> Iterator[tuple[ApiServer, Manager]]:
-    """Run koord-manager beside an API server."""
-    with running(ApiServer) as server:
-        install(server, EXACT)
-        manager = Manager(server, webhooks=webhooks, qps=300)
-        manager.start()
-        try:
-            yield server, manager
-        finally:
-            manager.stop()
 
 
 def main() -> None:

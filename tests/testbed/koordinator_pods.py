@@ -91,7 +91,7 @@ def _profile(dice: Dice, name: str) -> Json:
         "annotationKeysMapping": {dice.of("given", "missing"): "copied"},
         "labelSuffixes": {dice.of("app", "tier"): "-suffix"},
         "schedulerName": "koord-scheduler",
-        "qosClass": qos,
+        "qosClass": qos if qos not in {"odd", ""} else "BE",
         "priorityClassName": priority_class,
         "koordinatorPriority": dice.whole(0, 9999),
         "probability": dice.of(0, 100, "0%", "100%"),

@@ -7,16 +7,18 @@ import time
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from slacktide.agents.clock import SystemClock
 from slacktide.schemas.units import whole
+from testbed.brokers import running
 from testbed.koordinator_nodes import NAMESPACE, cases, node_object, pod_object, status_of
 from testbed.koordinator_pods import GROUP, Answer, World, answer_of, pods, review_of, world
 
 from .api_server import ApiServer, Json
 from .programs import unverified
-from .real_koordinator import Manager
+from .real_koordinator import Manager, install
 
 PROFILES = f"/apis/{GROUP}/clustercolocationprofiles"
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
@@ -101,6 +103,19 @@ class PodsRecording:
 
         self._server.wait(known, "the webhooks know the profiles")
         return [one["metadata"]["name"] for one in made]
+
+
+@contextmanager
+def koordinator(*, webhooks: bool) -> Iterator[tuple[ApiServer, Manager]]:
+    """Run koord-manager, which writes each change, beside an API server."""
+    with running(ApiServer) as server:
+        install(server, EXACT)
+        manager = Manager(server, webhooks=webhooks, qps=300)
+        manager.start()
+        try:
+            yield server, manager
+        finally:
+            manager.stop()
 
 
 class NodesRecording:
