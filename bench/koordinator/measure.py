@@ -23,7 +23,7 @@ from testbed.rungs import lacks_kafka, lacks_koordinator, lacks_real_node
 
 BLOCKS = 3
 SYSTEMS: tuple[Start, ...] = (koordinator, slacktide)
-Record = Block | Silence | Leak
+NAMES = ("Koordinator", "Slacktide")
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ def _keep(rig: Rig, found: Recorded) -> None:
 
 def rows(found: Recorded) -> Iterator[Row]:
     """Each figure of both."""
-    for name in ("Koordinator", "Slacktide"):
+    for name in NAMES:
         own = [one for one in found.blocks if one.system == name]
         if not own:
             continue
