@@ -7,9 +7,8 @@ import statistics
 import time
 from pathlib import Path
 
-import msgspec
-
 from bench.koordinator.pods import BATCH, Pods
+from bench.koordinator.records import Block, Part, Step
 from bench.koordinator.systems import Start, System, cost
 from bench.koordinator.watch import Watch, first_s, held
 from bench.rig import CannotRunError, Rig
@@ -23,41 +22,6 @@ READY_S = 240.0
 SETTLED_US, CHANGED_PART = 4_000, 0.1
 """A fall of the limit, and a change of what the Node offers, that count."""
 PERIOD_US = 100_000
-
-
-class Part(msgspec.Struct, frozen=True):
-    """What one process cost."""
-
-    cpu_pct: float
-    """Of a core."""
-    rss_mib: float
-
-
-class Step(msgspec.Struct, frozen=True):
-    """From the load's begin, in seconds; None: not before its end."""
-
-    fell_s: float | None
-    """Until the limit first fell."""
-    half_s: float | None
-    """Until it had fallen by half of what the load uses."""
-
-
-class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of one system."""
-
-    system: str
-    load_1m: float
-    on_node: dict[str, Part]
-    central: dict[str, Part]
-    steps: list[Step]
-    offered_s: float | None
-    """From the load's begin until the Node offered a tenth less batch CPU, or a tenth more."""
-    metric_age_s: list[float]
-    """The median and the 90th percentile of all looks, four a second."""
-    p99_ms: float
-    """Of the service, the median of all seconds with steps."""
-    batch_cores: float
-    """What batch work used meanwhile."""
 
 
 def block(rig: Rig, node: RealNode, start: Start, proc: Path, pods: Pods) -> Block:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import msgspec
-
 from bench.koordinator.block import await_offer, forget
 from bench.koordinator.pods import BATCH_MILLI, PLACE, Json, Pods, batch
+from bench.koordinator.records import Leak, Silence
 from bench.koordinator.systems import Start
 from bench.koordinator.watch import Watch, held
 from bench.rig import Rig
@@ -23,28 +22,6 @@ ABOVE_PCT, MORE_PCT = 6, 6
 FILL_MIB_S = 200
 LEAK_S = 120.0
 LEAKING, BYSTANDER = "be-leaks", "be-holds"
-
-
-class Silence(msgspec.Struct, frozen=True):
-    """What had its part on the node ended."""
-
-    system: str
-    ended_s: float | None
-    """Until the Node offered no more than running pods request; None: not in time."""
-
-
-class Leak(msgspec.Struct, frozen=True):
-    """What filled the memory."""
-
-    system: str
-    ended: list[str]
-    """Pods that went, in order."""
-    gone_s: float | None
-    """From when the use passed the threshold until the first of them was gone."""
-    above_mib: int
-    """The most that the use was above the threshold."""
-    told: list[str]
-    """What the API server shows of the first: conditions, reasons, Events."""
 
 
 def policy(**threshold: object) -> Json:

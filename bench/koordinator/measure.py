@@ -8,9 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from bench.koordinator.block import Block, block
-from bench.koordinator.ends import Leak, Silence, leak, policy, silence
+from bench.koordinator.block import block
+from bench.koordinator.ends import leak, policy, silence
 from bench.koordinator.pods import Pods
+from bench.koordinator.records import NAMES, Block, Recorded
 from bench.koordinator.systems import Start, koordinator, slacktide
 from bench.proc import OwnProc
 from bench.rig import CannotRunError, Rig
@@ -23,15 +24,6 @@ from testbed.rungs import lacks_kafka, lacks_koordinator, lacks_real_node
 
 BLOCKS = 3
 SYSTEMS: tuple[Start, ...] = (koordinator, slacktide)
-NAMES = ("Koordinator", "Slacktide")
-
-
-class Recorded(msgspec.Struct, frozen=True):
-    """All that was measured."""
-
-    blocks: list[Block]
-    silences: list[Silence]
-    leaks: list[Leak]
 
 
 def measure(rig: Rig) -> list[Row]:

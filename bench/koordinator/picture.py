@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 
 from bench.frontier.picture import STYLE
-from bench.koordinator.block import Block
-from bench.koordinator.measure import NAMES, Recorded
+from bench.koordinator.records import NAMES, Block, Recorded
 
 WIDTH, LEFT, RIGHT, BAR, TOP = 640, 120, 20, 26, 30
 COLOURS = {"Koordinator": "#b45309", "Slacktide": "#1d4ed8"}
