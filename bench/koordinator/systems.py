@@ -12,10 +12,9 @@ import psutil
 
 from bench.process import Slacktide
 from bench.rig import Rig
+from testbed.cluster.host_parts import agent_arguments, bridge_arguments
 from testbed.cluster.real_koordinator import NAMESPACE, Koordlet, Manager
 from testbed.cluster.real_node import RealNode
-
-OWN = "slacktide-system"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,49 +56,18 @@ def koordinator(_: Rig, node: RealNode, proc: Path) -> Iterator[System]:
 def slacktide(rig: Rig, node: RealNode, proc: Path) -> Iterator[System]:
     """Run agent, worker, bridge and Kafka."""
     broker = rig.kafka()
-    crt, key = node.pki.certificate("kubelet-client", "/O=system:masters/CN=kubelet-client")
-    given = {
-        "bootstrap": broker.bootstrap,
-        "node-name": node.name,
-        "kubelet": f"https://127.0.0.1:{node.kubelet_port}",
-        "kubelet-ca": node.ca,
-        "kubelet-cert": crt,
-        "kubelet-key": key,
-        "kubelet-folder": node.folder / "kubelet",
-        "api-server": node.url,
-        "api-token": _token(node),
-        "api-ca": node.ca,
-        "proc-mount": proc,
-        "state-folder": rig.folder / f"state-{broker.pid}-{len(list(rig.folder.iterdir()))}",
-    }
-    arguments = [f"--{name}={value}" for name, value in given.items()]
-    of = ["--bootstrap", broker.bootstrap, "--kubeconfig", str(node.kubeconfig), "--namespace", OWN]
+    bootstrap = broker.bootstrap
+    state = rig.folder / f"state-{len(list(rig.folder.iterdir()))}"
+    arguments = [*agent_arguments(node, bootstrap, state), f"--proc-mount={proc}"]
     with (
-        Slacktide(rig, "bridge", *of, "--policy-namespace", NAMESPACE) as bridge,
-        Slacktide(rig, "stream", "--bootstrap", broker.bootstrap) as stream,
+        Slacktide(rig, "bridge", *bridge_arguments(node, bootstrap, NAMESPACE)) as bridge,
+        Slacktide(rig, "stream", "--bootstrap", bootstrap) as stream,
         Slacktide(rig, "agent", *arguments) as agent,
     ):
         for each in (bridge, stream, agent):
             each.wait_ready()
         pids = {"worker": stream.process.pid, "bridge": bridge.process.pid, "Kafka": broker.pid}
         yield System(name="Slacktide", on_node={"agent": agent.process.pid}, central=pids, silence=agent.process.kill)
-
-
-def _token(node: RealNode) -> Path:
-    """Of an account that may evict."""
-    if not node.exists(f"/api/v1/namespaces/{OWN}"):
-        node.post("/api/v1/namespaces", {"metadata": {"name": OWN}})
-    account = node.account(OWN, "slacktide-agent", seconds=24 * 3600)
-    node.apply(f"""\
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {{name: slacktide-agent-bench}}
-roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}
-subjects: [{{kind: ServiceAccount, name: slacktide-agent, namespace: {OWN}}}]
-""")
-    file = node.folder / "agent.token"
-    file.write_text(account.token)
-    return file
 
 
 def cost(pids: dict[str, int]) -> dict[str, tuple[float, float]]:
