@@ -44,6 +44,7 @@ def block(rig: Rig, node: RealNode, start: Start, proc: Path, pods: Pods) -> Blo
         time.sleep(steady_s)
         passed_s, after = time.monotonic() - began_s, _costs(system)
         pods.load(on=False)
+        pods.renew_service()
         time.sleep(OFF_S)
         served, used_s, stepping_s = len(pods.served()), pods.used_s(*BATCH), time.monotonic()
         steps = [_step(watch, pods) for _ in range(BRIEF_STEPS if rig.brief else STEPS)]

@@ -39,12 +39,17 @@ def pod(name: str, qos: str, resources: Json, *command: str, image: str = images
     return {"metadata": {"name": name, "labels": {"koordinator.sh/qosClass": qos}}, "spec": spec}
 
 
+def _service() -> Json:
+    resources = {"requests": {"cpu": "300m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}}
+    return pod(SERVICE, "LS", resources, "burn", *SERVES)
+
+
 def _services() -> list[Json]:
     busy = {"requests": {"cpu": "300m", "memory": "32Mi"}, "limits": {"cpu": "800m", "memory": "128Mi"}}
     idle = {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"cpu": "20m", "memory": "32Mi"}}
     return [
         pod(LOAD, "LS", busy, "burn", "spin", "1"),
-        pod(SERVICE, "LS", busy | {"limits": {"memory": "128Mi"}}, "burn", *SERVES),
+        _service(),
         *(pod(f"ls-idle-{at}", "LS", idle, "/pause", image=images.PAUSE) for at in range(IDLE_SERVICES)),
     ]
 
@@ -85,6 +90,11 @@ class Pods:
         self.start(*_services())
         self._load = self.group(LOAD, "cpuacct")
         self.load(on=False)
+
+    def renew_service(self) -> None:
+        """Begin anew: what the service owes from a time when the machine had none to give does not count."""
+        self.remove(SERVICE)
+        self.start(_service())
 
     def start_batch(self) -> None:
         """Once the node offers batch resources."""

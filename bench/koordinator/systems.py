@@ -12,6 +12,7 @@ import psutil
 
 from bench.process import Slacktide
 from bench.rig import Rig
+from testbed.brokers import KafkaBroker
 from testbed.cluster.host_parts import agent_arguments, bridge_arguments
 from testbed.cluster.real_koordinator import NAMESPACE, Koordlet, Manager
 from testbed.cluster.real_node import RealNode
@@ -60,6 +61,7 @@ def slacktide(rig: Rig, node: RealNode, proc: Path) -> Iterator[System]:
     state = rig.folder / f"state-{len(list(rig.folder.iterdir()))}"
     arguments = [*agent_arguments(node, bootstrap, state), f"--proc-mount={proc}"]
     with (
+        stopped_after(broker),
         Slacktide(rig, "bridge", *bridge_arguments(node, bootstrap, NAMESPACE)) as bridge,
         Slacktide(rig, "stream", "--bootstrap", bootstrap) as stream,
         Slacktide(rig, "agent", *arguments) as agent,
@@ -68,6 +70,15 @@ def slacktide(rig: Rig, node: RealNode, proc: Path) -> Iterator[System]:
             each.wait_ready()
         pids = {"worker": stream.process.pid, "bridge": bridge.process.pid, "Kafka": broker.pid}
         yield System(name="Slacktide", on_node={"agent": agent.process.pid}, central=pids, silence=agent.process.kill)
+
+
+@contextlib.contextmanager
+def stopped_after(broker: KafkaBroker) -> Iterator[None]:
+    """Let no Kafka run beside the other system."""
+    try:
+        yield
+    finally:
+        broker.stop()
 
 
 def cost(pids: dict[str, int]) -> dict[str, tuple[float, float]]:
