@@ -7,7 +7,7 @@ import statistics
 import time
 from pathlib import Path
 
-from bench.koordinator.pods import BATCH, Pods
+from bench.koordinator.pods import BATCH, BATCH_MILLI, Pods
 from bench.koordinator.records import Block, Part, Step
 from bench.koordinator.systems import Start, System, cost
 from bench.koordinator.watch import Watch, first_s, held
@@ -74,14 +74,14 @@ def forget(node: RealNode) -> None:
 
 
 def await_offer(rig: Rig, node: RealNode, watch: Watch, system: System) -> None:
-    """Wait until the Node offers batch resources.
+    """Wait until the Node offers more batch CPU than runs there, which Slacktide never goes below.
 
     Raises:
         CannotRunError: it does not, in time.
 
     """
     until_s = time.monotonic() + READY_S
-    while not held(watch.batch_milli, time.monotonic()):
+    while (held(watch.batch_milli, time.monotonic()) or 0) <= BATCH_MILLI:
         if time.monotonic() > until_s:
             raise CannotRunError(f"{system.name} offers nothing on the Node within {READY_S:g} s")
         time.sleep(0.25)
