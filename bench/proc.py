@@ -13,6 +13,8 @@ from typing import Self
 
 TICK_S = 0.005
 JIFFIES_PER_S = 100
+INIT = "1"
+"""The process by which koordlet knows the machine's namespaces."""
 
 
 class OwnProc:
@@ -26,8 +28,9 @@ class OwnProc:
 
     def __enter__(self) -> Self:
         self.folder.mkdir()
-        for name in ("meminfo", "pressure"):
-            (self.folder / name).symlink_to(f"/proc/{name}")
+        for one in Path("/proc").iterdir():
+            if one.name == INIT or not (one.name.isdigit() or one.name == "stat"):
+                (self.folder / one.name).symlink_to(one)
         self._write()
         self._keeper.start()
         return self

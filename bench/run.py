@@ -43,6 +43,8 @@ from bench import (
 )
 from bench.frontier import guest as frontier_v2
 from bench.frontier import measure as frontier
+from bench.koordinator import fleet as koordinator_fleet
+from bench.koordinator import measure as koordinator
 from bench.peers import measure as peers
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, table
@@ -68,6 +70,8 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "queue": queue.measure,
     "admissions": admissions.measure,
     "kueue": kueue.measure,
+    "koordinator": koordinator.measure,
+    "koordinator-fleet": koordinator_fleet.measure,
     "uninstalls": uninstalls.measure,
     "replay": replay.measure,
     "jobs": jobs.measure,
@@ -81,7 +85,10 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "frontier": frontier.measure,
     "frontier-v2": frontier_v2.measure,
 }
-ASKED_FOR = ("advise", "crowd", "fleet", "agents", "cluster", "kueue", "frontier", "frontier-v2")
+ASKED_FOR = (
+    *("advise", "crowd", "fleet", "agents", "cluster", "kueue", "koordinator", "koordinator-fleet"),
+    *("frontier", "frontier-v2"),
+)
 """Parts that take longer than all others."""
 
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from testbed.brokers import running
-from testbed.cluster.api_server import Account, ApiServer, RefusedError
-from testbed.cluster.manifests import MANIFESTS, SYSTEM
+from testbed.cluster.api_server import ApiServer
+from testbed.cluster.manifests import MANIFESTS, SYSTEM, wrote
 
 pytestmark = pytest.mark.cluster
 
@@ -190,17 +190,6 @@ def both() -> Iterator[ApiServer]:
             assert time.monotonic() < until_s, "the policies do not come into force"
             time.sleep(0.1)
         yield server
-
-
-def wrote(server: ApiServer, account: Account, node: str, cpu: str) -> str:
-    """What is said of an attempt to write batch resources; "": nothing, it was written."""
-    amounts = {"kubernetes.io/batch-cpu": cpu}
-    body = {"status": {"capacity": amounts, "allocatable": amounts}}
-    try:
-        server.request("PATCH", f"/api/v1/nodes/{node}/status", body, token=account.token)
-    except RefusedError as refused:
-        return str(refused)
-    return ""
 
 
 def test_each_writes_batch_resources_of_its_own_nodes(both: ApiServer) -> None:

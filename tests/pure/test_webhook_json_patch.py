@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.webhook.review import Operation, difference
+from slacktide.agents.cluster.webhook.review import difference
+from testbed.json_patch import applied
 
 keys = st.text(alphabet="ab/~", max_size=3)
 values = st.recursive(
@@ -17,23 +18,6 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
     max_leaves=12,
 )
-
-
-def applied(document: Any, operations: list[Operation]) -> Any:
-    """As RFC 6902 says, for the three operations that there are."""
-    root = {"": copy.deepcopy(document)}
-    for operation in operations:
-        *way, last = [part.replace("~1", "/").replace("~0", "~") for part in ["", *operation["path"].split("/")[1:]]]
-        place: Any = root
-        for part in way:
-            place = place[int(part)] if isinstance(place, list) else place[part]
-        key = int(last) if isinstance(place, list) else last
-        assert operation["op"] == "add" or isinstance(place, list) or key in place
-        if operation["op"] == "remove":
-            del place[key]
-        else:
-            place[key] = operation["value"]
-    return root[""]
 
 
 def same(one: Any, other: Any) -> bool:

@@ -5,10 +5,9 @@ What Kueue made of them lies in `tests/replay/kueue.jsonl.gz`: a change of `worl
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,9 +15,9 @@ from slacktide.schemas.queue_objects import KINDS, QueueObject
 from slacktide.streams.decisions.queue.cluster_objects import queue_cluster
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings
 from slacktide.streams.decisions.queue.simulation import Happened, Simulation
+from testbed.dice import Dice
 
 Json = dict[str, Any]
-T = TypeVar("T")
 VERSION = "kueue.x-k8s.io/v1beta2"
 PRIORITIES = {"low": 0, "mid": 100, "high": 200}
 BEGUN_S, STEP_S = 1_767_225_600, 100
@@ -54,28 +53,9 @@ class World(NamedTuple):
     steps: list[Json | float]
 
 
-class _Dice:
-    """Only `random()` gives the same numbers in every version of Python."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-
-    def below(self, share: float) -> bool:
-        return self._random.random() < share
-
-    def share(self) -> float:
-        return round(self._random.random(), 6)
-
-    def of(self, *them: T) -> T:
-        return them[int(self._random.random() * len(them))]
-
-    def whole(self, least: int, most: int) -> int:
-        return least + int(self._random.random() * (most - least + 1))
-
-
 def world(seed: int) -> World:
     """One of up to four ClusterQueues and ten Jobs."""
-    dice, name = _Dice(seed), f"w{seed}"
+    dice, name = Dice(seed), f"w{seed}"
     count, memory = dice.whole(2, 4), dice.below(0.3)
     flavors = [f"{name}-f{at}" for at in range(dice.of(1, 1, 2))]
     nested = dice.below(0.25) and count >= 3
@@ -113,7 +93,7 @@ def _group(flavors: list[tuple[str, list[Json]]]) -> Json:
     }
 
 
-def _cluster_queue(dice: _Dice, flavors: list[str], *, memory: bool) -> tuple[Json, int]:
+def _cluster_queue(dice: Dice, flavors: list[str], *, memory: bool) -> tuple[Json, int]:
     """Its spec, and its nominal CPU."""
     groups, total = [], 0
     for flavor in flavors if dice.below(0.7) else flavors[::-1]:
@@ -137,7 +117,7 @@ def _cluster_queue(dice: _Dice, flavors: list[str], *, memory: bool) -> tuple[Js
     return spec, total
 
 
-def _preemption(dice: _Dice) -> Json:
+def _preemption(dice: Dice) -> Json:
     reclaim = dice.of("Never", "LowerPriority", "Any", "Any")
     within = dice.of("Never", "LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority")
     found: Json = {"withinClusterQueue": within, "reclaimWithinCohort": reclaim}
@@ -147,7 +127,7 @@ def _preemption(dice: _Dice) -> Json:
     return found
 
 
-def _fungibility(dice: _Dice) -> Json:
+def _fungibility(dice: Dice) -> Json:
     both = ("MayStopSearch", "TryNextFlavor")
     found = {"whenCanBorrow": dice.of(*both), "whenCanPreempt": dice.of(*both)}
     if dice.below(0.4):
@@ -156,7 +136,7 @@ def _fungibility(dice: _Dice) -> Json:
     return found
 
 
-def _job(dice: _Dice, namespace: str, number: int, queues: int, total: int, *, memory: bool) -> Json:
+def _job(dice: Dice, namespace: str, number: int, queues: int, total: int, *, memory: bool) -> Json:
     cpu, pods = dice.of(1, 1, 1, 2, 2, 3), dice.whole(1, 3)
     if dice.below(0.35):
         cpu, pods = max(1, total // dice.whole(2, 4)), 1

@@ -54,6 +54,8 @@ def cache() -> Path:
 
 
 OWN_MODULE = {
+    "koord-manager": "koordinator",
+    "koordlet": "koordinator",
     "kueue": "kueue",
     "kwok": "kwok",
     "metrics-server": "metrics-server",
@@ -281,6 +283,12 @@ def lacks_kueue() -> Lack | None:
 
 
 @functools.cache
+def lacks_koordinator() -> Lack | None:
+    """Koordinator, which is built for a few tests and the bench."""
+    return _unbuilt(("koord-manager", "koordlet"), "koordinator")
+
+
+@functools.cache
 def lacks_kcat() -> Lack | None:
     """kcat, another client of Kafka."""
     return _lacks_packages({"kcat": "kcat"})
@@ -302,6 +310,7 @@ def lacks_spark() -> Lack | None:
 
 BESIDE = {
     "kcat": lacks_kcat,
+    "koordinator": lacks_koordinator,
     "kueue": lacks_kueue,
     "metricsserver": lacks_metrics_server,
     "operators": lacks_operators,

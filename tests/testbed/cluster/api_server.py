@@ -56,6 +56,11 @@ def flagged(flags: Mapping[str, str]) -> list[str]:
     return [f"--{name}={value}" for name, value in flags.items()]
 
 
+def _established(definition: Json) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+
 @needs("cluster")
 class ApiServer:
     """A cluster of etcd and kube-apiserver in a folder: ``.url``, ``.ca``, ``.kubeconfig`` (the admin's)."""
@@ -241,6 +246,14 @@ class ApiServer:
             return self.kubectl("apply", *where, "-f", "-", given=manifest)
         how = "-k" if manifest.is_dir() else "-f"
         return self.kubectl("apply", *where, how, str(manifest))
+
+    def define(self, definitions: Path) -> None:
+        """Install a file of CustomResourceDefinitions, and return when they are served."""
+        # Not `apply` on the client: a definition may be larger than an annotation.
+        how = ["--server-side", "--force-conflicts", "-o", "name"]
+        names = [one.partition("/")[2] for one in self.kubectl("apply", *how, "-f", str(definitions)).split()]
+        paths = [f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}" for name in names]
+        self.wait(lambda: all(_established(self.get(path)) for path in paths), f"{', '.join(names)} are served", 60)
 
     def namespace(self, prefix: str = "test", labels: Mapping[str, str] | None = None) -> str:
         name = f"{prefix}-{secrets.token_hex(4)}"

@@ -10,7 +10,7 @@ import yaml
 
 from testbed.brokers import running
 
-from .api_server import ApiServer, Json, RefusedError
+from .api_server import Account, ApiServer, Json, RefusedError
 
 MANIFESTS = Path(__file__).parents[3] / "deploy/kubernetes"
 SYSTEM = "slacktide-system"
@@ -89,6 +89,17 @@ def _in_force(server: ApiServer) -> bool:
 def _refusal(server: ApiServer, method: str, path: str, body: Json, token: str) -> str:
     try:
         server.request(method, path, body, token=token)
+    except RefusedError as refused:
+        return str(refused)
+    return ""
+
+
+def wrote(server: ApiServer, account: Account, node: str, cpu: str) -> str:
+    """What is said of an attempt to write batch resources; "": nothing, it was written."""
+    amounts = {"kubernetes.io/batch-cpu": cpu}
+    body = {"status": {"capacity": amounts, "allocatable": amounts}}
+    try:
+        server.request("PATCH", f"/api/v1/nodes/{node}/status", body, token=account.token)
     except RefusedError as refused:
         return str(refused)
     return ""

@@ -49,9 +49,7 @@ class Kueue:
     def start(self) -> None:
         """Install its definitions, start it, and let the API server ask its webhooks."""
         server = self._server
-        # Not `apply` on the client: the definition of Workloads is larger than an annotation may be.
-        server.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(self._built / "crds.yaml"))
-        server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        server.define(self._built / "crds.yaml")
         if not server.exists(f"/api/v1/namespaces/{NAMESPACE}"):
             server.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         home = self._folder / "etc"
