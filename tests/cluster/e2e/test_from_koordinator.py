@@ -12,7 +12,7 @@ import pytest
 from bench.proc import OwnProc
 
 from testbed.brokers import KafkaBroker, running
-from testbed.cluster import batch
+from testbed.cluster import batch, images
 from testbed.cluster.api_server import Json
 from testbed.cluster.host_parts import agent_arguments, bridge_arguments
 from testbed.cluster.koordinator_record import METRICS
@@ -138,11 +138,14 @@ def test_a_node_moves_to_slacktide_and_back_and_stays_limited(
 ) -> None:
     node, of = real_node, kafka.bootstrap
     agent = [*agent_arguments(node, of, tmp_path / "state"), f"--proc-mount={proc}"]
+    here = node.namespace("moving")
+    # Of a node without pods koordlet reports nothing.
+    node.kubectl("run", "serves", "-n", here, f"--image={images.PAUSE}", "--restart=Never")
+    node.wait(lambda: [one["status"]["phase"] for one in node.pods(here)] == ["Running"], "a service runs", 120)
     koordinator.start()
     node.wait(lambda: offered(node) not in {None, "0"}, "Koordinator offers batch resources", RECONCILED_S)
-    here = node.namespace("moving")
     batch.pod(node, here, "works", "burn", "spin", "1", cpu_milli=300, mem_mib=64)
-    node.wait(lambda: [one["status"]["phase"] for one in node.pods(here)] == ["Running"], "batch work runs", 120)
+    node.wait(lambda: [one["status"]["phase"] for one in node.pods(here)] == ["Running"] * 2, "batch work runs", 120)
     with Limits(node) as limits:
         node.wait(lambda: limits.limited, "Koordinator limits batch work", 120)
         pods = unmoved(node, here)
