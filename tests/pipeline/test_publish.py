@@ -19,6 +19,7 @@ from testbed.brokers import EmbeddedBroker
 from testbed.one_machine import policy
 from testbed.parts import Part, running_part
 from testbed.policies import policy_from
+from testbed.waiting import soon
 
 SHIPPED = Path(__file__).parents[2] / "deploy/compose"
 
@@ -44,8 +45,7 @@ async def bridge(broker: EmbeddedBroker, policy: Policy) -> AsyncIterator[None]:
     publisher.policy(policy)
     running = asyncio.create_task(publisher.run(asyncio.Event()))
     try:
-        while publisher.away:  # noqa: ASYNC110 - a plain value
-            await asyncio.sleep(0.05)
+        await soon(lambda: asyncio.sleep(0, publisher.away), "it publishes", enough=lambda away: not away)
         yield
     finally:
         await ended(running)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from slacktide.streams.kafka.reader import GATHER_BYTES, Pace
+from slacktide.streams.kafka.reader import Pace
 
 
-def test_where_nothing_comes_for_a_while_the_broker_may_hold_a_fetch_for_a_second() -> None:
+def test_where_nothing_comes_for_a_while_the_broker_may_hold_a_fetch_for_longer() -> None:
     consumer = SimpleNamespace(_fetcher=SimpleNamespace())
     pace = Pace(200)
 
@@ -16,16 +16,13 @@ def test_where_nothing_comes_for_a_while_the_broker_may_hold_a_fetch_for_a_secon
         pace.polled(consumer, found=found, wait_s=0.2)
         waits.append((consumer._fetcher._fetch_max_wait_ms, consumer._fetcher._fetcher_timeout))
 
-    assert waits == [(200, 0.2)] * 5 + [(1_000, 1.5), (200, 0.2)]
+    assert waits == [(200, 0.2)] * 5 + [(2_500, 3.0), (200, 0.2)]
 
 
-def test_where_records_gather_the_broker_holds_each_fetch() -> None:
-    consumer = SimpleNamespace(_fetcher=SimpleNamespace())
+def test_where_records_gather_the_next_fetch_waits() -> None:
+    waits: list[float] = []
+    consumer = SimpleNamespace(_fetcher=SimpleNamespace(gather=waits.append))
 
     Pace(200, gather_ms=500).polled(consumer, found=True, wait_s=0.5)
 
-    assert vars(consumer._fetcher) == {
-        "_fetch_max_wait_ms": 500,
-        "_fetcher_timeout": 1.0,
-        "_fetch_min_bytes": GATHER_BYTES,
-    }
+    assert waits == [0.5]

@@ -251,8 +251,13 @@ def priority_class_of(pod: AdmittedPod) -> str:
 
 
 def _of_whole_pod(pod: AdmittedPod) -> bool:
-    whole = (pod.kept.get("spec") or {}).get("resources") or {}
-    return any(name in (whole.get(kind) or {}) for kind in ("requests", "limits") for name in NATIVE)
+    whole = _mapping(pod.kept.get("spec"), "resources")  # a profile's patch may have put anything there
+    return any(name in _mapping(whole, kind) for kind in ("requests", "limits") for name in NATIVE)
+
+
+def _mapping(of: Any, name: str) -> Mapping[str, Any]:
+    found = of.get(name) if isinstance(of, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def _translated(container: Container, tier: str, path: str, because: list[Because]) -> Container:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.admission.admitted_pod import ANNOTATION, AdmittedPod, object_of, pod_of
@@ -160,6 +160,8 @@ _patches = st.dictionaries(st.sampled_from(["metadata", "spec", "$patch", "$reta
 
 
 @given(_patches | _json)
+@example({"spec": {"resources": True}})
+@example({"spec": {"resources": {"limits": True}}})
 def test_whatever_a_patch_holds_there_is_an_answer(patch: object) -> None:
     profile = {"name": "p", "patch": patch, "priority_class_name": "k"}
     given_pod = {"labels": {"a": "b"}, "containers": [{"name": "a", "requests": {"cpu_milli": 1}}]}
