@@ -204,4 +204,12 @@ def _which(command: NodeCommand) -> Answered:
 
 def _record(of: Record, command: NodeCommand, sample: Origin | None) -> Record:
     its = command if sample is None else msgspec.structs.replace(command, sample=sample)
-    return msgspec.structs.replace(of, key=command.node.encode(), value=encode(its))
+    lines = headers(
+        kind=of.topic,
+        source=f"stream/{command.worker}",
+        subject=command.node,
+        event_id=command.id,
+        event_ms=command.decided_ms,
+        trace=f"{command.node}/{command.boot_id}/{command.seq}",
+    )
+    return msgspec.structs.replace(of, key=command.node.encode(), value=encode(its), headers=lines)

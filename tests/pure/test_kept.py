@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import KEEP_KEY, KEPT_MAX, NodeCommand, NodesKept, Origin, command_id, kept_command
+from slacktide.schemas.headers import traceparent
 from slacktide.schemas.heartbeat import RESERVED
 from slacktide.schemas.topics import COMMAND, METRIC, SAMPLE, SHADOW_COMMAND
 from slacktide.streams.kept import answers_in, folded
@@ -98,6 +99,13 @@ def test_a_turn_of_a_partition_is_one_record_with_its_last_sample() -> None:
     assert [one.sample for one in others] == [None] * 99
     assert last.sample == body.sample
     assert last.id == command_id("node-99", "1-a", 99, "answer", "node-99", "p")
+
+
+def test_each_answer_is_in_the_trace_of_its_sample() -> None:
+    boot, source = "node-1/1-a", "stream/blue"
+    [said] = answers_in(kept("node-1", "node-2"), b"node-1")
+    assert dict(said.headers)["traceparent"] == traceparent(boot, COMMAND.name, source) % (0, 0)
+    assert dict(said.headers)["ce_subject"] == b"node-1"
 
 
 def test_a_record_has_at_most_so_many_answers() -> None:

@@ -18,6 +18,7 @@ from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka import Lost, Merged, Picked
+from slacktide.streams.kept import answers_in
 from slacktide.streams.records import Place, Record
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,8 @@ class LogRecords:
                 found = await self._read(offsets)
         except TimeoutError:
             await self.close()
-        return [one for one in found if (not node or one.key == node.encode()) and one.timestamp_ms <= at_ms]
+        key = node.encode() if node else None
+        return [answer for one in found if one.timestamp_ms <= at_ms for answer in answers_in(one, key)]
 
     async def _read(self, offsets: Mapping[Place, int]) -> Sequence[Record]:
         """Read over the existing connection, or a new one."""
