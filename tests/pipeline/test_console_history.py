@@ -34,6 +34,7 @@ from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, running
 from testbed.chains import Chain, outcome
 from testbed.one_machine import NODE, Up, VirtualNode, eventually, one_machine
 from testbed.samples import START_MS
+from testbed.waiting import soon
 
 RECORDED_S = 17
 NUMBERS = 1_000
@@ -78,6 +79,12 @@ async def _recorded(path: Path, node: VirtualNode, up: Up) -> Recorded:
     follower = Follower(up.cluster, Store(path), SystemClock())
     following = asyncio.create_task(follower.run())
     history = History(path, lambda: follower.recorder, LogRecords(up.cluster))
+
+    async def with_metric() -> list[object]:
+        newest_ms = history.bounds().newest_ms
+        return [row for row in history.cluster_at(newest_ms or 0) if "metric" in row.places]
+
+    await soon(with_metric, "a NodeMetric is recorded")
     for second in range(RECORDED_S):
         node.service.demand_milli = 6_000 if 6 <= second < 11 else 500
         await asyncio.sleep(1)
