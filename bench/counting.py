@@ -44,12 +44,17 @@ class Counting:
         await self._consumer.stop()
 
     async def now(self, wait_ms: int = 50) -> int:
-        """How many there are, as far as they have arrived."""
-        while got := await self._consumer.getmany(timeout_ms=wait_ms):
-            for records in got.values():
-                for record in records:
-                    self.count += answers_in(record) if self._topic == COMMAND.name else 1
+        """How many there are; wait so long for the next ones at least."""
+        ends = await self._consumer.end_offsets(self._consumer.assignment())
+        self._count(await self._consumer.getmany(timeout_ms=wait_ms))
+        while any([await self._consumer.position(place) < end for place, end in ends.items()]):
+            self._count(await self._consumer.getmany(timeout_ms=wait_ms))
         return self.count
+
+    def _count(self, got: dict[TopicPartition, list[Any]]) -> None:
+        for records in got.values():
+            for record in records:
+                self.count += answers_in(record) if self._topic == COMMAND.name else 1
 
 
 def answers_in(record: Any) -> int:
