@@ -8,7 +8,6 @@ one command for each of them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -142,11 +141,6 @@ def kept_command(kept: NodesKept, answered: Answered) -> NodeCommand:
         worker=kept.worker,
         proof=kept.proof,
     )
-
-
-def kept_commands(kept: NodesKept, node: str | None = None) -> Iterator[NodeCommand]:
-    """Yield the command to each of the nodes, or to ``node`` alone."""
-    return (kept_command(kept, one) for one in kept.kept if node is None or one[0] == node)
 
 
 def command_id(node: str, boot_id: str, seq: int, rule: str, target: str, policy_version: str) -> str:

@@ -21,7 +21,6 @@ from slacktide.schemas.command import (
     NodesKept,
     Origin,
     kept_command,
-    kept_commands,
 )
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.headers import headers
@@ -93,6 +92,18 @@ class Folding:
             before.append(self._record(partition, groups.pop(which)))
         return before
 
+    def take(self, out: Out) -> list[Out]:
+        """Add an answer of any kind; return the records that are complete."""
+        if out.answer != "keep" or out.partition is None:
+            return [*self.before(out.partition, out.key), out]
+        its = decode(out.value, NodeCommand)
+        turn = NodesKept(
+            policy_version=its.policy_version, reason=its.reason, decided_ms=its.decided_ms, worker=its.worker, kept=[]
+        )
+        answered = msgspec.json.encode((its.node, its.boot_id, its.seq))
+        offset = 0 if its.sample is None else its.sample.offset
+        return self.add(out.partition, out.key, turn, Keep(answered, offset, its.observed_ms, its.proof))
+
     def before(self, partition: int | None, key: bytes | None) -> list[Out]:
         """Return the records that precede another answer to this node."""
         groups = self._groups.get(partition)
@@ -129,38 +140,11 @@ def folded(outs: Iterable[Out]) -> list[Out]:
     foldings: dict[str, Folding] = {}
     written: list[Out] = []
     for out in outs:
-        if out.topic not in ANSWERS or out.partition is None or not out.answer:
+        if out.topic in ANSWERS and out.answer:
+            written += foldings.setdefault(out.topic, Folding(out.topic)).take(out)
+        else:
             written.append(out)
-            continue
-        folding = foldings.setdefault(out.topic, Folding(out.topic))
-        if out.answer != "keep":
-            written += [*folding.before(out.partition, out.key), out]
-            continue
-        command = decode(out.value, NodeCommand)
-        written += folding.add(out.partition, out.key, turn_of(command), keep_of(command))
     return written + [out for folding in foldings.values() for out in folding.rest()]
-
-
-def turn_of(command: NodeCommand) -> NodesKept:
-    """Return what a command ``keep`` has in common with others of its turn."""
-    return NodesKept(
-        policy_version=command.policy_version,
-        reason=command.reason,
-        decided_ms=command.decided_ms,
-        worker=command.worker,
-        kept=[],
-    )
-
-
-def keep_of(command: NodeCommand) -> Keep:
-    """Return what only this command ``keep`` has."""
-    answered = msgspec.json.encode((command.node, command.boot_id, command.seq))
-    return Keep(answered, 0 if command.sample is None else command.sample.offset, 0, command.proof)
-
-
-def is_kept(record: Record) -> bool:
-    """Return whether a record answers many samples at once."""
-    return record.key == _KEY and record.topic in ANSWERS and record.value is not None
 
 
 def answers_in(record: Record, key: bytes | None = None) -> list[Record]:
@@ -168,38 +152,30 @@ def answers_in(record: Record, key: bytes | None = None) -> list[Record]:
 
     One that cannot be read stays as it is, for its reader to refuse.
     """
-    if not is_kept(record):
+    value = record.value
+    if record.key != _KEY or record.topic not in ANSWERS or value is None:
         return [record] if key is None or record.key == key else []
-    if key is not None and msgspec.json.encode(key.decode(errors="replace")) not in (record.value or b""):
+    node = None if key is None else key.decode(errors="replace")
+    if node is not None and msgspec.json.encode(node) not in value:
         return []
     try:
-        kept = decode(record.value, NodesKept)
+        kept = decode(value, NodesKept)
     except BadMessageError:
         return [record]
-    last = kept.kept[-1] if kept.kept else None
-    commands = kept_commands(kept, None if key is None else key.decode(errors="replace"))
-    return [_record(record, command, kept.sample if _which(command) == last else None) for command in commands]
+    return [
+        _record(record, kept_command(kept, one), kept.sample if one == kept.kept[-1] else None)
+        for one in kept.kept
+        if node is None or one[0] == node
+    ]
 
 
 def answers_of(out: Out) -> Iterator[NodeCommand]:
     """Yield the commands in a record of answers that was to be written."""
     if out.key == _KEY:
-        yield from kept_commands(decode(out.value, NodesKept))
+        kept = decode(out.value, NodesKept)
+        yield from (kept_command(kept, one) for one in kept.kept)
     else:
         yield decode(out.value, NodeCommand)
-
-
-def all_answers(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield records, and each answer apart."""
-    for record in records:
-        if record.key == _KEY:
-            yield from answers_in(record)
-        else:
-            yield record
-
-
-def _which(command: NodeCommand) -> Answered:
-    return command.node, command.boot_id, command.seq
 
 
 def _record(of: Record, command: NodeCommand, sample: Origin | None) -> Record:

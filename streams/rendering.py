@@ -10,10 +10,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from slacktide.schemas.codec import decode
-from slacktide.schemas.command import NodeCommand, NodesKept
+from slacktide.schemas.command import NodesKept
 from slacktide.schemas.headers import Header, Headers
-from slacktide.streams.kept import Folding, Keep, keep_of, turn_of
+from slacktide.streams.kept import Folding, Keep
 from slacktide.streams.records import Out
 
 
@@ -155,11 +154,7 @@ class RenderedAnswers(Sequence[Out]):
             self.nodes.add(out.key)
         if out.age_ms is not None:
             self.ages_ms.append(out.age_ms)
-        if out.answer == "keep" and out.partition is not None:
-            command = decode(out.value, NodeCommand)
-            self._put(folding.add(out.partition, out.key, turn_of(command), keep_of(command)))
-        else:
-            self._put([*(folding.before(out.partition, out.key) if out.answer else ()), out])
+        self._put(folding.take(out) if out.answer else [out])
 
     def of_samples(self) -> list[bytes | None]:
         """Return the value of the answer to each sample; None: there is none."""

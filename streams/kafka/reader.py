@@ -21,7 +21,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.connecting import METADATA_MS, client, close_consumer, reason_of
 from slacktide.streams.kafka.fetched import Naming
-from slacktide.streams.kept import all_answers
+from slacktide.streams.kept import answers_in
 from slacktide.streams.records import Place, Record
 
 POLL_S = 0.2
@@ -59,7 +59,7 @@ def record_of(read: ConsumerRecord[bytes, bytes]) -> Record:
 
 def each_answer(read: Iterable[ConsumerRecord[bytes, bytes]]) -> Iterator[Record]:
     """Yield records as the worker's type, each answer apart."""
-    return all_answers(map(record_of, read))
+    return (answer for one in read for answer in answers_in(record_of(one)))
 
 
 async def first_since(

@@ -164,19 +164,19 @@ def _of_samples(
 ) -> list[Logged[NodeCommand]]:
     """Add to commands that keep what only their samples name."""
     by_order = {order(one.body): one.body for one in samples}
-    found = []
-    for one in commands:
-        sample = by_order.get(order(one.body)) if one.body.answer == "keep" else None
-        if sample is not None:
-            body = msgspec.structs.replace(
-                one.body,
-                observed_ms=sample.observed_ms,
-                facts_revision=sample.facts_revision,
-                pods_revision=sample.pods_revision,
-            )
-            one = Logged(body=body, place=one.place)  # noqa: PLW2901 - the same command
-        found.append(one)
-    return found
+
+    def whole(command: NodeCommand) -> NodeCommand:
+        sample = by_order.get(order(command)) if command.answer == "keep" else None
+        if sample is None:
+            return command
+        return msgspec.structs.replace(
+            command,
+            observed_ms=sample.observed_ms,
+            facts_revision=sample.facts_revision,
+            pods_revision=sample.pods_revision,
+        )
+
+    return [Logged(body=whole(one.body), place=one.place) for one in commands]
 
 
 def _believed(found: Sequence[Logged[M]], boots: Boots) -> Sequence[Logged[M]]:
