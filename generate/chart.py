@@ -67,6 +67,10 @@ CONDITIONS: Mapping[str, str] = {
 OPTIONAL = ("scheduler", "console", "queue-decider")
 """Components that are a part of their own, which others change."""
 BESIDE = ".Values.besideKoordinator"
+BESIDE_FOLDER = "overlays/beside-koordinator"
+AGENT: Key = ("DaemonSet", SYSTEM, "slacktide-agent")
+DRY_RUN: Key = ("DaemonSet", SYSTEM, "slacktide-agent-dry-run")
+"""Agents beside Koordinator, which the components change that change other agents."""
 LANGUAGE = f"and .Values.language.install (not {BESIDE})"
 
 
@@ -139,15 +143,21 @@ def _templates(kubectl: str) -> dict[str, str]:
     whole = build(kubectl, ["language", "base"], OPTIONAL)
     optional = {name: build(kubectl, ["language", "base"], [name]).keys() - plain.keys() for name in OPTIONAL}
     wanted = {key: CONDITIONS[name] for name, keys in optional.items() for key in keys}
+    others = [name for name in CONDITIONS if name not in OPTIONAL]
     variants = [
-        Variant(condition=condition, objects=build(kubectl, ["language", "base"], [*OPTIONAL, name]))
-        for name, condition in CONDITIONS.items()
-        if name not in OPTIONAL
+        Variant(condition=CONDITIONS[name], objects=build(kubectl, ["language", "base"], [*OPTIONAL, name]))
+        for name in others
     ]
-    beside = build(kubectl, ["overlays/beside-koordinator"], OPTIONAL)
+    of_agents = [name for name, one in zip(others, variants, strict=True) if one.objects[AGENT] != whole[AGENT]]
+    beside = build(kubectl, [BESIDE_FOLDER], OPTIONAL)
     del beside["ConfigMap", SYSTEM, "slo-controller-config"]  # templates/policy.yaml makes it from values
+    dry_runs = [
+        Variant(condition=CONDITIONS[name], objects=build(kubectl, [BESIDE_FOLDER], [*OPTIONAL, name]))
+        for name in of_agents
+    ]
+    documents = {"agent.yaml": [_document(DRY_RUN, beside, dry_runs, [BESIDE])]}
+    del beside[DRY_RUN]
     variants.append(Variant(condition=BESIDE, objects={**beside, **language}))
-    documents: dict[str, list[str]] = {}
     for key in sorted({key for variant in variants for key in variant.objects} | set(whole)):
         if key == ("Namespace", "", SYSTEM):
             continue  # helm's --create-namespace makes it
@@ -221,7 +231,7 @@ def _marked(each: Json) -> Json:
 
 
 def _mark_workload(each: Json) -> None:
-    part = each["metadata"]["name"].removeprefix("slacktide-")
+    part = each["metadata"]["name"].removeprefix("slacktide-").removesuffix("-dry-run")
     spec = each["spec"]["template"]["spec"]
     if each["kind"] == "Deployment" and "strategy" not in each["spec"]:
         each["spec"]["strategy"] = "VALUE(slacktide.strategy)"

@@ -15,6 +15,7 @@ from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,
     PORT,
     Kafka,
+    Label,
     WorkloadName,
     configured,
     kubeconfig,
@@ -38,6 +39,12 @@ class BridgeCommandSettings(process.ProcessSettings):
     )
     policy_namespace: str = setting("Namespace of the policy's ConfigMap.", default="koordinator-system")
     policy_name: str = setting("Name of the policy's ConfigMap.", default=NAME)
+    node_selector: str | None = setting(
+        "Write only to Nodes with this label. Others are published, and another controller, such as Koordinator, may "
+        "write to them. Without it, all are written to.",
+        Label(),
+        default=None,
+    )
     replica_name: str = setting(
         "Name of this replica in the lease.", default=process_name, shown="host name and process id"
     )
@@ -102,6 +109,7 @@ def command(settings: BridgeCommandSettings) -> None:
         replica=settings.replica_name,
         namespace=namespace,
         config_map=ConfigMapName(namespace=settings.policy_namespace, name=settings.policy_name),
+        node_selector=settings.node_selector,
         node_proof=settings.node_proof,
         enrolment=enrolment,
         deployment=settings.deployment,

@@ -45,6 +45,7 @@ COMMANDS = {
     "audit": ("slacktide.deploy.cli.audit", "List who was evicted, throttled or frozen; export and verify."),
     "nodes": ("slacktide.deploy.cli.nodes", "List all nodes: batch resources, use, limit, age and problems."),
     "top": ("slacktide.deploy.cli.nodes:top", "Watch all nodes, refreshed each second."),
+    "diff": ("slacktide.deploy.cli.diff", "Compare what Slacktide decides with what the cluster's Nodes have."),
     "console": ("slacktide.deploy.console.command", "Show the cluster in a browser, live or at an earlier time."),
     "replay": ("slacktide.deploy.cli.replay.command", "Decide recorded samples again, and compare."),
     "calc": ("slacktide.deploy.cli.calc.command", "Compute decision rules for given inputs, with their arithmetic."),

@@ -33,6 +33,7 @@ PORT = click.IntRange(0, 65_535)
 SECURITY = "slacktide.security"
 """Key of the Kafka connection settings in click's context."""
 LOOPBACK_BROKER = Cluster("127.0.0.1:9092")
+_LABEL = re.compile(r"(?:[a-z0-9][a-z0-9.-]{0,252}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,62}=[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _WORKLOAD = re.compile(r"[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*")
 
 
@@ -94,6 +95,18 @@ class WorkloadName(click.ParamType):
         """Reject anything but NAMESPACE/NAME."""
         if not _WORKLOAD.fullmatch(str(value)):
             self.fail(f"{value!r} is not NAMESPACE/NAME", param, ctx)
+        return str(value)
+
+
+class Label(click.ParamType):
+    """``KEY=VALUE`` of a Kubernetes label."""
+
+    name = "KEY=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Reject anything but KEY=VALUE."""
+        if not _LABEL.fullmatch(str(value)):
+            self.fail(f"{value!r} is not KEY=VALUE, such as colocation-agent=slacktide", param, ctx)
         return str(value)
 
 

@@ -134,6 +134,15 @@ def test_by_default_it_installs_what_kubectl_apply_does(folder: str, values: Jso
     }
 
 
+def test_beside_koordinator_agents_in_dry_run_are_changed_like_all_agents() -> None:
+    made = by_key(rendered(ALL | {"besideKoordinator": True}))
+    wanted = build(kubectl(), ["overlays/beside-koordinator"], EACH["all of them"][1])
+    agents = [("DaemonSet", SYSTEM, name) for name in ("slacktide-agent", "slacktide-agent-dry-run")]
+
+    assert [made[key] for key in agents] == [wanted[key] for key in agents]
+    assert {"--dry-run", "--kubelet-insecure"} <= {*containers(made[agents[1]])[0]["args"]}
+
+
 def plain(each: Json) -> Json:
     """Without what keeps it when the release goes, and a policy as what its texts hold."""
     annotations = each["metadata"].get("annotations", {})

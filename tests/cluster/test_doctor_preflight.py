@@ -271,11 +271,14 @@ def test_koordlet_is_a_failure_until_it_has_other_nodes_than_slacktide(crowded: 
     before = doctor(crowded.kubeconfig)["koordinator"]
     crowded.patch("/api/v1/nodes/b", {"metadata": {"labels": {"colocation-agent": "slacktide"}}})
     apart = doctor(crowded.kubeconfig)["koordinator"]
+    crowded.patch("/api/v1/nodes/a", {"metadata": {"labels": {"colocation-agent": "slacktide-dry-run"}}})
+    trying = doctor(crowded.kubeconfig)["koordinator"]
     crowded.pod("koordinator-system", "koordlet-2", node="b", labels={"koord-app": "koordlet"})
     together = doctor(crowded.kubeconfig)["koordinator"]
 
     assert (before["verdict"], before["found"]) == ("failed", "koordlet runs: koordinator-system/koordlet-1")
     assert (apart["verdict"], apart["found"]) == ("ok", "koordlet runs, but not on the 1 node of Slacktide")
+    assert (trying["verdict"], trying["found"]) == ("ok", f"{apart['found']}; 1 node in dry run")
     assert together["verdict"] == "failed"
     assert together["found"].endswith("koordinator-system/koordlet-2")
 

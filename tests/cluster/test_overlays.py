@@ -30,7 +30,9 @@ def built(server: ApiServer, folder: Path) -> list[Json]:
 
 def agent_of(objects: list[Json]) -> Json:
     """How the agent is started."""
-    (found,) = [each for each in objects if each["kind"] == "DaemonSet"]
+    (found,) = [
+        each for each in objects if (each["kind"], each["metadata"]["name"]) == ("DaemonSet", "slacktide-agent")
+    ]
     spec: Json = found["spec"]["template"]["spec"]
     return spec
 

@@ -61,11 +61,12 @@ def test_beside_koordinator(empty: ApiServer, root: Path) -> None:
     empty.kubectl("create", "clusterrole", "koord-manager", "--verb=*", "--resource=nodes,nodes/status")
     subject = "--serviceaccount=koordinator-system:koord-manager"
     empty.kubectl("create", "clusterrolebinding", "koord-manager", "--clusterrole=koord-manager", subject)
+    empty.kubectl("apply", "-k", str(MANIFESTS / "policy"))
     empty.node("node-1")
 
     asked = needing_no_node("koordinator.md")
 
-    assert len(asked) == 4
+    assert len(asked) == 14
     follow(empty, root, asked)
 
 

@@ -67,6 +67,24 @@ def test_what_is_written_is_what_was_said_and_nothing_where_it_stands_already(ca
     assert status_write(Shown(capacity=figures, allocatable=figures), said, COLOCATION, since_s) is None
 
 
+def test_with_a_selector_only_nodes_with_the_label_are_written_to() -> None:
+    """Another controller may write to the others."""
+    run = _Run()
+    run.writing.selector = "colocation-agent=slacktide"
+    run.node(0, {"colocation-agent": "slacktide-dry-run"})
+    run.allocatable(1)
+    run.metric(1)
+    assert run.second(2) == []
+    assert run.writing.shown == {}
+
+    run.node(3, {"colocation-agent": "slacktide"})
+    assert [kind for kind, *_ in run.second(4)] == ["status", "metric"]
+
+    run.node(5)
+    run.allocatable(6, cpu=10)
+    assert run.second(120) == []
+
+
 class _Run:
     """Nodes, time, and an API server that takes every write."""
 

@@ -65,6 +65,8 @@ class BridgeSettings:
     namespace: str
     config_map: ConfigMapName
     timing: Timing = TIMING
+    node_selector: str | None = None
+    """KEY=VALUE of a label: other Nodes are only published. None: all are written to."""
     node_proof: Mode = "off"
     """The node proof mode to publish, regardless of the ConfigMap."""
     enrolment: EnrolmentSettings | None = None
@@ -185,7 +187,7 @@ class _Leader:
             writer_epoch=epoch,
             source=SOURCE,
         )
-        self._writing = Writing()
+        self._writing = Writing(selector=settings.node_selector)
         self._ignored = IgnoredFields(SOURCE, settings.replica, clock.wall_ms)
         self._nodes = NodeSource(self, earlier, self._ignored)
         self._policies = PolicySource(self, earlier.policy, settings.config_map)
@@ -231,7 +233,10 @@ class _Leader:
         """Add or update a node."""
         self._publisher.inventory(place.facts)
         self._writing.node(uid, place.facts, shown, mono_s(self._clock))
-        self._descheduler.node(place)
+        if self._writing.writes_to(place.facts):
+            self._descheduler.node(place)
+        else:
+            self._descheduler.removed(place.facts.name)
         metrics.offers(place.facts.name, shown.allocatable)
 
     def removed(self, name: str) -> None:

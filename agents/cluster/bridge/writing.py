@@ -76,6 +76,8 @@ class Writing:
 
     metrics: NodeTable[NodeMetric] = field(default_factory=lambda: NodeTable(NodeMetric))
     allocatables: NodeTable[NodeAllocatable] = field(default_factory=lambda: NodeTable(NodeAllocatable))
+    selector: str | None = None
+    """KEY=VALUE of a label: other Nodes have another writer, such as Koordinator. None: all are written to."""
     capped: set[str] = field(default_factory=set)
     """Nodes whose newest figures exceed their capacity; the capacity is written instead."""
     _policy: Policy = DEFAULT
@@ -83,13 +85,20 @@ class Writing:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """All known Nodes."""
+        """All Nodes to write to."""
         return frozenset(self._nodes)
 
     @property
     def shown(self) -> dict[str, ShownNode]:
-        """Nodes by name with the batch resources in their status."""
+        """Nodes to write to, by name, with the batch resources in their status."""
         return {name: ShownNode(node.uid, *node.shown.batch) for name, node in self._nodes.items()}
+
+    def writes_to(self, facts: NodeFacts) -> bool:
+        """Return whether a Node's labels are such that it is written to."""
+        if self.selector is None:
+            return True
+        key, _, value = self.selector.partition("=")
+        return facts.labels.get(key) == value
 
     def policy(self, policy: Policy) -> None:
         """Apply a policy."""
@@ -98,7 +107,11 @@ class Writing:
             node.colocation = colocation_on(policy, node.facts)
 
     def node(self, uid: str, facts: NodeFacts, shown: Shown, now_s: float) -> None:
-        """Add or update a node."""
+        """Add or update a node, or leave it to its other writer. Its figures stay known: it may come back."""
+        if not self.writes_to(facts):
+            self._nodes.pop(facts.name, None)
+            self.capped.discard(facts.name)
+            return
         colocation = colocation_on(self._policy, facts)
         node = self._nodes.get(facts.name)
         if node is None or node.uid != uid:

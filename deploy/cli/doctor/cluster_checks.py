@@ -257,7 +257,7 @@ def _koordinator(found: Koordinator | str) -> Finding:
             f"keep koordlet off these nodes, see {read}: koordlet and Slacktide's agent would write the same cgroups"
         )
         return failed(check, f"on nodes labelled {OWN_NODES}: {some(both)}", needed, advice)
-    if found.agents and not found.own_nodes:
+    if found.agents and not found.own_nodes + found.dry_run_nodes:
         advice = (
             f"remove Koordinator first, or run both on different nodes: label Slacktide's nodes {OWN_NODES}, "
             f"keep koordlet off them, and install with besideKoordinator=true, see {read}. Otherwise two agents "
@@ -266,7 +266,8 @@ def _koordinator(found: Koordinator | str) -> Finding:
         return failed(check, f"koordlet runs: {some(list(found.agents))}", needed, advice)
     if found.agents:
         nodes = count(found.own_nodes, "node")
-        return good(check, f"koordlet runs, but not on the {nodes} of Slacktide", needed)
+        dry_runs = f"; {count(found.dry_run_nodes, 'node')} in dry run" if found.dry_run_nodes else ""
+        return good(check, f"koordlet runs, but not on the {nodes} of Slacktide{dry_runs}", needed)
     if found.parts:
         advice = (
             f"remove the rest of Koordinator, or set besideKoordinator=true, see {read}: otherwise two webhooks "

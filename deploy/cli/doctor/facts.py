@@ -343,6 +343,8 @@ class Koordinator:
     """Koordinator's other pods, CRDs and webhook configurations."""
     own_nodes: int
     """Nodes with the label colocation-agent=slacktide."""
+    dry_run_nodes: int = 0
+    """Nodes with the label colocation-agent=slacktide-dry-run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ T = TypeVar("T")
 KUBELET_PORT = 10250
 ASKED_MAX = 20
 """The maximum number of kubelets whose certificates are checked."""
-OWN_LABEL, OWN = "colocation-agent", "slacktide"
+OWN_LABEL, OWN, DRY_RUN = "colocation-agent", "slacktide", "slacktide-dry-run"
 KOORDINATOR_LABEL = "koord-app"
 KOORDINATORS = (
     (CRDS, "nodeslos.slo.koordinator.sh"),
@@ -183,12 +183,14 @@ async def _koordinator(
 ) -> Koordinator | str:
     if isinstance(nodes, str) or isinstance(pods, str):
         return nodes if isinstance(nodes, str) else str(pods)
-    own = {one["metadata"]["name"] for one in nodes if field(one, "metadata", "labels", OWN_LABEL) == OWN}
+    labels = {one["metadata"]["name"]: field(one, "metadata", "labels", OWN_LABEL) for one in nodes}
+    own = {name for name, label in labels.items() if label == OWN}
     theirs = [one for one in pods if KOORDINATOR_LABEL in one.labels]
     agents = {one.name: one.node in own for one in theirs if one.labels[KOORDINATOR_LABEL] == "koordlet"}
     parts = [one.name for one in theirs if one.name not in agents]
     parts += [name for resource, name in KOORDINATORS if await is_there(api, resource, name)]
-    return Koordinator(agents=agents, parts=parts, own_nodes=len(own))
+    dry_runs = sum(label == DRY_RUN for label in labels.values())
+    return Koordinator(agents=agents, parts=parts, own_nodes=len(own), dry_run_nodes=dry_runs)
 
 
 async def is_there(api: ApiServer, resource: Resource, name: str, namespace: str = "") -> bool:

@@ -58,7 +58,8 @@ def _plain(node: RealNode, version: Version) -> Path:
     """A kustomization of a version without logins to Kafka; those of 0.1.0 have none."""
     folder = node.folder.resolve() / "kustomization"
     folder.mkdir(exist_ok=True)
-    there = version.manifests / "components"
+    overlay = version.manifests.parent.name == "overlays"
+    there = (version.manifests.parents[1] if overlay else version.manifests) / "components"
     components = [there / name for name in (*version.components, "plain-kafka") if (there / name).is_dir()]
     named = {"resources": [version.manifests], "components": components}
     relative = {key: [os.path.relpath(path, folder) for path in paths] for key, paths in named.items()}
