@@ -80,7 +80,7 @@ class Run:
             idle_us=idle * 1_000,
             cpu_stall_us=stall * 1_000,
         )
-        step = cpu_pressure.step(self._gate, look, CPUS * 1_000)
+        step = cpu_pressure.step(self._gate, look)
         if self._gated:
             self._gate = step.gate
             self.cuts += step.bound == "cut"

@@ -192,7 +192,7 @@ class PressureGate(Message, frozen=True, kw_only=True):
     cut_permille: Count = 0
     """Stall that caused the cut."""
     be_permille: Count = 0
-    """Share of the node's CPU that best-effort pods used at the cut."""
+    """CPU that best-effort pods used at the cut, in thousandths of a CPU."""
     pause_ms: Annotated[int, Meta(ge=0, le=PAUSE_MS_MAX)] = PAUSE_MS_MIN
     """Pause after the next cut that does not help."""
     wait_ms: Annotated[int, Meta(ge=0, le=PAUSE_MS_MAX)] = 0

@@ -70,8 +70,8 @@ def _milli(before: tuple[int, int], now: tuple[int, int]) -> float:
 
 EARLY: Final[frozenset[Cause]] = frozenset({"cpu", "memory", "use", "stall"})
 """Causes of samples ahead of their tick."""
-RUNS_PERMILLE = 20
-"""Best-effort pods that use less than this share of the node count as not running: nothing has to be taken back."""
+RUNS_MILLI = 20
+"""Best-effort pods that use no more CPU count as not running, on any node: it is their smallest quota."""
 RARE_MS, STALL_MS = 500, 90
 """Time between looks while best-effort pods do not run, and least time between looks at stalls, some 100 ms."""
 APART_NS = 210_000_000
@@ -221,10 +221,7 @@ class Ahead:
     def sampled(self, cause: Cause, seq: int, now_ns: int, *, best_effort_milli: int | None = None) -> None:
         """Record that a sample was taken. ``best_effort_milli``: CPU use of best-effort pods; None: unknown."""
         self._last_ns = now_ns
-        capacity_milli = self._capacity_milli() or 0
-        self._best_effort_runs = (
-            best_effort_milli is None or 1_000 * best_effort_milli >= RUNS_PERMILLE * capacity_milli
-        )
+        self._best_effort_runs = best_effort_milli is None or best_effort_milli > RUNS_MILLI
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -268,7 +265,7 @@ class Ahead:
         elif capacity_milli and self._rise.looked(self._clock.mono_ns(), used_ns, capacity_milli):
             self._ask("use")
         # Read stalls only if the policy uses pressure, since reading costs CPU.
-        if use.stall is None or not capacity_milli or not self._by_pressure():
+        if use.stall is None or not self._by_pressure():
             self._kept, self._gate = self.gate() or self._kept, None
             return
         now_ns = self._clock.mono_ns()
@@ -280,7 +277,7 @@ class Ahead:
             return
         if self._gate is None:
             self._gate = LookedGate(self._kept)
-        if self._gate.looked(look, capacity_milli) and self._timer is None:
+        if self._gate.looked(look) and self._timer is None:
             at_ns = max(now_ns, self._last_ns + APART_NS)
             self._timer = asyncio.get_running_loop().call_later((at_ns - now_ns) / 1e9, self._take, "stall")
 
@@ -302,12 +299,12 @@ class LookedGate:
         self._before = self.gate = gate or PressureGate()
         self._looks: list[PressureLook] = []
 
-    def looked(self, look: PressureLook, capacity_milli: int) -> bool:
+    def looked(self, look: PressureLook) -> bool:
         """Add a look. Return whether the gate closed or opened, so that a sample is due."""
         if len(self._looks) == LOOKS_MAX:
-            self._before = step(self._before, self._looks.pop(0), capacity_milli).gate
+            self._before = step(self._before, self._looks.pop(0)).gate
         self._looks.append(look)
-        before, self.gate = self.gate, step(self.gate, look, capacity_milli).gate
+        before, self.gate = self.gate, step(self.gate, look).gate
         return before.closed != self.gate.closed
 
     def sampled(self) -> LsPressure:

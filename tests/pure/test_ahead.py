@@ -43,12 +43,12 @@ async def test_looks_are_rare_while_no_best_effort_pod_runs() -> None:
     async with asyncio.timeout(60):
         while looks < 5:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
-    ahead.sampled("tick", 1, 0, best_effort_milli=79)
+    ahead.sampled("tick", 1, 0, best_effort_milli=20)
     await asyncio.sleep(0.01)  # one that was due before
     seen, looks = looks, 0
     await asyncio.sleep(0.2)
     assert looks <= 1, f"{seen} before"
-    ahead.sampled("tick", 2, 0, best_effort_milli=80)
+    ahead.sampled("tick", 2, 0, best_effort_milli=21)
     async with asyncio.timeout(60):
         while looks < 5:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)

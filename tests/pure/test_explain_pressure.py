@@ -48,7 +48,7 @@ def calm() -> NodeExplanation:
 def came_of_a_cut() -> NodeExplanation:
     chain = by("pressure")
     now_ms = chain.run(1, 1)
-    terms = step(LEARNED, STALLED, 4_000).terms
+    terms = step(LEARNED, STALLED).terms
     done = outcome(1, bound="pressure_cut", terms=terms, before=UNLIMITED, after=Limits(be_cfs_quota_us=2_000))
     chain.records.append(outcome_record(done))
     return explained(chain, now_ms)
@@ -111,13 +111,13 @@ CALM = msgspec.structs.replace(HALTED, cpu_stall_us=5_000)
     },
 )
 def test_each_bound_has_words_that_go_with_its_figures(given: tuple, snapshot) -> None:
-    taken = step(*given, 4_000)
+    taken = step(*given)
     assert taken.bound in get_args(Bound)
     assert f"{taken.bound}: {pressure_text(f'pressure_{taken.bound}', taken.terms)}" == snapshot
 
 
 def test_figures_are_shown_where_use_fixed_the_bound_and_unknown_terms_are_not_made_up() -> None:
-    terms = step(LEARNED, CALM, 4_000).terms
+    terms = step(LEARNED, CALM).terms
 
     assert pressure_text("formula", terms).endswith("the threshold is 400 ms")
     assert pressure_text("pressure_cut", {"other": 1}) == ""

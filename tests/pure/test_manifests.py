@@ -441,10 +441,11 @@ def test_network_policies_name_the_parts_and_their_ports() -> None:
     ]
     opened = {}
     for policy in policies:
-        labels = policy["spec"]["podSelector"]["matchLabels"]
-        assert labels["app.kubernetes.io/name"] == "slacktide"
+        selector = policy["spec"]["podSelector"]
+        assert selector["matchLabels"]["app.kubernetes.io/name"] == "slacktide"
         assert policy["metadata"]["namespace"] == SYSTEM
-        part = labels.get("app.kubernetes.io/component", "all")
+        [parts] = [one["values"] for one in selector.get("matchExpressions", [])] or [["all"]]
+        part = selector["matchLabels"].get("app.kubernetes.io/component", parts[0])
         assert policy["metadata"]["name"] == ("slacktide" if part == "all" else f"slacktide-{part}")
         opened[part] = {port["port"] for rule in policy["spec"].get("ingress", []) for port in rule["ports"]}
     named = {

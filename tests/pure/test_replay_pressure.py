@@ -50,7 +50,7 @@ def _samples() -> list[Record]:
     for seq in range(COUNT):
         stopped = gate.gate.closed
         for _ in range(LOOKS):
-            gate.looked(_look(seq, stopped=gate.gate.closed), FACTS.capacity.cpu_milli or 0)
+            gate.looked(_look(seq, stopped=gate.gate.closed))
         said: NodeSample = (keyframe if seq % 10 == 0 else sample)(
             seq,
             policy_version=POLICY.version,

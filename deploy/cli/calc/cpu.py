@@ -168,12 +168,11 @@ def _pinned(pods: Sequence[_PinnedPod]) -> Iterator[PinnedPod]:
 
 def calc_cpu_pressure(
     *,
-    node_capacity_cpu_milli: Amount,
     gate: PressureGate = OPEN,
     looks: Annotated[list[PressureLook], msgspec.Meta(max_length=LOOKS_MAX)],
 ) -> Calculated:
     """Decide whether best-effort pods are paused, by a sample's pressure gate and the measurements since."""
-    step = fold(LsPressure(gate=gate, looks=looks), node_capacity_cpu_milli)
+    step = fold(LsPressure(gate=gate, looks=looks))
     return figure("gate", msgspec.structs.asdict(step.gate), step)
 
 

@@ -139,9 +139,8 @@ class NodeFigures:
             use |= {"ls_cpu_milli": ls, "be_cpu_milli": be, "system_cpu_milli": system}
         if periods := sum(pod.periods or 0 for pod in batch):
             use["be_throttled_permille"] = sum(pod.throttled_periods or 0 for pod in batch) * 1_000 // periods
-        if body.ls_pressure is not None and body.ls_pressure.looks and self.facts is not None:
-            capacity = self.facts.capacity.cpu_milli or 0
-            terms = [step(body.ls_pressure.gate, look, capacity).terms for look in body.ls_pressure.looks]
+        if body.ls_pressure is not None and body.ls_pressure.looks:
+            terms = [step(body.ls_pressure.gate, look).terms for look in body.ls_pressure.looks]
             use["ls_stall_permille"] = int(max(one["stall_permille"] for one in terms))
         admission = self._admissions.of(body)
         if admission is not None:

@@ -182,7 +182,7 @@ def pressure_findings(on: NodeLog) -> Iterator[Finding]:
             advice="run `slacktide doctor` on the node: its kernel may lack PSI for cgroups (pressure.groups)",
         )
         return
-    step = fold(sample.ls_pressure, facts.capacity.cpu_milli or 0)
+    step = fold(sample.ls_pressure)
     looked = pressure_text(f"{PRESSURE}{step.bound}", step.terms)
     base = f"no measurement since the last sample; the learned baseline is {step.gate.base_permille:,} ms per second"
     yield Finding("node.pressure", f"{step.bound}: {looked or base}")

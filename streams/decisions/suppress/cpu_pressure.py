@@ -26,7 +26,8 @@ LEARNED_LOOKS: Final = 5
 PROOF_LOOKS: Final = 2
 """Looks at stopped best-effort pods. The first one partly covers the time before the stop."""
 RUNS_PERMILLE: Final = QUOTA_US_MIN * 1_000 // PERIOD_US
-"""Best-effort pods that use less than this share of the node's CPU count as not running."""
+"""In thousandths of a CPU, however many the node has. Best-effort pods that use no more count as not running: it is
+the smallest quota. Latency-sensitive pods count as running for no less."""
 
 Bound: TypeAlias = Literal[
     "calm", "idle", "not_running", "paused", "cut", "held", "helped", "not_the_cause", "unproven"
@@ -41,24 +42,23 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     terms: Terms
 
 
-def fold(pressure: LsPressure, capacity_milli: int) -> Step:
+def fold(pressure: LsPressure) -> Step:
     """Apply the looks of a sample in order; return the step of the newest one. Without looks, the gate is unchanged."""
     gate = pressure.gate
     found = Step(gate=gate, bound="held" if gate.closed else "calm", terms={"base_permille": gate.base_permille})
     for look in pressure.looks:
-        found = step(found.gate, look, capacity_milli)
+        found = step(found.gate, look)
     return found
 
 
-def step(gate: PressureGate, look: PressureLook, capacity_milli: int) -> Step:
+def step(gate: PressureGate, look: PressureLook) -> Step:
     """Apply one look to the gate."""
-    node_us = max(1, look.span_us * capacity_milli // 1_000)
-    be_permille = look.be_cpu_us * 1_000 // node_us
-    ran_us = max(1, look.ls_cpu_us, node_us * RUNS_PERMILLE // 1_000)
+    be_permille = look.be_cpu_us * 1_000 // max(1, look.span_us)
+    ran_us = max(1, look.ls_cpu_us, look.span_us * RUNS_PERMILLE // 1_000)
     mem_permille = look.mem_stall_us * 1_000 // ran_us
     stall_us = max(0, look.cpu_stall_us - look.throttled_us)
     stall_permille = stall_us * 1_000 // ran_us + mem_permille
-    runs = be_permille >= RUNS_PERMILLE
+    runs = be_permille > RUNS_PERMILLE
     stopped = gate.closed and 2 * be_permille <= gate.be_permille
     base = gate.base_permille
     if stopped or not runs:

@@ -189,7 +189,7 @@ def _by_signal(
         usage = _suppress(sample, current, facts, pods, threshold)
         return msgspec.structs.replace(usage, bound=f"{NO_PRESSURE}{usage.bound}")
     capacity_milli = facts.capacity.cpu_milli or 0
-    gate = fold(sample.ls_pressure, capacity_milli)
+    gate = fold(sample.ls_pressure)
     bound = f"{PRESSURE}{gate.bound}"
     if gate.gate.closed:
         least_milli = (capacity_milli - apart(sample, pods).milli) * (threshold.cpu_suppress_min_pct or 0) // 100
