@@ -28,11 +28,9 @@ def built(server: ApiServer, folder: Path) -> list[Json]:
     return [each for each in yaml.safe_load_all(server.kubectl("kustomize", str(folder))) if each]
 
 
-def agent_of(objects: list[Json]) -> Json:
+def agent_of(objects: list[Json], name: str = "slacktide-agent") -> Json:
     """How the agent is started."""
-    (found,) = [
-        each for each in objects if (each["kind"], each["metadata"]["name"]) == ("DaemonSet", "slacktide-agent")
-    ]
+    (found,) = [each for each in objects if (each["kind"], each["metadata"]["name"]) == ("DaemonSet", name)]
     spec: Json = found["spec"]["template"]["spec"]
     return spec
 
@@ -218,6 +216,9 @@ def test_beside_koordinator_slacktide_leaves_what_is_koordinators(both: ApiServe
     assert kinds.isdisjoint({"CustomResourceDefinition", "PriorityClass", "MutatingWebhookConfiguration"})
     assert KOORDINATORS not in {each["metadata"].get("namespace", each["metadata"]["name"]) for each in objects}
     assert agent_of(objects)["nodeSelector"] == {"colocation-agent": "slacktide"}
+    trying = agent_of(objects, "slacktide-agent-dry-run")
+    assert trying["nodeSelector"] == {"colocation-agent": "slacktide-dry-run"}
+    assert "--dry-run" in trying["containers"][0]["args"]
 
 
 def test_beside_koordinator_the_bridge_reads_a_policy_of_its_own(both: ApiServer) -> None:

@@ -106,6 +106,7 @@ KOORDLET: Json = {
         },
     },
 }
+AGENTS = ("daemonset/slacktide-agent", "daemonset/slacktide-agent-dry-run")
 BESIDE = Version(manifests=MANIFESTS / "overlays/beside-koordinator")
 
 
@@ -123,6 +124,7 @@ def slacktide(real_node: RealNode) -> Iterator[Installed]:
     with running(KafkaBroker) as kafka:
         installed = Installed(real_node, kafka)
         yield installed
+        print(*map(installed.logs, ("deployment/slacktide-bridge", *AGENTS)), sep="\n")  # noqa: T201 - of a failure
         installed.stop()
 
 
@@ -145,9 +147,10 @@ def page() -> dict[str, list[Command]]:
     names = {"=slacktide-dry-run": "try", "=slacktide --overwrite": "cut over", "colocation-agent-": "back"}
     asked = commands("koordinator.md")
     first = next(number for number, one in enumerate(asked) if "get configmap" in one.text)
-    for command in asked[first:]:
+    for command in [*(one for one in asked if "patch daemonset koordlet" in one.text), *asked[first:]]:
         at = next((name for end, name in names.items() if command.text.endswith(end)), at)
-        steps.setdefault(at, []).append(replace(command, text=command.text.replace("node-1", NODE)))
+        shown = tuple(line.replace("node-1", NODE) for line in command.shown)
+        steps.setdefault(at, []).append(replace(command, text=command.text.replace("node-1", NODE), shown=shown))
     return steps
 
 
