@@ -1,21 +1,58 @@
-"""For information: samples a worker answers per CPU second when it is behind, in columns, in rows, with proofs."""
+"""For information: samples a worker answers per CPU second when it is behind, with proofs and with pressure, too."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
+import msgspec
+
 from bench import log, loop, proofs, send
-from bench.fleet import KEYFRAME_EVERY, PODS
+from bench.fleet import KEYFRAME_EVERY, PODS, FleetNode
 from bench.rig import Rig
 from bench.rows import Row, judged, told
-from bench.stamp import Form, Stamped, StampedNode
+from bench.stamp import Stamped, StampedNode
 from slacktide.agents.clock import SystemClock
-from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy import Policy, policy_of
+from slacktide.schemas.sample import LsPressure, NodeSample, PressureGate, PressureLook
 from slacktide.schemas.topics import COMMAND
 
 SAMPLES, BRIEF_SAMPLES, NODES = 40_000, 2_000, 200
 WITHIN_S = 90.0
 BYTES_MAX = 1_000
+PRESSURE_LEAST = 0.9
+BY_PRESSURE = policy_of(
+    log.POLICY_IN_FORCE.colocation,
+    msgspec.structs.replace(log.POLICY_IN_FORCE.resource_threshold, cpu_suppress_signal="pressure"),
+)
+
+
+class PressedNode(FleetNode):
+    """A node with ten looks a second, none of which cuts."""
+
+    def shape(self, now_ms: int, *, keyframe: bool) -> NodeSample:
+        """The sample, with looks."""
+        dice = random.Random(self.name)
+        looks = [
+            PressureLook(
+                span_us=dice.randrange(99_000, 101_000),
+                ls_cpu_us=dice.randrange(200_000, 400_000),
+                be_cpu_us=dice.randrange(100_000, 300_000),
+                idle_us=dice.randrange(500_000),
+                cpu_stall_us=dice.randrange(60_000),
+                mem_stall_us=dice.randrange(900),
+                throttled_us=dice.randrange(9_000),
+            )
+            for _ in range(10)
+        ]
+        pressure = LsPressure(gate=PressureGate(base_permille=dice.randrange(200)), looks=looks)
+        return msgspec.structs.replace(super().shape(now_ms, keyframe=keyframe), ls_pressure=pressure)
+
+
+class PressedStamped(StampedNode):
+    """Its samples."""
+
+    KIND = PressedNode
 
 
 def measure(rig: Rig) -> list[Row]:
@@ -26,6 +63,7 @@ def measure(rig: Rig) -> list[Row]:
     rate = _run(rig, records)
     signed = proofs.proven(records)
     with_proofs = _run(rig, signed, proofs.REQUIRED, proofs.arguments(rig.folder))
+    pressed = _run(rig, backlog(samples, BY_PRESSURE, PressedStamped), BY_PRESSURE)
     said = f"{rate:,.0f} samples/s per CPU second"
     return [
         _size(records),
@@ -35,6 +73,15 @@ def measure(rig: Rig) -> list[Row]:
             f"{with_proofs:,.0f}, and {rate:,.0f} samples/s per CPU second: {with_proofs / rate:.2f} x",
             n=samples,
             with_proofs=with_proofs,
+            without=rate,
+        ),
+        judged(
+            "the same with ten looks a second under a policy with pressure, by the rate without",
+            f">= {PRESSURE_LEAST} x",
+            f"{pressed / rate:.2f} x: {pressed:,.0f} samples/s per CPU second",
+            met=pressed >= PRESSURE_LEAST * rate,
+            n=samples,
+            pressed=pressed,
             without=rate,
         ),
         proofs.check(signed),
@@ -56,11 +103,15 @@ def _size(records: Sequence[Stamped]) -> Row:
     )
 
 
-def backlog(samples: int, form: Form = "columns") -> list[Stamped]:
+def backlog(
+    samples: int,
+    policy: Policy = log.POLICY_IN_FORCE,
+    kind: type[StampedNode] = StampedNode,
+) -> list[Stamped]:
     """Samples that end now, in the order in which they would have come."""
     rounds = samples // NODES
     start_ms = SystemClock().wall_ms() - rounds * 1000
-    nodes = [StampedNode(number, log.POLICY_IN_FORCE, form=form) for number in range(NODES)]
+    nodes = [kind(number, policy) for number in range(NODES)]
     return [node.stamp(start_ms + second * 1000) for second in range(rounds) for node in nodes]
 
 
@@ -71,7 +122,8 @@ def _run(
     more: Sequence[str] = (),
 ) -> float:
     bootstrap = rig.kafka().bootstrap
-    rig.say(f"throughput: a worker{', with proofs' if more else ''}")
+    how = ", with proofs" if more else ", with pressure" if policy is BY_PRESSURE else ""
+    rig.say(f"throughput: a worker{how}")
     with loop.worker(rig, bootstrap, policy, more) as worker:
         send.write(bootstrap, records[0].topic, records[:NODES])
         log.wait_for(bootstrap, COMMAND, NODES, WITHIN_S, worker)

@@ -3,11 +3,13 @@
     {"of":{"node":"node-1","boot_id":"000000000001-5c1f","policy_version":"5f3a","facts_revision":"9b02",
            "pods_revision":"77ac","limits":{"be_cfs_quota_us":840000},"be_group":"10"},
      "now":[1234,1763860000000,1000,7123,24123456789,1000,120,268435456,88,301989888],
+     "looks":[120,0,0,0,0,0,500,0,100000,100000,80000,0,9000,0,0],
      "psi":[12.3,0.0,0.0,null,null],"throttled":[0,10,3]}
 
 ``of`` has fields that rarely change. A reader compares its bytes with those of the node's previous sample: they are
 equal if and only if all fields are equal. ``now`` has the figures, in the order of the pod list with ``pods_revision``.
-Rare fields are in ``more``, right after ``now``. A keyframe carries facts and pods, and ``now_names`` for people.
+``looks`` follows if the policy uses pressure, and then ``more`` with rare fields. A keyframe carries facts and pods,
+and ``now_names`` for people.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ from msgspec import Meta
 from slacktide.schemas.bounds import INT64_MAX, PODS_MAX, Amount, Count, Name, PressurePercent, Revision
 from slacktide.schemas.inventory import NodeFacts, Pods
 from slacktide.schemas.message import Message
-from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, LsPressure, Missing, PodUse
+from slacktide.schemas.sample import LOOKS_MAX, ContainerBurst, Drift, EvictState, Limits, Missing, PodUse
 
 Names: TypeAlias = Literal["seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"]
 NUMBERS: Names = "seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"
 NODE_NUMBERS = 6
 """Numbers of the node in ``now``. Two of each pod follow."""
+GATE_NUMBERS, LOOK_NUMBERS = 8, 7
+"""Numbers of the gate in ``looks``, and of each look that follows."""
 NONE = -1
 """In ``now``: nothing to measure, because the limit was never raised or the pod has no cgroup."""
 
@@ -58,8 +62,6 @@ class More(Message, frozen=True, kw_only=True):
     missing: list[Missing] = []
     ls_lately_cpu_milli: Amount | None = None
     """CPU use of pods outside the best-effort cgroup since the last look, if its rise caused this sample."""
-    ls_pressure: LsPressure | None = None
-    """Present if the policy uses pressure."""
     others: Annotated[list[PodUse], Meta(max_length=PODS_MAX)] = []
     """Use of pods that are not in the list. Their entries in ``now``, if any, are -1."""
 
@@ -67,6 +69,7 @@ class More(Message, frozen=True, kw_only=True):
 Number: TypeAlias = Annotated[int, Meta(ge=NONE, le=INT64_MAX)]
 Now: TypeAlias = Annotated[list[Number | None], Meta(min_length=NODE_NUMBERS, max_length=NODE_NUMBERS + 2 * PODS_MAX)]
 Psi: TypeAlias = Annotated[list[PressurePercent | None], Meta(min_length=5, max_length=5)]
+Looks: TypeAlias = Annotated[list[Count], Meta(max_length=GATE_NUMBERS + LOOK_NUMBERS * LOOKS_MAX)]
 Throttled: TypeAlias = Annotated[list[Count | None], Meta(max_length=3 * PODS_MAX)]
 Part: TypeAlias = Annotated[list[Count], Meta(min_length=2, max_length=2)]
 
@@ -78,8 +81,12 @@ class SampleColumns(Message, frozen=True, kw_only=True):
     now: Now
     """Six numbers of the node, then two of each pod. null: unknown. since_raise_ms is -1 if the limit was not raised
     since the agent's start. Both numbers of a pod are -1 if it has no cgroup."""
+    looks: Looks = []
+    """Right after ``now``, if the policy uses pressure: the gate after the previous sample (base_permille, closed as 0
+    or 1, closed_ms, proof_looks, cut_permille, be_permille, pause_ms, wait_ms), then each look since, the oldest first
+    (span_us, ls_cpu_us, be_cpu_us, idle_us, cpu_stall_us, mem_stall_us, throttled_us)."""
     more: More = More()
-    """Right after ``now``, or absent."""
+    """Right after ``now`` and ``looks``, or absent."""
     psi: Psi | None = None
     """PSI averages over 10 s, percent of time stalled: cpu some, mem some, mem full, io some, io full."""
     throttled: Throttled = []

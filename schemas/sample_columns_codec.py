@@ -16,12 +16,14 @@ from slacktide.schemas.codec import MALFORMED, refusal
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod, Pods
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse, Pressure
-from slacktide.schemas.sample_columns import NODE_NUMBERS, NONE, NUMBERS, More, Now, Of, Part, Psi, Throttled
+from slacktide.schemas.sample_columns import NODE_NUMBERS, NONE, NUMBERS, Looks, More, Now, Of, Part, Psi, Throttled
+from slacktide.schemas.sample_looks import looks_of, pressure_of
 
 T = TypeVar("T")
 
 BEGIN = b'{"of":{'
 NOW = b',"now":['
+LOOKS = b'"looks":['
 MORE = b'"more":'
 KIND = "NodeSample"
 
@@ -29,6 +31,7 @@ KIND = "NodeSample"
 class _Rest(msgspec.Struct, frozen=True, gc=False):
     """The fields after ``now``."""
 
+    looks: Looks = []
     more: More = More()
     psi: Psi | None = None
     throttled: Throttled = []
@@ -109,6 +112,8 @@ def encoded(sample: NodeSample, pods: Sequence[Pod]) -> bytes:
         **{name: getattr(sample, name) for name in _ALIKE},
     )
     rest: dict[str, object] = {}
+    if sample.ls_pressure is not None:
+        rest["looks"] = looks_of(sample.ls_pressure)
     if more != _NO_MORE:
         rest["more"] = more
     if use.pressure != _NO_PRESSURE:
@@ -212,7 +217,7 @@ def carried(value: bytes) -> tuple[Raw, Raw]:
     Raises:
         BadMessageError: the fields after ``now`` cannot be read.
     """
-    rest = _read(_decode_rest, b"{" + value[_end_of_now(value, head_of(value)) :], "$")
+    rest = _read(_decode_rest, b"{" + value[_end_of_list(value, head_of(value), "now") :], "$")
     return rest.facts, Raw() if rest.pods_part or bytes(rest.pods) == _NULL else rest.pods
 
 
@@ -244,12 +249,11 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
     if value is None:
         raise BadMessageError(KIND, "the value is null")
     cut = head_of(value)
-    end = _end_of_now(value, cut)
+    end = _end_of_list(value, cut, "now")
     of = decode_of(value[:cut])
     now = _read(_decode_now, b"[" + value[cut:end].rstrip(b","), "$.now")
     rest = _read(_decode_rest, b"{" + value[end:], "$")
-    if rest.more != _NO_MORE and not value.startswith(MORE, end):
-        raise BadMessageError(KIND, "`$.more` does not stand right behind `$.now`")
+    _check_places(value, end, rest)
     pods = Raw() if rest.pods_part or bytes(rest.pods) == _NULL else rest.pods
     uids: Sequence[str] | None = []
     if of.be_group:  # else it has no figures of listed pods, and needs no list
@@ -276,6 +280,7 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
         "since_raise_ms": None if now[5] == NONE else now[5],
         "facts": rest.facts,
         "pods": pods,
+        "ls_pressure": pressure_of(rest.looks),
         **{name: getattr(rest.more, name) for name in _ALIKE},
     }
     if rest.more.evict != _NO_MORE.evict:
@@ -363,25 +368,25 @@ def _refused(at: int, name: str, number: int | None, least: int, most: int, *, u
     )
 
 
-def _end_of_now(value: bytes, cut: int) -> int:
-    """Where the fields after ``now`` begin, without the comma."""
+def _check_places(value: bytes, end: int, rest: _Rest) -> None:
+    """Refuse ``looks`` or ``more`` where arrays do not look for them. ``end``: of ``now``."""
+    if rest.looks and not value.startswith(LOOKS, end):
+        raise BadMessageError(KIND, "`$.looks` does not stand right behind `$.now`")
+    behind = _end_of_list(value, end, "looks") if rest.looks else end
+    if rest.more != _NO_MORE and not value.startswith(MORE, behind):
+        raise BadMessageError(KIND, "`$.more` does not stand right behind `$.now` and `$.looks`")
+
+
+def _end_of_list(value: bytes, cut: int, name: str) -> int:
+    """Where the fields after a list of numbers begin, without the comma."""
     at = value.find(b"]", cut) + 1
     if not at:
-        raise BadMessageError(KIND, "JSON is malformed: the list `$.now` does not end")
+        raise BadMessageError(KIND, f"JSON is malformed: the list `$.{name}` does not end")
     return at + value.startswith(b",", at)
 
 
 def _read(decode: Callable[[bytes], T], raw: bytes, path: str) -> T:
-    """Decode a part of a record.
-
-    Args:
-        decode: of the part's type.
-        raw: the part.
-        path: its path in the record.
-
-    Raises:
-        BadMessageError: it is refused.
-    """
+    """Decode a part of a record, with its path in the record. Raises BadMessageError if it is refused."""
     try:
         return decode(raw)
     except MALFORMED as exc:

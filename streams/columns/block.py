@@ -23,7 +23,7 @@ from slacktide.streams.records import Record
 N = TypeVar("N")
 
 
-def samples(its: Columns, heads: Sequence[Head[N]], quotas_us: Ints) -> Samples:
+def samples(its: Columns, heads: Sequence[Head[N]], quotas_us: Ints, gates: Ints) -> Samples:
     """Return the input of the suppress rule, from sound samples."""
     used_milli = np.maximum(its.pods[:, 0], 0)
     best_effort = np.concatenate([head.best_effort for head in heads])
@@ -34,6 +34,7 @@ def samples(its: Columns, heads: Sequence[Head[N]], quotas_us: Ints) -> Samples:
         be_milli=sums(used_milli * best_effort, its.counts),
         all_milli=sums(used_milli, its.counts),
         since_raise_ms=its.node[:, 5],
+        gates=gates,
     )
 
 
@@ -53,7 +54,7 @@ class Block(NamedTuple, Generic[N]):
 
     heads: Sequence[Head[N]]
     numbers: Ints
-    """int64 [n, 12]"""
+    """int64 [n, 13]"""
     values: Sequence[bytes]
     """Of the records. Only their heads and numbers have been decoded: all else may be invalid."""
     offsets: Sequence[int]

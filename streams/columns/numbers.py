@@ -31,10 +31,12 @@ def numbers(texts: Sequence[bytes]) -> Ints:
 
     Raises NoNumbersError if one of them has another content.
     """
+    parsed: Any = None
     try:
-        parsed: Any = _parser.parse(b"[%b,%d]" % (_BETWEEN.join(texts), END))
+        parsed = _parser.parse(b"[%b,%d]" % (_BETWEEN.join(texts), END))
         return np.frombuffer(bytes(parsed.as_buffer(of_type="i")), np.int64)
     except (ValueError, TypeError, RuntimeError) as exc:  # RuntimeError: a number has more than 64 bits
+        parsed = None  # the parser refuses the next text while an error refers to this one
         raise NoNumbersError(str(exc)) from exc
 
 

@@ -13,7 +13,9 @@ import numpy as np
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.policy.strategies import SuppressSignal
 from slacktide.schemas.sample import Limits
+from slacktide.streams.columns.looks import OPEN, UNPROVEN
 from slacktide.streams.columns.rings import Bools, Ints
 from slacktide.streams.decisions.evict.node_evict import evicts_by_memory_alone
 from slacktide.streams.decisions.resources.node_load import node_reserved
@@ -46,7 +48,9 @@ _MINIMUM, _TARGET, _CURRENT, _STEP = "minimum_milli", ("allowed_milli", "target_
 
 _MILLI_MAX: Final = 1 << 42
 """Four billion CPUs. Below, no product exceeds 64 bits, and each integer equals its float64."""
-UNFIT: Final = (0, 0, 0, NONE, 1, NO_LINE)
+_SIGNALS: Final[tuple[SuppressSignal, ...]] = ("usage", "pressure", "both")
+_BY_USAGE, _BY_PRESSURE = 0, 1
+UNFIT: Final = (0, 0, 0, NONE, 1, NO_LINE, _BY_USAGE)
 """Replaces the result of ``fit`` where the scalar rule decides: the capacity is 0."""
 OTHER_LIMITS: Final = -2
 """Replaces a quota: limits that the arrays do not compare."""
@@ -55,14 +59,12 @@ OTHER_LIMITS: Final = -2
 def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
     """Return what the rule reads of a node and its policy; ``UNFIT``: the scalar rule decides.
 
-    Capacity and reservation in millicores, threshold and minimum in percent, memory capacity in bytes, and the memory
-    threshold of the eviction rules in percent.
+    Capacity and reservation in millicores, threshold and minimum in percent, memory capacity in bytes, the memory
+    threshold of the eviction rules in percent, and the signal.
     """
     threshold = resource_threshold_on(policy, facts)
     capacity, mem_capacity = facts.capacity.cpu_milli, facts.capacity.mem_bytes
     if not (threshold.enable and threshold.cpu_suppress_policy == "cfsQuota" and pods and capacity):
-        return UNFIT
-    if threshold.cpu_suppress_signal != "usage":
         return UNFIT
     reserved, min_pct = node_reserved(facts).cpu_milli or 0, threshold.cpu_suppress_min_pct
     if not evicts_by_memory_alone(threshold) or max(capacity, reserved) > _MILLI_MAX:
@@ -75,6 +77,7 @@ def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
         NONE if min_pct is None else min_pct,
         mem_capacity or 1,
         NO_LINE if line_pct is None or not mem_capacity else line_pct,
+        _SIGNALS.index(threshold.cpu_suppress_signal),
     )
 
 
@@ -98,6 +101,8 @@ class Samples(NamedTuple):
     all_milli: Ints
     """Use of all pods."""
     since_raise_ms: Ints
+    gates: Ints
+    """See ``looks.gates``."""
 
 
 class Screened(NamedTuple):
@@ -120,8 +125,8 @@ class Screened(NamedTuple):
 
 
 def screen(fits: Ints, samples: Samples) -> Screened:
-    """Decide many samples. ``fits``: int64 [n, 6], the result of ``fit`` for each."""
-    capacity, reserved, threshold, min_pct, mem_capacity, line = fits.T
+    """Decide many samples. ``fits``: int64 [n, 7], the result of ``fit`` for each."""
+    capacity, reserved, threshold, min_pct, mem_capacity, line, signal = fits.T
     quota = samples.quota_us
     be_cores, others_cores = samples.be_milli / 1000, (samples.all_milli - samples.be_milli) / 1000
     system_cores = np.maximum(samples.node_milli / 1000 - (be_cores + others_cores), reserved / 1000)
@@ -144,12 +149,22 @@ def screen(fits: Ints, samples: Samples) -> Screened:
     spaced = limited & (wanted > quota) & (since != NONE) & (since < RAISE_SPACING_MS)
     keep = near | spaced | (limited & (wanted == quota))
     bound = np.where(keep, KEEP, np.where(stepped, STEPPED, np.where(floored, FLOORED, TARGET)))
+    bound = np.where(signal == _BY_USAGE, bound, _by_signal(bound, signal, samples.gates, limited))
     below = samples.node_bytes * 100 // np.maximum(mem_capacity, 1) < line
     exact = (samples.all_milli < _MILLI_MAX) & (samples.node_milli < _MILLI_MAX)
     proven = exact & (capacity > 0) & (quota != OTHER_LIMITS) & (below | (samples.node_bytes == 0))
     figures = (capacity, threshold, ceiling, pods_milli, np.zeros_like(capacity), system_milli, formula)
     terms = np.stack([*figures, minimum_milli, allowed, target, quota, step], 1)
     return Screened(np.where(proven, bound, SCALAR), minimum, limited, wanted, terms)
+
+
+def _by_signal(bound: Ints, signal: Ints, gates: Ints, limited: Bools) -> Ints:
+    """Return what is kept where the policy uses pressure; the scalar rule decides all else.
+
+    An open gate lifts the limit, or leaves it to usage; without looks, usage decides.
+    """
+    kept = np.where((signal == _BY_PRESSURE) & (gates == OPEN), ~limited, bound == KEEP)
+    return np.where(kept & (gates != UNPROVEN), KEEP, SCALAR)
 
 
 def case_of(case: int) -> tuple[int, bool, bool]:

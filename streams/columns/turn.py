@@ -9,8 +9,10 @@ import msgspec
 import numpy as np
 
 from slacktide.schemas.proof import Verdict
+from slacktide.schemas.sample_columns_codec import BEGIN, LOOKS, MORE, NOW
 from slacktide.streams.columns.block import Block, samples
 from slacktide.streams.columns.head import FIT, PODS, Head, joined_numbers
+from slacktide.streams.columns.looks import gates, text_behind
 from slacktide.streams.columns.numbers import Columns, NoNumbersError, columns, is_sound, numbers
 from slacktide.streams.columns.rings import Bools, Ints
 from slacktide.streams.columns.screen import Screened, screen
@@ -24,7 +26,7 @@ _NO_NUMBERS = np.zeros((0, 0), np.int64)
 class Turn(Generic[N]):
     """Samples with a known head, in order."""
 
-    COLUMNS: ClassVar = ("heads", "places", "quotas", "texts", "values", "verdicts")
+    COLUMNS: ClassVar = ("heads", "looks", "places", "quotas", "texts", "values", "verdicts")
     __slots__ = (*COLUMNS, "begun", "met", "numbers")
 
     def __init__(self) -> None:
@@ -37,6 +39,7 @@ class Turn(Generic[N]):
         self.places: list[int] = []
         """Places of the samples among the records."""
         self.heads: list[Head[N]] = []
+        self.looks: list[bytes] = []
         self.quotas: list[int] = []
         self.texts: list[bytes] = []
         self.values: list[bytes] = []
@@ -87,7 +90,8 @@ class Turn(Generic[N]):
 
     def screened(self, its: Columns) -> Screened:
         """Decide the samples; ``its``: the result of ``read``."""
-        return screen(self.numbers[:, FIT], samples(its, self.heads, np.array(self.quotas, np.int64)))
+        quotas_us = np.array(self.quotas, np.int64)
+        return screen(self.numbers[:, FIT], samples(its, self.heads, quotas_us, gates(self.looks)))
 
     def block(self, its: Columns, newer: Sequence[bool], offsets: Sequence[int]) -> Block[N]:
         """Return the samples as input of the windows; ``offsets``: of all records."""
@@ -101,6 +105,21 @@ class Turn(Generic[N]):
             columns=its,
             met=self.first(),
         )
+
+
+def texts(value: bytes) -> tuple[bytes, bytes]:
+    """Return the numbers of a sample and of its looks, undecoded; b"" twice: arrays cannot read it."""
+    cut = value.find(NOW) if value.startswith(BEGIN) else -1
+    return (b"", b"") if cut < 0 else texts_at(value, cut + len(NOW))
+
+
+def texts_at(value: bytes, begin: int) -> tuple[bytes, bytes]:
+    """Return them where the head ends. Unknown figures and rare fields are the rules'."""
+    end = value.find(b"]", begin)
+    text, looks, behind = value[begin:end], b"", end + 2
+    if value.startswith(LOOKS, behind):
+        looks, behind = text_behind(value, behind)
+    return (b"", b"") if end < 0 or b"n" in text or value.startswith(MORE, behind) else (text, looks)
 
 
 def alone(text: bytes) -> tuple[int, int] | None:

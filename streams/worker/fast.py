@@ -21,7 +21,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.sample_columns import Of
-from slacktide.schemas.sample_columns_codec import BEGIN, MORE, NOW, decode_of, head_of
+from slacktide.schemas.sample_columns_codec import decode_of, head_of
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE, SCORE
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, numbers_of, renumber, split_limits
@@ -31,7 +31,7 @@ from slacktide.streams.columns.numbers import Columns, NoNumbersError, ages_ms, 
 from slacktide.streams.columns.publish import Figures
 from slacktide.streams.columns.rings import Ints
 from slacktide.streams.columns.screen import KEEP, SCALAR, UNFIT, VARYING, Screened, bound_of, fit, quota_of
-from slacktide.streams.columns.turn import Turn, alone
+from slacktide.streams.columns.turn import Turn, alone, texts, texts_at
 from slacktide.streams.kept import Keep
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import RenderedAnswers, RenderedOut, varint
@@ -162,6 +162,7 @@ class Fast:
         keys, values, partitions = records.keys, records.values, records.partitions
         add_place, add_head, add_text = turn.places.append, turn.heads.append, turn.texts.append
         add_quota, add_value, add_verdict = turn.quotas.append, turn.values.append, turn.verdicts.append
+        add_looks = turn.looks.append
         verdict: Verdict = ""
         for at, place in enumerate(todo):
             value = values[place]
@@ -175,13 +176,10 @@ class Fast:
                 later.append(place)
                 continue
             if head is not None and (value.startswith(head.prefix) or _other_limits(head, value)):
-                begin = len(head.prefix)
-                end = value.find(b"]", begin)
-                text = value[begin:end]
-                rare = end < 0 or b"n" in text or value.startswith(MORE, end + 2)
-                known = None if rare else head
+                text, looks = texts_at(value, len(head.prefix))
+                known = head if text else None
             else:
-                text = _clean(value)
+                text, looks = texts(value)
                 known = self._met(turn, place, records[place], text, head, answerer.policy) if text else None
             if known is not None and known.partition == partitions[place]:
                 if known.turn != number:
@@ -191,6 +189,7 @@ class Fast:
                 add_head(known)
                 add_quota(known.quota_us)
                 add_text(text)
+                add_looks(looks)
                 add_value(value)
                 add_verdict(verdict)
             elif head is None or head.turn != number:
@@ -386,16 +385,6 @@ def _newer(turn: Turn[Node], its: Columns, times_ms: Sequence[int], number: int)
         head.node.newest = max(head.node.newest, (head.of.boot_id, head.newest))
         head.node.boots.saw(head.last_ms)
     return newer
-
-
-def _clean(value: bytes) -> bytes:
-    """Return the numbers of a sample, if arrays can read them; otherwise b""."""
-    cut = value.find(NOW) + len(NOW) if value.startswith(BEGIN) else 0
-    if cut < len(NOW):
-        return b""
-    end = value.find(b"]", cut)
-    text = value[cut:end]
-    return b"" if end < 0 or b"n" in text or value.startswith(MORE, end + 2) else text
 
 
 @lru_cache(maxsize=4_096)

@@ -55,8 +55,12 @@ def full_body(kind: type[Message]) -> dict[str, Any]:
     body = full(kind)
     if kind is SampleColumns:
         del body["pods_part"]
-        body = {name: body.pop(name) for name in ("of", "now", "more")} | body
-        body |= msgspec.json.decode(body_of(keyframe(3, BAD))) | {"psi": [1] * 5, "throttled": [0, 1, 1]}
+        body = {name: body.pop(name) for name in ("of", "now", "looks", "more")} | body
+        body |= msgspec.json.decode(body_of(keyframe(3, BAD))) | {
+            "looks": [9, 0, 0, 0, 0, 0, 500, 0, *[1] * 7],
+            "psi": [1] * 5,
+            "throttled": [0, 1, 1],
+        }
     if kind is NodeWindowSegment:
         body |= {"begin_ms": START_MS // MINUTE_MS * MINUTE_MS} | {
             name: [1] * 60 for name in body if name.endswith(("_milli", "_bytes")) or name == "covered_ms"

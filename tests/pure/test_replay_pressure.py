@@ -19,7 +19,7 @@ from slacktide.schemas.topics import COMMAND
 from slacktide.streams.records import Record
 from slacktide.streams.samples import SampleReader
 from slacktide.streams.worker import Worker
-from testbed.samples import FACTS, PODS, START_MS, body_of, keyframe, policy_record, record_of, sample
+from testbed.samples import PODS, START_MS, body_of, keyframe, policy_record, record_of, sample
 
 POLICY = policy_of(
     Colocation(enable=True, metric_aggregate_duration_s=10),

@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.bounds import AMOUNT_MAX
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy import Policy, ResourceThreshold
-from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
+from slacktide.schemas.policy.strategies import SuppressSignal
+from slacktide.schemas.sample import Limits, LsPressure, NodeSample, NodeUse, PodUse, PressureGate, PressureLook
+from slacktide.schemas.sample_columns_codec import LOOKS as LOOKS_FIELD
+from slacktide.schemas.sample_columns_codec import encoded
+from slacktide.streams.columns.looks import NOT_TAKEN, OPEN, UNPROVEN, gates, text_behind
 from slacktide.streams.columns.screen import (
     BOUNDS,
     KEEP,
@@ -27,6 +32,7 @@ from slacktide.streams.columns.screen import (
 )
 from slacktide.streams.decisions.node_decision import decide_node
 from testbed.samples import sample as sample_of
+from testbed.stalls import GATES, LOOKS
 
 AMOUNTS = st.integers(0, 200_000) | st.integers(0, AMOUNT_MAX)
 CAPACITIES = st.integers(1, 256_000) | st.integers(1, AMOUNT_MAX)
@@ -52,7 +58,9 @@ def cases(draw: st.DrawFn) -> tuple[NodeSample, NodeFacts, Policy]:
         cpu_suppress_threshold_pct=draw(st.integers(0, 100)),
         cpu_suppress_min_pct=draw(st.none() | st.integers(0, 100)),
         mem_evict_threshold_pct=draw(st.none() | st.integers(1, 100)),
+        cpu_suppress_signal=draw(st.sampled_from(["usage", "pressure", "both"])),
     )
+    pressure = st.builds(LsPressure, gate=st.just(PressureGate()) | GATES, looks=st.lists(LOOKS, max_size=4))
     near = draw(st.integers(0, 4 * capacity) | st.integers(0, AMOUNT_MAX))
     sample = sample_of(
         1,
@@ -60,6 +68,7 @@ def cases(draw: st.DrawFn) -> tuple[NodeSample, NodeFacts, Policy]:
         pod_use=[PodUse(uid=pod.uid, cpu_milli=draw(AMOUNTS), mem_bytes=0) for pod in PODS],
         limits=Limits(be_cfs_quota_us=draw(st.none() | st.just(near))),
         since_raise_ms=draw(st.none() | st.integers(0, 2_000)),
+        ls_pressure=draw(st.none() | pressure),
     )
     return sample, facts, Policy(version="p", resource_threshold=threshold)
 
@@ -105,6 +114,53 @@ def test_most_samples_are_left_to_no_rule() -> None:
     assert screened(sample, fit(facts, policy, pods=2)).bound[0] != SCALAR
 
 
+CALM = PressureLook(
+    span_us=100_000, ls_cpu_us=100_000, be_cpu_us=80_000, idle_us=0, cpu_stall_us=9_000, throttled_us=4_000
+)
+
+
+@pytest.mark.parametrize("signal", ["pressure", "both"])
+def test_samples_of_an_open_gate_without_a_limit_are_left_to_no_rule(signal: SuppressSignal) -> None:
+    capacity = Resources(cpu_milli=16_000, mem_bytes=64 << 30)
+    facts = NodeFacts(name="n", capacity=capacity, allocatable=capacity)
+    threshold = ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_signal=signal)
+    fits = fit(facts, Policy(version="p", resource_threshold=threshold), pods=2)
+    limits = Limits(be_cfs_quota_us=None if signal == "pressure" else 930_000)
+    sample = sample_of(
+        1,
+        use=NodeUse(cpu_milli=2_000, mem_bytes=20 << 30),
+        pod_use=[PodUse(uid=pod.uid, cpu_milli=900, mem_bytes=1 << 30) for pod in PODS],
+        limits=limits,
+        ls_pressure=LsPressure(gate=PressureGate(), looks=[CALM] * 10),
+    )
+
+    assert screened(sample, fits).bound[0] == KEEP
+
+
+GATE = b"0,0,0,0,0,0,500,0"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (b"", NOT_TAKEN),
+        (GATE, OPEN),
+        (GATE + b",100000,100000,80000,0,40000,0,0", OPEN),
+        (GATE + b",100000,100000,80000,0,40100,0,0", UNPROVEN),
+        (GATE.replace(b"0,0,", b"0,1,", 1), UNPROVEN),
+        (GATE.replace(b"500", b"8001"), UNPROVEN),
+        (GATE + b",1", UNPROVEN),
+        (GATE + b",100000,100000,80000,0,0,0," + b"9" * 18, UNPROVEN),
+        (GATE + b",100000,100000,80000,0,0,0,null", UNPROVEN),
+        (GATE + b",1" * 7 * 257, UNPROVEN),
+        (b"0,0,0", UNPROVEN),
+        (b"-", UNPROVEN),
+    ],
+)
+def test_what_is_no_list_of_looks_is_the_rules_and_costs_no_other_sample(text: bytes, found: int) -> None:
+    assert gates([GATE, text, b"", GATE]).tolist() == [OPEN, found, NOT_TAKEN, OPEN]
+
+
 def test_limits_that_are_no_plain_quota_are_the_rules() -> None:
     odd: list[Limits | None] = [
         None,
@@ -114,6 +170,11 @@ def test_limits_that_are_no_plain_quota_are_the_rules() -> None:
     ]
 
     assert [quota_of(limits) for limits in odd] == [OTHER_LIMITS] * len(odd)
+
+
+def looks_text(value: bytes) -> bytes:
+    at = value.find(LOOKS_FIELD)
+    return b"" if at < 0 else text_behind(value, at)[0]
 
 
 def screened(sample: NodeSample, fits: tuple[int, ...]) -> Any:
@@ -127,5 +188,6 @@ def screened(sample: NodeSample, fits: tuple[int, ...]) -> Any:
         be_milli=np.array([used["be"]]),
         all_milli=np.array([sum(used.values())]),
         since_raise_ms=np.array([NONE if since is None else since]),
+        gates=gates([looks_text(encoded(sample, PODS))]),
     )
     return screen(np.array([fits], np.int64), columns)

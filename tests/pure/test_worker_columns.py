@@ -17,7 +17,19 @@ from slacktide.schemas.forecast import FORECAST_STALE_MS, SYSTEM, NodePeaks, Pea
 from slacktide.schemas.inventory import Pod, Resources, revision_of
 from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
-from slacktide.schemas.sample import BeCpu, BeCpuWindow, EvictState, Limits, Missing, NodeSample, NodeUse, PodUse
+from slacktide.schemas.sample import (
+    BeCpu,
+    BeCpuWindow,
+    EvictState,
+    Limits,
+    LsPressure,
+    Missing,
+    NodeSample,
+    NodeUse,
+    PodUse,
+    PressureGate,
+    PressureLook,
+)
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, FORECAST, METRIC, SAMPLE, WINDOW
 from slacktide.streams.columns import figures
@@ -44,6 +56,12 @@ SELLS_FREE = policy_of(
     POLICY.resource_threshold,
 )
 OVER = policy_of(msgspec.structs.replace(POLICY.colocation, cpu_reclaim_threshold_pct=600), POLICY.resource_threshold)
+
+
+PRESSED = policy_of(
+    POLICY.colocation, msgspec.structs.replace(POLICY.resource_threshold, cpu_suppress_signal="pressure")
+)
+POLICIES = POLICY, SELLS_FREE, OVER, PRESSED
 
 
 class Fleet:
@@ -103,6 +121,8 @@ class Fleet:
             cpu = BeCpu(usage_milli=1.5, request_milli=500.0, limit_milli=900.0)
             window = BeCpuWindow(average=cpu, current=cpu, samples=4, interval_s=9)
             odd["evict"] = EvictState(since_mem_ms=5, be_cpu=window)
+        if self._policy is PRESSED and dice.random() < 0.9:
+            odd["ls_pressure"] = self._pressure()
         uses = [
             PodUse(
                 uid=pod.uid,
@@ -126,13 +146,31 @@ class Fleet:
             pods_revision=revision,
             use=NodeUse(cpu_milli=dice.randrange(4_000), mem_bytes=dice.randrange(16 * GIB)),
             pod_use=uses,
-            limits=dice.choice([None, Limits(be_cfs_quota_us=dice.choice([-1, 20_000, 110_000, 300_000]))]),
+            limits=dice.choice([None, Limits(be_cfs_quota_us=dice.choice([None, -1, 20_000, 110_000, 300_000]))]),
             since_raise_ms=dice.choice([None, 0, 700, 5_000]),
             facts=facts if tell else None,
             pods=pods if tell else None,
             **odd,
         )
         return made, pods
+
+    def _pressure(self) -> LsPressure:
+        """Mostly calm; now and then a stall, a learned baseline, or a closed gate."""
+        dice = self._dice
+        gate = PressureGate(
+            base_permille=dice.choice([0, 300, 900]), closed=dice.random() < 0.1, be_permille=900, cut_permille=2_000
+        )
+        looks = [
+            PressureLook(
+                span_us=100_000,
+                ls_cpu_us=dice.randrange(150_000),
+                be_cpu_us=dice.choice([0, 80_000]),
+                idle_us=dice.randrange(120_000),
+                cpu_stall_us=dice.choice([0, 9_000, 90_000]) if dice.random() < 0.2 else 0,
+            )
+            for _ in range(dice.randrange(12))
+        ]
+        return LsPressure(gate=gate, looks=looks)
 
     def records(self, second: int) -> list[Record]:
         """Each node's sample."""
@@ -204,11 +242,11 @@ def bodies(outs: list[Out]) -> list[tuple[str, bytes | None, Any]]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(6 if NIGHTLY else 3))
+@pytest.mark.parametrize("seed", range(2 * len(POLICIES) if NIGHTLY else len(POLICIES)))
 @pytest.mark.parametrize("kind", [Worker, Mixed])
 def test_all_that_follows_is_equal(seed: int, kind: type[Worker]) -> None:
     """Commands, NodeMetric, allocatable, score and the minutes of windows."""
-    policy = (POLICY, SELLS_FREE, OVER)[seed % 3]
+    policy = POLICIES[seed % len(POLICIES)]
     fleet, single, together = Fleet(seed, policy=policy), worker(policy, OneByOne), worker(policy, kind)
     written, states = set[str](), set[str]()
     free = 0

@@ -274,3 +274,29 @@ def test_a_proof_is_of_one_topic() -> None:
     assert verifier.check(topic, b"node-1", written, headers, now_ms) == "ok"
     assert verifier.check("slacktide.node.sample.backfill.v2", b"node-1", written, headers, now_ms) == "forged"
     assert verifier.check(topic, b"node-1", written[:-1] + b" }", headers, now_ms) == "forged"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (b"9,1,0", b"9,2,0", r"in 0..1 - at `$.looks[1]`, closed: the value is 2"),
+        (b",500,0", b",8001,0", r"in 0..8000 - at `$.looks[6]`, pause_ms: the value is 8001"),
+        (b",500,0", b",500", "`$.looks` has 7 numbers; accepted: 8 of the gate, and 7 of each look"),
+        (b"9,1,0", b"-9,1,0", "`$.looks[0]`"),
+    ],
+)
+def test_a_bad_number_of_the_gate_is_named(old: bytes, new: bytes, why: str) -> None:
+    made = encoded(sample(1, ls_pressure=LsPressure(gate=PressureGate(base_permille=9, closed=True), looks=[])), PODS)
+    assert b'"looks":[9,1,0,0,0,0,500,0]' in made
+    with pytest.raises(BadMessageError) as raised:
+        read(made.replace(old, new))
+    assert why in str(raised.value)
+
+
+def test_looks_behind_other_fields_are_refused() -> None:
+    made = encoded(sample(1, ls_pressure=LsPressure(gate=PressureGate(), looks=[])), PODS)
+    body = msgspec.json.decode(made)
+    late = {name: body[name] for name in ("of", "now")} | {"psi": [0.0] * 5, "looks": body["looks"]}
+
+    with pytest.raises(BadMessageError, match="looks` does not stand right behind"):
+        read(msgspec.json.encode(late))

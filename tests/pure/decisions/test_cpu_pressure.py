@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from slacktide.agents.node.ahead import LookedGate
 from slacktide.schemas.sample import LOOKS_MAX, PAUSE_MS_MAX, PAUSE_MS_MIN, LsPressure, PressureGate, PressureLook
 from slacktide.streams.decisions.suppress.cpu_pressure import LINE_PERMILLE_MIN, PROOF_LOOKS, Step, fold, step
+from testbed.stalls import GATES, LOOKS
 
 SPAN_US = 100_000
 
@@ -30,30 +31,7 @@ def proved(gate: PressureGate, stall: int) -> Step:
     return fold(LsPressure(gate=gate, looks=[look(stall, be_us=2_000)] * PROOF_LOOKS))
 
 
-gates = st.builds(
-    PressureGate,
-    base_permille=st.integers(0, 5_000),
-    closed=st.booleans(),
-    closed_ms=st.integers(0, PAUSE_MS_MAX),
-    proof_looks=st.integers(0, 1),
-    cut_permille=st.integers(0, 5_000),
-    be_permille=st.integers(20, 1_000),
-    pause_ms=st.integers(PAUSE_MS_MIN, PAUSE_MS_MAX),
-    wait_ms=st.integers(0, PAUSE_MS_MAX),
-)
-looks = st.builds(
-    PressureLook,
-    span_us=st.integers(0, 300_000),
-    ls_cpu_us=st.integers(0, 600_000),
-    be_cpu_us=st.integers(0, 600_000),
-    idle_us=st.integers(0, 600_000),
-    cpu_stall_us=st.integers(0, 600_000),
-    mem_stall_us=st.integers(0, 600_000),
-    throttled_us=st.integers(0, 600_000),
-)
-
-
-@given(gates, st.lists(looks, max_size=40), st.integers(0, 40))
+@given(GATES, st.lists(LOOKS, max_size=40), st.integers(0, 40))
 def test_looks_in_two_samples_come_to_what_they_do_in_one(
     gate: PressureGate, taken: list[PressureLook], at: int
 ) -> None:
@@ -62,7 +40,7 @@ def test_looks_in_two_samples_come_to_what_they_do_in_one(
     assert rest.gate == fold(LsPressure(gate=gate, looks=taken)).gate
 
 
-@given(gates, st.lists(looks, min_size=1, max_size=LOOKS_MAX + 20))
+@given(GATES, st.lists(LOOKS, min_size=1, max_size=LOOKS_MAX + 20))
 def test_what_a_sample_carries_gives_a_worker_the_agents_gate(gate: PressureGate, taken: list[PressureLook]) -> None:
     agent = LookedGate(gate)
     turns = [agent.looked(one) for one in taken]
@@ -73,7 +51,7 @@ def test_what_a_sample_carries_gives_a_worker_the_agents_gate(gate: PressureGate
     assert agent.sampled() == LsPressure(gate=agent.gate, looks=[])
 
 
-@given(gates, st.lists(looks, max_size=60))
+@given(GATES, st.lists(LOOKS, max_size=60))
 def test_pause_and_wait_stay_within_their_bounds(gate: PressureGate, taken: list[PressureLook]) -> None:
     for one in taken:
         gate = step(gate, one).gate
@@ -83,7 +61,7 @@ def test_pause_and_wait_stay_within_their_bounds(gate: PressureGate, taken: list
         msgspec.convert(msgspec.to_builtins(gate), PressureGate)
 
 
-@given(gates, looks, st.integers(0, 100_000))
+@given(GATES, LOOKS, st.integers(0, 100_000))
 def test_more_stall_never_keeps_an_open_gate_from_closing(gate: PressureGate, one: PressureLook, more: int) -> None:
     open_gate = msgspec.structs.replace(gate, closed=False)
     worse = msgspec.structs.replace(one, cpu_stall_us=one.cpu_stall_us + more)
@@ -91,7 +69,7 @@ def test_more_stall_never_keeps_an_open_gate_from_closing(gate: PressureGate, on
         assert step(open_gate, worse).gate.closed
 
 
-@given(gates, looks, st.integers(1, 100_000))
+@given(GATES, LOOKS, st.integers(1, 100_000))
 def test_more_throttling_of_their_own_never_closes_it(gate: PressureGate, one: PressureLook, more: int) -> None:
     open_gate = msgspec.structs.replace(gate, closed=False)
     own = msgspec.structs.replace(one, throttled_us=one.throttled_us + more)
