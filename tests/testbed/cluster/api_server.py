@@ -253,7 +253,23 @@ class ApiServer:
         how = ["--server-side", "--force-conflicts", "-o", "name"]
         names = [one.partition("/")[2] for one in self.kubectl("apply", *how, "-f", str(definitions)).split()]
         paths = [f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}" for name in names]
-        self.wait(lambda: all(_established(self.get(path)) for path in paths), f"{', '.join(names)} are served", 60)
+        self.wait(lambda: all(map(self._serves, paths)), f"{', '.join(names)} are served", 60)
+
+    def _serves(self, definition: str) -> bool:
+        """Whether objects of a kind can be listed: a little after its definition is established."""
+        found = self.get(definition)
+        if not _established(found):
+            return False
+        spec = found["spec"]
+        kinds = [
+            f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
+            for version in spec["versions"]
+            if version["served"]
+        ]
+        try:
+            return all(self.get(f"{kind}?limit=1") for kind in kinds)
+        except RefusedError:
+            return False
 
     def namespace(self, prefix: str = "test", labels: Mapping[str, str] | None = None) -> str:
         name = f"{prefix}-{secrets.token_hex(4)}"
