@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -309,8 +311,7 @@ def colony(rig: Rig, nodes: int) -> Iterator[Colony]:
     if (lack := lacks_api()) is not None:
         raise CannotRunError(str(lack))
     kafka = rig.kafka()
-    folder = rig.folder / "applied"
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="colony-", dir=rig.folder))
     with scheduling(folder, started=False) as at:
         made = Colony(rig, at, kafka.bootstrap, nodes)
         made.meter.watch("Kafka", kafka.pid)

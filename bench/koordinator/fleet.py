@@ -13,6 +13,7 @@ import msgspec
 
 from bench.colony import SIZE, Meter, colony
 from bench.fleet import PODS, name_of
+from bench.koordinator.systems import stopped_after
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, told
 from bench.tides import CONFIG_MAP, CPU_MILLI, load_milli
@@ -28,7 +29,7 @@ from testbed.koordinator_nodes import status_of
 from testbed.rungs import built_program, lacks_api, lacks_kafka, lacks_koordinator
 
 SIZES, BRIEF_SIZES = (10, 100, 1_000), (10,)
-WARM_UP_S, MEASURED_S, BRIEF_S = 60.0, 120.0, 10.0
+WARM_UP_S, MEASURED_S, BRIEF_S = 40.0, 60.0, 10.0
 REPORT_S = 60
 """Between two NodeMetrics of a node, as koordlet has it."""
 AT_ONCE = 16
@@ -59,7 +60,9 @@ def _central(rig: Rig) -> Iterator[Central]:
     for nodes in BRIEF_SIZES if rig.brief else SIZES:
         for start in (_koordinator, _slacktide):
             rig.say(f"koordinator-fleet: {start.__name__.strip('_')} with {nodes} nodes")
-            yield start(rig, nodes)
+            found = start(rig, nodes)
+            rig.say(f"koordinator-fleet: {_row(found).measured}")
+            yield found
 
 
 def _row(found: Central) -> Row:
@@ -88,7 +91,7 @@ def _measured(rig: Rig, system: str, nodes: int, meter: Meter) -> Central:
 
 
 def _slacktide(rig: Rig, nodes: int) -> Central:
-    with colony(rig, nodes) as at:
+    with stopped_after(rig.kafka()), colony(rig, nodes) as at:
         at.start_nodes(1.0, kwok=built_program("kwok").exists())
         at.start_bridge()
         return _measured(rig, "Slacktide", nodes, at.meter)
