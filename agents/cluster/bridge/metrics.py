@@ -11,7 +11,7 @@ from slacktide.schemas.topics import read_by
 
 LEADING = Gauge("slacktide_bridge_leading", "1 while this replica holds the lease.")
 EPOCH = Gauge("slacktide_bridge_writer_epoch", "Epoch of this replica's records. 0: it is not the leader.")
-NODES = Gauge("slacktide_bridge_nodes", "Nodes in Kubernetes.")
+NODES = Gauge("slacktide_bridge_nodes", "Nodes that the bridge writes to: all, or those of --node-selector.")
 FROZEN = Gauge("slacktide_bridge_nodes_frozen", "Nodes without fresh figures, which the bridge leaves unchanged.")
 CAPPED = Gauge(
     "slacktide_bridge_nodes_capped",
