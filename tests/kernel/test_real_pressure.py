@@ -224,7 +224,7 @@ async def test_stall_beside_a_best_effort_pod_stops_it_and_the_proof_gives_it_ba
             await asyncio.sleep(0.1)
             look = reader.look(time.monotonic_ns())
             if look is not None and gate.looked(look):
-                return fold(gate.sampled(), 1_000).bound
+                return fold(gate.sampled()).bound
         return f"no turn: {gate.gate}"
 
     assert await turned() == "cut"
