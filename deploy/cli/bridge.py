@@ -40,8 +40,9 @@ class BridgeCommandSettings(process.ProcessSettings):
     policy_namespace: str = setting("Namespace of the policy's ConfigMap.", default="koordinator-system")
     policy_name: str = setting("Name of the policy's ConfigMap.", default=NAME)
     node_selector: str | None = setting(
-        "Write only to Nodes with this label. Others are published, and another controller, such as Koordinator, may "
-        "write to them. Without it, all are written to.",
+        "Write only to Nodes with this label. Nodes where it has another value are published, and another controller, "
+        "such as Koordinator, may write to them. Nodes without it are ignored. Without this option, all are written "
+        "to.",
         Label(),
         default=None,
     )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # not needed for --help
 
 _HEAD = ("NODE", "BATCH-CPU", "SLACKTIDE", "BATCH-MEMORY", "SLACKTIDE", "LIMIT", "SLACKTIDE")
 GIB = 2**30
+STALE_MS = 60_000
+"""Workers republish unchanged figures every 30 s, and heartbeats cover them meanwhile."""
 Offered = tuple[int | None, int | None]
 """Batch CPU in thousandths of a CPU and batch memory in bytes; None: none."""
 
@@ -63,8 +65,9 @@ def command(bootstrap: Cluster, kubeconfig: Path | None, output: str) -> None:
 
     async def read() -> list[Compared]:
         nodes = await _offered(kubeconfig)
-        async with opened(bootstrap, SystemClock().wall_ms()) as log:
-            return compared(nodes, await node_logs(log))
+        now_ms = SystemClock().wall_ms()
+        async with opened(bootstrap, now_ms) as log:
+            return compared(nodes, await node_logs(log), now_ms)
 
     rows = asyncio.run(read())
     show(rendered(rows, output, lambda: text_of(rows)))
@@ -82,25 +85,34 @@ async def _offered(kubeconfig: Path | None) -> dict[str, Offered]:
     return {node.metadata.name: shown(node.status.capacity, node.status.allocatable).batch for node in listed.items}
 
 
-def compared(nodes: Mapping[str, Offered], logs: Iterable[NodeLog]) -> list[Compared]:
-    """Pair the cluster's Nodes with the records of each, by name. Nodes without records have no agent."""
+def compared(nodes: Mapping[str, Offered], logs: Iterable[NodeLog], now_ms: int) -> list[Compared]:
+    """Pair the cluster's Nodes with the records of each, by name.
+
+    Nodes without fresh records have no agent, or a silent one. ``now_ms``: by the clock of the records' times.
+    """
     by_name = {log.node: log for log in logs}
-    return [_compared(name, nodes[name], by_name.get(name)) for name in sorted(nodes)]
+    return [_compared(name, nodes[name], by_name.get(name), now_ms) for name in sorted(nodes)]
 
 
-def _compared(name: str, offered: Offered, log: NodeLog | None) -> Compared:
+def _compared(name: str, offered: Offered, log: NodeLog | None, now_ms: int) -> Compared:
+    from slacktide.streams.analysis.explain.evidence import newest  # noqa: PLC0415 - loads analysis: not for --help
+    from slacktide.streams.analysis.explain.node_log import order  # noqa: PLC0415
+
     own = None if log is None or log.allocatable is None else log.allocatable.body
-    sample = None if log is None or not log.samples else log.samples[-1].body
+    if log is not None and log.allocatable is not None and log.uncovered_ms(log.allocatable, now_ms) > STALE_MS:
+        own = None
+    sample = None if log is None or log.sample is None else log.sample.body
     limits = None if sample is None else sample.limits
-    holds = [] if log is None or not log.commands else log.commands[-1].body.hold
+    command = newest(log.commands, order) if log is not None and sample is not None else None
+    decided = None if command is None or command.body.answer == "skipped" else command.body
     return Compared(
         node=name,
         cluster_cpu_milli=offered[0],
-        batch_cpu_milli=None if own is None else own.batch_cpu_milli,
+        batch_cpu_milli=None if own is None or own.stale_ms else own.batch_cpu_milli,
         cluster_mem_bytes=offered[1],
-        batch_mem_bytes=None if own is None else own.batch_mem_bytes,
+        batch_mem_bytes=None if own is None or own.stale_ms else own.batch_mem_bytes,
         limits=limits,
-        decided_limits=holds[-1].limits if holds else limits,
+        decided_limits=None if decided is None else decided.hold[-1].limits if decided.hold else limits,
     )
 
 

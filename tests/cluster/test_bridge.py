@@ -99,6 +99,28 @@ async def test_nodes_and_policy_come_into_the_log_and_follow_what_becomes_of_the
     assert (await _policies(rig))[-1].resource_threshold.cpu_suppress_threshold_pct == 50
 
 
+async def test_with_a_selector_nodes_are_published_while_they_have_the_label_and_written_to_by_its_value(
+    rig: BridgeRig,
+) -> None:
+    other, trying = rig.cluster.node(), rig.cluster.node(labels={"colocation-agent": "slacktide-dry-run"})
+    for node in (other, trying):
+        rig.say(node, cpu=1_500, mem=4 * GIB)
+    replica = rig.replica(node_selector="colocation-agent=slacktide")
+    await until(lambda: _works(replica))
+    assert [bool(one) for one in await _told(rig, trying)] == [True]
+    assert await _told(rig, other) == []
+
+    label = f"/api/v1/nodes/{trying}"
+    rig.cluster.patch(label, {"metadata": {"labels": {"colocation-agent": "slacktide"}}})
+    await until(lambda: rig.resources(trying)["allocatable"])
+    assert rig.resources(other)["allocatable"] == {}
+    rig.cluster.patch(label, {"metadata": {"labels": {"colocation-agent": None}}})
+    async with asyncio.timeout(60):
+        while (await _told(rig, trying))[-1] is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert rig.resources(trying)["allocatable"], "they are left to the node's next owner"
+
+
 async def test_figures_come_to_the_node_and_are_withdrawn_together(rig: BridgeRig) -> None:
     node = rig.cluster.node()
     rig.say(node, cpu=1_500, mem=4 * GIB, mid=500)

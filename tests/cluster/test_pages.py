@@ -67,7 +67,11 @@ def test_beside_koordinator(empty: ApiServer, root: Path) -> None:
     asked = needing_no_node("koordinator.md")
 
     assert len(asked) == 14
+    policy = "/api/v1/namespaces/koordinator-system/configmaps/slo-controller-config"
+    theirs = {"resource-threshold-config": '{"clusterStrategy": {"enable": true, "memoryEvictThresholdPercent": 90}}'}
+    empty.patch(policy, {"data": theirs})
     follow(empty, root, asked)
+    assert empty.get(policy)["data"]["resource-threshold-config"] == theirs["resource-threshold-config"]
 
 
 def test_what_needs_a_node_is_marked() -> None:

@@ -76,6 +76,7 @@ def test_with_a_selector_only_nodes_with_the_label_are_written_to() -> None:
     run.metric(1)
     assert run.second(2) == []
     assert run.writing.shown == {}
+    assert run.writing.concerns(run._facts), "its agent may run dry"
 
     run.node(3, {"colocation-agent": "slacktide"})
     assert [kind for kind, *_ in run.second(4)] == ["status", "metric"]
@@ -83,6 +84,7 @@ def test_with_a_selector_only_nodes_with_the_label_are_written_to() -> None:
     run.node(5)
     run.allocatable(6, cpu=10)
     assert run.second(120) == []
+    assert not run.writing.concerns(run._facts)
 
 
 class _Run:

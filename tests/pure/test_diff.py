@@ -12,9 +12,9 @@ GIB = 2**30
 
 def test_a_nodes_records_are_paired_with_what_its_status_has() -> None:
     chain = Chain()
-    chain.run(1, 12)
+    now_ms = chain.run(1, 12)
     log = node_log(chain.node, chain.records)
-    [bare, found] = compared({chain.node: (1_000, GIB), "absent": (None, None)}, [log])
+    [bare, found] = compared({chain.node: (1_000, GIB), "absent": (None, None)}, [log], now_ms)
 
     assert bare == Compared(
         node="absent",
@@ -34,6 +34,9 @@ def test_a_nodes_records_are_paired_with_what_its_status_has() -> None:
     assert found.limits == log.samples[-1].body.limits
     hold = log.commands[-1].body.hold
     assert found.decided_limits == (hold[-1].limits if hold else found.limits)
+
+    [later] = compared({chain.node: (1_000, GIB)}, [log], now_ms + 600_000)
+    assert (later.batch_cpu_milli, later.batch_mem_bytes) == (None, None), "its agent is gone"
 
 
 def test_differences_are_shown_in_percent_and_summed_where_both_have_figures(snapshot) -> None:

@@ -66,7 +66,7 @@ class BridgeSettings:
     config_map: ConfigMapName
     timing: Timing = TIMING
     node_selector: str | None = None
-    """KEY=VALUE of a label: other Nodes are only published. None: all are written to."""
+    """KEY=VALUE of a label: other Nodes are not written to, and published only if they have the key. None: all are."""
     node_proof: Mode = "off"
     """The node proof mode to publish, regardless of the ConfigMap."""
     enrolment: EnrolmentSettings | None = None
@@ -89,7 +89,9 @@ async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> 
             api, namespace=settings.namespace, name=NAME, me=settings.replica, clock=clock, timing=settings.timing
         )
         ring = Ring(api, settings.namespace, lambda: mono_s(clock))
-        removal = None if settings.deployment is None else Removal(api, settings.deployment, NAME)
+        removal = None
+        if settings.deployment is not None:
+            removal = Removal(api, settings.deployment, NAME, settings.node_selector)
         over = asyncio.Event()
         beside = [asyncio.create_task(_report_waiting(election, health))]
         if settings.enrolment is not None:
@@ -190,6 +192,7 @@ class _Leader:
         self._writing = Writing(selector=settings.node_selector)
         self._ignored = IgnoredFields(SOURCE, settings.replica, clock.wall_ms)
         self._nodes = NodeSource(self, earlier, self._ignored)
+        self._published = set(earlier.nodes)
         self._policies = PolicySource(self, earlier.policy, settings.config_map)
         self._reader = FigureReader(settings.bootstrap, self._writing, self._to_dead_letter, clock)
         self._mirror = Mirror(self._writing, clock)
@@ -230,17 +233,24 @@ class _Leader:
         )
 
     def node(self, uid: str, place: Place, shown: Shown) -> None:
-        """Add or update a node."""
+        """Add or update a node, or forget one that has no agent any more."""
+        name = place.facts.name
+        if not self._writing.concerns(place.facts):
+            if name in self._published:
+                self.removed(name)
+            return
+        self._published.add(name)
         self._publisher.inventory(place.facts)
         self._writing.node(uid, place.facts, shown, mono_s(self._clock))
         if self._writing.writes_to(place.facts):
             self._descheduler.node(place)
         else:
-            self._descheduler.removed(place.facts.name)
-        metrics.offers(place.facts.name, shown.allocatable)
+            self._descheduler.removed(name)
+        metrics.offers(name, shown.allocatable)
 
     def removed(self, name: str) -> None:
         """Remove a node."""
+        self._published.discard(name)
         self._publisher.removed(name)
         self._writing.gone(name)
         self._descheduler.removed(name)

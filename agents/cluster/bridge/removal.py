@@ -54,6 +54,7 @@ class _Fields(msgspec.Struct, rename={"fields": "fieldsV1"}):
 
 class _NodeMetadata(Part, frozen=True, kw_only=True):
     name: str
+    labels: dict[str, str] | None = None
     managed_fields: list[_Fields] = []
 
 
@@ -77,11 +78,11 @@ class Removal:
     """Watches the RBAC objects of the bridge, and cleans up on exit.
 
     ``deployment`` is NAMESPACE/NAME. Its ClusterRole, ClusterRoleBinding and ServiceAccount share NAME.
-    ``manager``: the bridge's field manager name.
+    ``manager``: the bridge's field manager name. ``selector``: KEY=VALUE of the label of its Nodes; None: all.
     """
 
-    def __init__(self, api: ApiServer, deployment: str, manager: str) -> None:
-        self._api, self._deployment, self._manager = api, deployment, manager
+    def __init__(self, api: ApiServer, deployment: str, manager: str, selector: str | None = None) -> None:
+        self._api, self._deployment, self._manager, self._selector = api, deployment, manager, selector
         namespace, _, self._name = deployment.partition("/")
         self._why = ""
         """Why the last try failed."""
@@ -169,10 +170,15 @@ class Removal:
         except ApiError:
             return "unknown"
 
+    def _is_ours(self, node: _Node) -> bool:
+        key, _, value = (self._selector or "").partition("=")
+        selected = self._selector is None or (node.metadata.labels or {}).get(key) == value
+        return selected and node.offered_by(self._manager)
+
     async def _withdraw(self) -> int:
         """Remove the resources from all Nodes that this bridge wrote last; returns the number of Nodes."""
         listed = await self._api.list(NODES, _Node)
-        names = [node.metadata.name for node in listed.items if node.offered_by(self._manager)]
+        names = [node.metadata.name for node in listed.items if self._is_ours(node)]
         few = asyncio.Semaphore(AT_ONCE)
 
         async def one(name: str) -> None:

@@ -100,6 +100,10 @@ class Writing:
         key, _, value = self.selector.partition("=")
         return facts.labels.get(key) == value
 
+    def concerns(self, facts: NodeFacts) -> bool:
+        """Return whether a Node may have an agent: without the label, whatever its value, workers need not know it."""
+        return self.selector is None or self.selector.partition("=")[0] in facts.labels
+
     def policy(self, policy: Policy) -> None:
         """Apply a policy."""
         self._policy = policy

@@ -37,7 +37,9 @@ from slacktide.schemas.policy import DEFAULT, RefusedFile, parse, refused_file
 from slacktide.streams.decisions.admission.namespace_quota import in_vain
 from slacktide.streams.decisions.known_pods import is_spared
 
-NAME, DAEMON_SET = "slacktide-bridge", "slacktide-agent"
+NAME = "slacktide-bridge"
+AGENT_SETS = ("slacktide-agent", "slacktide-agent-dry-run")
+"""DaemonSets of agents; the second one beside Koordinator only."""
 RIGHTS = (
     ("serviceaccount", SERVICE_ACCOUNTS, SYSTEM),
     ("clusterrole", CLUSTER_ROLES, ""),
@@ -46,7 +48,7 @@ RIGHTS = (
 """The rights of the bridge."""
 COMPONENT = "app.kubernetes.io/component"
 DAEMON_SETS = Resource(group="apps", plural="daemonsets")
-AGENTS = f"app.kubernetes.io/name=slacktide,{COMPONENT}=agent"
+AGENTS = f"app.kubernetes.io/name=slacktide,{COMPONENT} in (agent,agent-dry-run)"
 CONFIG_MAP, CONFIG_MAP_NAMESPACES = "slo-controller-config", (SYSTEM, "koordinator-system")
 """Beside Koordinator, Slacktide has a ConfigMap of its own."""
 
@@ -162,14 +164,16 @@ async def gather_installed(kubeconfig: Path | None, bootstrap: Cluster | None) -
 
 
 async def _agents(api: ApiServer) -> dict[str, str]:
-    if not await is_there(api, DAEMON_SETS, DAEMON_SET, namespace=SYSTEM):
+    sets = [name for name in AGENT_SETS if await is_there(api, DAEMON_SETS, name, namespace=SYSTEM)]
+    if not sets:
         return {}
-    daemons = await api.get(DAEMON_SETS, DAEMON_SET, dict, namespace=SYSTEM)
+    daemons = [await api.get(DAEMON_SETS, name, dict, namespace=SYSTEM) for name in sets]
     pods = (await api.list(PODS, dict, namespace=SYSTEM, labels=AGENTS)).items
     troubles = [(_node(pod.get("spec")), _trouble(pod.get("status"))) for pod in pods]
     ready = {node for node, trouble in troubles if not trouble}
     found = {node: trouble for node, trouble in troubles if node not in ready} | dict.fromkeys(ready, "")
-    if lacking := max(0, (field(daemons, "status", "desiredNumberScheduled") or 0) - len(found)):
+    wanted = sum(field(one, "status", "desiredNumberScheduled") or 0 for one in daemons)
+    if lacking := max(0, wanted - len(found)):
         # Its controller creates a pod for each node that it selects. Which nodes these are, only it knows.
         nodes = {node["metadata"]["name"] for node in await items_of(api, NODES)}
         found |= dict.fromkeys(sorted(nodes - found.keys())[:lacking], "no pod; see the DaemonSet's Events")

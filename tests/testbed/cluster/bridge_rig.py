@@ -47,9 +47,7 @@ class BridgeRig(StreamingRig):
         self._seq = 0
         self.withdraw_policy()  # that of the manifests
 
-    def replica(
-        self, name: str = "one", timing: Timing = QUICK, deployment: str | None = None, **more: bool
-    ) -> Replica:
+    def replica(self, name: str = "one", timing: Timing = QUICK, deployment: str | None = None, **more: Any) -> Replica:
         settings = bridge.BridgeSettings(
             bootstrap=Cluster(self.bootstrap),
             access=access_of(self._account.kubeconfig),
