@@ -97,6 +97,19 @@ async def test_all_deleted_at_once_nodes_lose_what_the_bridge_wrote(own: BridgeR
     assert own.resources(others)["capacity"] == {"kubernetes.io/batch-cpu": "1k"}, "another writer's"
 
 
+async def test_a_node_that_left_the_bridge_keeps_what_its_next_owner_may_have_taken_over(own: BridgeRig) -> None:
+    """Its fields may still be the bridge's: who writes the same value does not own them."""
+    server, stays, left = own.cluster, selling(own), selling(own)
+    own.replica("leads", deployment=DEPLOYMENT, node_selector="of=ours")
+    await until(lambda: [own.resources(each)["allocatable"] for each in (stays, left)] == [OFFERED] * 2)
+    server.patch(f"/api/v1/nodes/{left}", {"metadata": {"labels": {"of": None}}})
+    delete_all(server)
+    await until(lambda: own.resources(stays) == NOTHING, 60)
+    await gone(server)
+
+    assert own.resources(left)["allocatable"] == OFFERED
+
+
 async def test_a_bridge_that_ends_while_all_is_deleted_removes_them_first(own: BridgeRig) -> None:
     node = await sold(own)
     delete_all(own.cluster)
