@@ -17,7 +17,7 @@ from slacktide.agents.node.metrics import AgentMetrics, Cause
 from slacktide.agents.node.pressure import Kind, PressureWatch, Waited
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import LOOKS_MAX, LsPressure, PressureGate, PressureLook
-from slacktide.streams.decisions.suppress.cpu_pressure import step
+from slacktide.streams.decisions.suppress.cpu_pressure import RUNS_PERMILLE, step
 from slacktide.streams.decisions.suppress.cpu_suppress import looser
 
 RISE_PCT = 5
@@ -70,8 +70,6 @@ def _milli(before: tuple[int, int], now: tuple[int, int]) -> float:
 
 EARLY: Final[frozenset[Cause]] = frozenset({"cpu", "memory", "use", "stall"})
 """Causes of samples ahead of their tick."""
-RUNS_MILLI = 20
-"""Best-effort pods that use no more CPU count as not running, on any node: it is their smallest quota."""
 RARE_MS, STALL_MS = 500, 90
 """Time between looks while best-effort pods do not run, and least time between looks at stalls, some 100 ms."""
 APART_NS = 210_000_000
@@ -221,7 +219,7 @@ class Ahead:
     def sampled(self, cause: Cause, seq: int, now_ns: int, *, best_effort_milli: int | None = None) -> None:
         """Record that a sample was taken. ``best_effort_milli``: CPU use of best-effort pods; None: unknown."""
         self._last_ns = now_ns
-        self._best_effort_runs = best_effort_milli is None or best_effort_milli > RUNS_MILLI
+        self._best_effort_runs = best_effort_milli is None or best_effort_milli > RUNS_PERMILLE
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -94,6 +94,7 @@ def command(settings: BridgeCommandSettings) -> None:
     lease. If its --deployment is deleted, it removes the resources from Nodes.
     """
     from slacktide.agents.cluster.bridge import bridge  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
+    from slacktide.agents.cluster.bridge.writing import NodeSelector  # noqa: PLC0415
     from slacktide.agents.cluster.enrolment.enrolment import EnrolmentSettings  # noqa: PLC0415
     from slacktide.agents.cluster.watching import ConfigMapName  # noqa: PLC0415
     from slacktide.agents.kubernetes.access import access  # noqa: PLC0415
@@ -104,13 +105,16 @@ def command(settings: BridgeCommandSettings) -> None:
     enrolment = None
     if settings.enrol_port is not None:
         enrolment = EnrolmentSettings(namespace=namespace, host=settings.enrol_host, port=settings.enrol_port)
+    selector = None
+    if settings.node_selector is not None:
+        selector = NodeSelector(*settings.node_selector.split("="))
     given = bridge.BridgeSettings(
         bootstrap=settings.bootstrap,
         access=found,
         replica=settings.replica_name,
         namespace=namespace,
         config_map=ConfigMapName(namespace=settings.policy_namespace, name=settings.policy_name),
-        node_selector=settings.node_selector,
+        node_selector=selector,
         node_proof=settings.node_proof,
         enrolment=enrolment,
         deployment=settings.deployment,

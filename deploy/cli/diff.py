@@ -13,6 +13,7 @@ import click
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import count, output_option, rendered, show, table
+from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.sample import Limits
 
@@ -95,25 +96,28 @@ def compared(nodes: Mapping[str, Offered], logs: Iterable[NodeLog], now_ms: int)
 
 
 def _compared(name: str, offered: Offered, log: NodeLog | None, now_ms: int) -> Compared:
-    from slacktide.streams.analysis.explain.evidence import newest  # noqa: PLC0415 - loads analysis: not for --help
-    from slacktide.streams.analysis.explain.node_log import order  # noqa: PLC0415
-
-    own = None if log is None or log.allocatable is None else log.allocatable.body
-    if log is not None and log.allocatable is not None and log.uncovered_ms(log.allocatable, now_ms) > STALE_MS:
-        own = None
+    own = None if log is None else _fresh(log, now_ms)
     sample = None if log is None or log.sample is None else log.sample.body
     limits = None if sample is None else sample.limits
-    command = newest(log.commands, order) if log is not None and sample is not None else None
+    command = None if log is None or sample is None else log.command
     decided = None if command is None or command.body.answer == "skipped" else command.body
     return Compared(
         node=name,
         cluster_cpu_milli=offered[0],
-        batch_cpu_milli=None if own is None or own.stale_ms else own.batch_cpu_milli,
+        batch_cpu_milli=None if own is None else own.batch_cpu_milli,
         cluster_mem_bytes=offered[1],
-        batch_mem_bytes=None if own is None or own.stale_ms else own.batch_mem_bytes,
+        batch_mem_bytes=None if own is None else own.batch_mem_bytes,
         limits=limits,
         decided_limits=None if decided is None else decided.hold[-1].limits if decided.hold else limits,
     )
+
+
+def _fresh(log: NodeLog, now_ms: int) -> NodeAllocatable | None:
+    """Return a node's figures, unless its agent is silent or gone."""
+    found = log.allocatable
+    if found is None or found.body.stale_ms or log.uncovered_ms(found, now_ms) > STALE_MS:
+        return None
+    return found.body
 
 
 def text_of(rows: Sequence[Compared]) -> str:

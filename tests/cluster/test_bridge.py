@@ -11,6 +11,7 @@ from prometheus_client import Gauge
 
 from slacktide.agents.cluster.bridge import metrics, node_status
 from slacktide.agents.cluster.bridge.election import Election, Timing
+from slacktide.agents.cluster.bridge.writing import NodeSelector
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
@@ -105,7 +106,7 @@ async def test_with_a_selector_nodes_are_published_while_they_have_the_label_and
     other, trying = rig.cluster.node(), rig.cluster.node(labels={"colocation-agent": "slacktide-dry-run"})
     for node in (other, trying):
         rig.say(node, cpu=1_500, mem=4 * GIB)
-    replica = rig.replica(node_selector="colocation-agent=slacktide")
+    replica = rig.replica(node_selector=NodeSelector("colocation-agent", "slacktide"))
     await until(lambda: _works(replica))
     assert [bool(one) for one in await _told(rig, trying)] == [True]
     assert await _told(rig, other) == []

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from slacktide.agents.cluster.bridge.removal import FINALIZER
+from slacktide.agents.cluster.bridge.writing import NodeSelector
 from slacktide.deploy.cli.main import cli
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer, RefusedError
@@ -100,7 +101,7 @@ async def test_all_deleted_at_once_nodes_lose_what_the_bridge_wrote(own: BridgeR
 async def test_a_node_that_left_the_bridge_keeps_what_its_next_owner_may_have_taken_over(own: BridgeRig) -> None:
     """Its fields may still be the bridge's: who writes the same value does not own them."""
     server, stays, left = own.cluster, selling(own), selling(own)
-    own.replica("leads", deployment=DEPLOYMENT, node_selector="of=ours")
+    own.replica("leads", deployment=DEPLOYMENT, node_selector=NodeSelector("of", "ours"))
     await until(lambda: [own.resources(each)["allocatable"] for each in (stays, left)] == [OFFERED] * 2)
     server.patch(f"/api/v1/nodes/{left}", {"metadata": {"labels": {"of": None}}})
     delete_all(server)

@@ -19,7 +19,7 @@ from slacktide.agents.cluster.bridge.node_status import (
     shown,
     status_write,
 )
-from slacktide.agents.cluster.bridge.writing import Write, Writing
+from slacktide.agents.cluster.bridge.writing import NodeSelector, Write, Writing
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import NodeMetric, Use
@@ -70,7 +70,7 @@ def test_what_is_written_is_what_was_said_and_nothing_where_it_stands_already(ca
 def test_with_a_selector_only_nodes_with_the_label_are_written_to() -> None:
     """Another controller may write to the others."""
     run = _Run()
-    run.writing.selector = "colocation-agent=slacktide"
+    run.writing.selector = NodeSelector("colocation-agent", "slacktide")
     run.node(0, {"colocation-agent": "slacktide-dry-run"})
     run.allocatable(1)
     run.metric(1)

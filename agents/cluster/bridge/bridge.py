@@ -19,7 +19,7 @@ from slacktide.agents.cluster.bridge.mirror import Mirror, TopologyMirror
 from slacktide.agents.cluster.bridge.node_status import Shown
 from slacktide.agents.cluster.bridge.removal import Removal
 from slacktide.agents.cluster.bridge.sources import EarlierTerm, NodeSource, read_back
-from slacktide.agents.cluster.bridge.writing import FigureReader, Writing
+from slacktide.agents.cluster.bridge.writing import FigureReader, NodeSelector, Writing
 from slacktide.agents.cluster.descheduler.descheduler import Descheduler
 from slacktide.agents.cluster.descheduler.passes import Place
 from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
@@ -65,8 +65,8 @@ class BridgeSettings:
     namespace: str
     config_map: ConfigMapName
     timing: Timing = TIMING
-    node_selector: str | None = None
-    """KEY=VALUE of a label: other Nodes are not written to, and published only if they have the key. None: all are."""
+    node_selector: NodeSelector | None = None
+    """Other Nodes are not written to, and published only if they have its key. None: all are."""
     node_proof: Mode = "off"
     """The node proof mode to publish, regardless of the ConfigMap."""
     enrolment: EnrolmentSettings | None = None

@@ -12,6 +12,7 @@ import logging
 import msgspec
 
 from slacktide.agents.cluster.bridge.node_status import NAMES, WITHDRAWN, shown
+from slacktide.agents.cluster.bridge.writing import NodeSelector
 from slacktide.agents.kubernetes.api_server import STRATEGIC_PATCH, ApiServer
 from slacktide.agents.kubernetes.objects import Head, NodeStatus
 from slacktide.agents.kubernetes.resource import (
@@ -78,10 +79,10 @@ class Removal:
     """Watches the RBAC objects of the bridge, and cleans up on exit.
 
     ``deployment`` is NAMESPACE/NAME. Its ClusterRole, ClusterRoleBinding and ServiceAccount share NAME.
-    ``manager``: the bridge's field manager name. ``selector``: KEY=VALUE of the label of its Nodes; None: all.
+    ``manager``: the bridge's field manager name. ``selector``: of its Nodes; None: all.
     """
 
-    def __init__(self, api: ApiServer, deployment: str, manager: str, selector: str | None = None) -> None:
+    def __init__(self, api: ApiServer, deployment: str, manager: str, selector: NodeSelector | None = None) -> None:
         self._api, self._deployment, self._manager, self._selector = api, deployment, manager, selector
         namespace, _, self._name = deployment.partition("/")
         self._why = ""
@@ -171,8 +172,7 @@ class Removal:
             return "unknown"
 
     def _is_ours(self, node: _Node) -> bool:
-        key, _, value = (self._selector or "").partition("=")
-        selected = self._selector is None or (node.metadata.labels or {}).get(key) == value
+        selected = self._selector is None or self._selector.selects(node.metadata.labels)
         return selected and node.offered_by(self._manager)
 
     async def _withdraw(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -70,14 +70,25 @@ class _Node:
         return not self.budget.written and not self.shown.any
 
 
+class NodeSelector(NamedTuple):
+    """The label of the Nodes that a bridge writes to. Others have another writer, such as Koordinator."""
+
+    key: str
+    value: str
+
+    def selects(self, labels: Mapping[str, str] | None) -> bool:
+        """Return whether a Node with these labels is written to."""
+        return labels is not None and labels.get(self.key) == self.value
+
+
 @dataclass(slots=True)
 class Writing:
     """The bridge's state. Times are monotonic seconds."""
 
     metrics: NodeTable[NodeMetric] = field(default_factory=lambda: NodeTable(NodeMetric))
     allocatables: NodeTable[NodeAllocatable] = field(default_factory=lambda: NodeTable(NodeAllocatable))
-    selector: str | None = None
-    """KEY=VALUE of a label: other Nodes have another writer, such as Koordinator. None: all are written to."""
+    selector: NodeSelector | None = None
+    """None: all Nodes are written to."""
     capped: set[str] = field(default_factory=set)
     """Nodes whose newest figures exceed their capacity; the capacity is written instead."""
     _policy: Policy = DEFAULT
@@ -95,14 +106,11 @@ class Writing:
 
     def writes_to(self, facts: NodeFacts) -> bool:
         """Return whether a Node's labels are such that it is written to."""
-        if self.selector is None:
-            return True
-        key, _, value = self.selector.partition("=")
-        return facts.labels.get(key) == value
+        return self.selector is None or self.selector.selects(facts.labels)
 
     def concerns(self, facts: NodeFacts) -> bool:
         """Return whether a Node may have an agent: without the label, whatever its value, workers need not know it."""
-        return self.selector is None or self.selector.partition("=")[0] in facts.labels
+        return self.selector is None or self.selector.key in facts.labels
 
     def policy(self, policy: Policy) -> None:
         """Apply a policy."""
