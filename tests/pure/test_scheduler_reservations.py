@@ -111,6 +111,14 @@ def test_between_placeholder_and_owner_the_room_is_nobody_elses() -> None:
     assert "unrequested_short:cpu: pod requests 2000m, but only 1000m is free" in world.asks(other)
 
 
+def test_a_kube_scheduler_that_sees_the_end_of_the_placeholder_first_gives_its_room_to_nobody_else() -> None:
+    world = World()
+    world.shows(world.pod("web-0"))
+    world.passes(0.5)
+    other = world.pod("other", cpu=2, labels={"app": "db"})
+    assert "unrequested_short:cpu: pod requests 2000m, but only 1000m is free" in world.asks(other)
+
+
 def test_of_two_owners_one_gets_it_and_the_other_takes_any_node() -> None:
     world = World()
     for name in ("web-0", "web-1"):

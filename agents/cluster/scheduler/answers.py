@@ -186,9 +186,10 @@ class Answers:
         return replace(choice, refused={**choice.refused, **refused}) if refused else choice
 
     def _planned_full(self, pod: SchedulerPod, nodes: list[str]) -> dict[str, Refusal]:
-        """Return nodes on which planned pods leave too little: a kube-scheduler does not count these itself."""
+        """Return nodes on which planned pods and placeholders leave too little: a kube-scheduler may not count them."""
         self._view.release(pod.uid)
-        planned = [node for node in nodes if node in self._view.planned] if self._view.planned else []
+        held = self._view.planned.keys() | self.reservations.rooms
+        planned = [node for node in nodes if node in held] if held else []
         found = {node: lacking(pod.asked, self._view.unrequested(node)) for node in planned}
         return {node: refusal for node, refusal in found.items() if refusal is not None}
 

@@ -38,8 +38,7 @@ class Reservations:
         self._pending: dict[str, SchedulerPod] = {}
         """By uid: pods that may be owners."""
         self._uids: dict[tuple[str, str], str] = {}
-        self._placeholders: dict[tuple[str, str], str] = {}
-        """The reservation of each placeholder that is there."""
+        self._placeholders: dict[tuple[str, str], SchedulerPod] = {}
         self._proposed: dict[str, str] = {}
         """The pod for which a record is on its way, by the reservation's uid."""
         self._proposed_s: dict[str, float] = {}
@@ -61,7 +60,7 @@ class Reservations:
         """Add or update a pod."""
         if pod.placeholder_of:
             if pod.holds or not pod.node:
-                self._placeholders[pod.key] = pod.placeholder_of
+                self._placeholders[pod.key] = pod
             else:
                 self.gone(pod.key, now)
             return
@@ -83,10 +82,10 @@ class Reservations:
 
     def gone(self, key: tuple[str, str], now: Now) -> None:
         """Remove a pod. If it was the placeholder of an opened reservation, its room is the owner's at once."""
-        uid = self._placeholders.pop(key, "")
-        opened = self._opens.of.get(uid)
+        placeholder = self._placeholders.pop(key, None)
+        opened = None if placeholder is None else self._opens.of.get(placeholder.placeholder_of)
         if opened is not None:
-            self._enter(uid, opened, now)
+            self._enter(opened.reservation_uid, opened, now)
         elif key in self._uids:
             self._leave(self._uids[key], key, "", now)
 
@@ -123,8 +122,18 @@ class Reservations:
         opened = self._opens.of.get(uid)
         if opened is None:
             self._free_s.pop(uid, None)
-        elif uid not in self._placeholders.values():
+        elif uid not in self._held:
             self._enter(uid, opened, now)
+
+    @property
+    def rooms(self) -> set[str]:
+        """Nodes with placeholders. A kube-scheduler may know of the end of one first, and offer its room to any pod."""
+        return {one.node for one in self._placeholders.values()}
+
+    @property
+    def _held(self) -> set[str]:
+        """Reservations whose placeholder is there."""
+        return {one.placeholder_of for one in self._placeholders.values()}
 
     def holds(self, pod_uid: str) -> bool:
         """Return whether a reservation is opened for the pod."""
@@ -138,7 +147,7 @@ class Reservations:
         if opened is None:
             return self._demand(pod, pod.claimant, now)
         where = f"{opened.reservation} on {opened.node}"
-        if opened.reservation_uid in self._placeholders.values():
+        if opened.reservation_uid in self._held:
             return Held(OPENING, f"{where}: its placeholder is being deleted")
         if opened.node in nodes:
             return opened.node
@@ -163,7 +172,7 @@ class Reservations:
         return Held(NONE, f"{named} available to it")
 
     def _free(self) -> Iterable[Reservation]:
-        held = set(self._placeholders.values())
+        held = self._held
         return [
             one for uid, one in self._all.items()
             if one.phase == AVAILABLE and uid in held and uid not in self._opens.of and uid not in self._proposed
