@@ -119,6 +119,38 @@ def test_a_kube_scheduler_that_sees_the_end_of_the_placeholder_first_gives_its_r
     assert "unrequested_short:cpu: pod requests 2000m, but only 1000m is free" in world.asks(other)
 
 
+def test_until_the_record_of_its_owner_is_read_the_room_of_a_placeholder_that_is_gone_is_nobodys() -> None:
+    world = World()
+    world.shows(world.pod("web-0"))
+    world.answers.reservations.tick(world.now)  # the record is not read yet
+    other = world.pod("other", cpu=2, labels={"app": "db"})
+    world.gone("reservation-uid-r")
+    answer = world.answers.filter(question(other, ["n"]))
+    assert isinstance(answer, bytes)
+    assert b"only 1000m is free" in answer
+    world.catch_up()
+    assert "only 1000m is free" in world.asks(other)
+    assert world.asks(world.pod("web-0")) == "n"
+
+
+def test_without_a_pending_owner_the_room_of_a_placeholder_that_is_gone_is_anybodys() -> None:
+    world = World()
+    other = world.pod("other", cpu=2, labels={"app": "db"})
+    world.shows(other)
+    world.gone("reservation-uid-r")
+    assert world.asks(other) == "n"
+
+
+def test_room_without_a_record_is_anybodys_after_two_seconds() -> None:
+    world = World()
+    world.shows(world.pod("web-0", labels={"app": "web"}))
+    world.gone("reservation-uid-r")
+    other = world.pod("other", cpu=2, labels={"app": "db"})
+    assert "only 1000m is free" in world.asks(other)
+    world.clock.now_s += 3
+    assert world.asks(other) == "n"
+
+
 def test_of_two_owners_one_gets_it_and_the_other_takes_any_node() -> None:
     world = World()
     for name in ("web-0", "web-1"):

@@ -181,12 +181,13 @@ class Answers:
             refusal = Refusal(PLANNED, text=f"node {held} is held for it")
             refused = {node: refusal for node in nodes if node != held}
         else:
-            refused = self._planned_full(pod, nodes)
+            refused = self._planned_full(pod, nodes, now_s)
             choice = self._view.choose(pod.asked, [one for one in nodes if one not in refused], now_s=now_s)
         return replace(choice, refused={**choice.refused, **refused}) if refused else choice
 
-    def _planned_full(self, pod: SchedulerPod, nodes: list[str]) -> dict[str, Refusal]:
+    def _planned_full(self, pod: SchedulerPod, nodes: list[str], now_s: float) -> dict[str, Refusal]:
         """Return nodes on which planned pods and placeholders leave too little: a kube-scheduler may not count them."""
+        self._view.expire(now_s)
         self._view.release(pod.uid)
         held = self._view.planned.keys() | self.reservations.rooms
         planned = [node for node in nodes if node in held] if held else []

@@ -7,6 +7,7 @@ shows a pod that may use it. docs/reservations.md has the rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import attrgetter
 
 from slacktide.agents.cluster.scheduler.gang_group import Held, Now
@@ -24,6 +25,7 @@ LOST_S = 10.0
 AGAIN_S = 60.0
 """Then it is not opened for this pod again before this."""
 PUBLISH_S = 2.0
+"""A record of a reservation is read within this time after it was proposed, or after its placeholder is gone."""
 WAKE_S = 2.0
 
 
@@ -39,6 +41,8 @@ class Reservations:
         """By uid: pods that may be owners."""
         self._uids: dict[tuple[str, str], str] = {}
         self._placeholders: dict[tuple[str, str], SchedulerPod] = {}
+        self._left: dict[str, str] = {}
+        """The placeholder that still counts after its end, by the reservation's uid: its owner is not known yet."""
         self._proposed: dict[str, str] = {}
         """The pod for which a record is on its way, by the reservation's uid."""
         self._proposed_s: dict[str, float] = {}
@@ -83,13 +87,34 @@ class Reservations:
     def gone(self, key: tuple[str, str], now: Now) -> None:
         """Remove a pod. If it was the placeholder of an opened reservation, its room is the owner's at once."""
         placeholder = self._placeholders.pop(key, None)
-        opened = None if placeholder is None else self._opens.of.get(placeholder.placeholder_of)
-        if opened is not None:
-            self._enter(opened.reservation_uid, opened, now)
+        if placeholder is not None:
+            self._pass_on(placeholder, now)
         elif key in self._uids:
             self._leave(self._uids[key], key, "", now)
 
+    def _pass_on(self, placeholder: SchedulerPod, now: Now) -> None:
+        """Give the room to the owner. Its record may come later than the end of the placeholder: then nobody has it."""
+        uid = placeholder.placeholder_of
+        opened, reservation = self._opens.of.get(uid), self._all.get(uid)
+        if opened is not None:
+            self._enter(uid, opened, now)
+        elif placeholder.node and reservation is not None and self._is_wanted(reservation):
+            self._left[uid] = placeholder.uid
+            self._view.assume(
+                placeholder.asked, placeholder.node,
+                now_s=now.mono_s, at_s=now.wall_ms / 1_000, binding_s=PUBLISH_S, planned=True,
+            )  # fmt: skip
+
+    def _is_wanted(self, reservation: Reservation) -> bool:
+        """Return whether a pending pod may use it, so that any replica may have opened it."""
+        for pod in self._pending.values():
+            with suppress(CaseError, TextError):
+                if pod.claimant is not None and choices(pod.claimant, [reservation]):
+                    return True
+        return False
+
     def _enter(self, uid: str, opened: ReservationOpen, now: Now) -> None:
+        self._view.release(self._left.pop(uid, ""))
         self._free_s.setdefault(uid, now.mono_s)
         pod = self._pending.get(opened.pod_uid)
         if pod is not None:

@@ -186,7 +186,7 @@ class View:
 
     def choose(self, pod: LoadAwarePod, nodes: Sequence[str], *, now_s: float) -> Choice:
         """Choose a node for the pod; ``now_s``: by the clock of ``receive``."""
-        self._expire(now_s)
+        self.expire(now_s)
         self.release(pod.pod.uid)
         return self.survey(asking(pod, self._args), nodes, now_s=now_s)
 
@@ -234,7 +234,7 @@ class View:
 
     def changed_since(self, change: int, *, now_s: float) -> list[tuple[str, int]]:
         """Nodes changed since that change, each with its last one, oldest first; -1: all."""
-        self._expire(now_s)
+        self.expire(now_s)
         self._age(now_s)
         newest_first = takewhile(lambda one: one[1] > change, reversed(self._changed.items()))
         return list(newest_first)[::-1]
@@ -330,7 +330,7 @@ class View:
 
     def counts(self, now_s: float) -> tuple[int, int, int]:
         """Return the numbers of known nodes, silent nodes and assumed pods."""
-        self._expire(now_s)
+        self.expire(now_s)
         return len(self._nodes), sum(one.silent(now_s) for one in self._nodes.values()), len(self._assumed)
 
     def _node(self, name: str) -> KnownNode:
@@ -375,8 +375,8 @@ class View:
         if assumed.node != node:
             self._leave(uid, assumed.node)
 
-    def _expire(self, now_s: float) -> None:
-        """They are nearly in this order: a few that end earlier are looked for at most once a second."""
+    def expire(self, now_s: float) -> None:
+        """End assumptions whose time is over, at most once a second."""
         if self._blind or now_s < self._expired_s + EXPIRE_S:
             return
         self._expired_s = now_s
