@@ -166,13 +166,16 @@ class PressureLook(Message, frozen=True, kw_only=True):
     span_us: Count
     """Monotonic time since the previous look."""
     ls_cpu_us: Count
-    """CPU time of all pods outside the best-effort cgroup."""
+    """CPU time of all pods outside the best-effort cgroup; without PSI of cgroups, of those threads that were read."""
     be_cpu_us: Count
     """CPU time of the best-effort cgroup."""
     idle_us: Count
     """Idle time of all CPUs together."""
     cpu_stall_us: Count
-    """PSI ``some`` for CPU: time in which a process of latency-sensitive cgroups waited."""
+    """PSI ``some`` for CPU: time in which a process of latency-sensitive cgroups waited.
+
+    Without PSI of cgroups: the time that the busiest threads waited in run queues, all together.
+    """
     mem_stall_us: Count = 0
     """PSI ``some`` for memory of the same cgroups."""
     throttled_us: Count = 0

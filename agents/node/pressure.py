@@ -14,15 +14,15 @@ import re
 import select
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.files import KeptFile, Room, read_once
+from slacktide.agents.node.cgroup.files import KeptFile, Room
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED, Hierarchy
+from slacktide.agents.node.run_delay import RunDelayReader, groups_of, is_limited, throttled_us
 from slacktide.schemas.sample import PressureLook
 
 _USAGE_USEC = parse.field(b"usage_usec")
@@ -64,8 +64,6 @@ GUARANTEED_MAX = 16
 """Most guaranteed pods read. Each is read alone, since their parent holds best-effort pods, too."""
 LIMITED_MAX = 256
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
-_THROTTLED_USEC = parse.optional_field(b"throttled_usec")
-_THROTTLED_NS = parse.optional_field(b"throttled_time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +80,10 @@ class _Counted:
 
 
 class StallReader:
-    """Reads looks, each since the previous one. PSI per cgroup is on v2, and beside v1 in the folder ``unified``."""
+    """Reads looks, each since the previous one. PSI per cgroup is on v2, and beside v1 in the folder ``unified``.
+
+    Without it, the run-queue delay of threads counts, per their own running time.
+    """
 
     def __init__(self, hierarchy: Hierarchy, proc_mount: Path) -> None:
         self._hierarchy = hierarchy
@@ -94,6 +95,7 @@ class StallReader:
         self._limited: dict[str, KeptFile] = {}
         self._listed_ns = -LISTED_NS
         self._before: _Counted | None = None
+        self._run_delay = RunDelayReader(hierarchy, proc_mount)
 
     def look(self, mono_ns: int) -> PressureLook | None:
         """Return the counts since the previous look; None: unknown, as in the first look."""
@@ -104,12 +106,18 @@ class StallReader:
         now = self._before
         if before is None or now is None or now.ls_ns < before.ls_ns or now.be_ns < before.be_ns:
             return None
+        ran_us, stall_us = (now.ls_ns - before.ls_ns) // 1_000, _risen(before.cpu_stall_us, now.cpu_stall_us)
+        if not self._cpu:
+            delay = self._run_delay.look(mono_ns)
+            if delay is None:
+                return None
+            ran_us, stall_us = delay.ran_us, delay.waited_us
         return PressureLook(
             span_us=(now.mono_ns - before.mono_ns) // 1_000,
-            ls_cpu_us=(now.ls_ns - before.ls_ns) // 1_000,
+            ls_cpu_us=ran_us,
             be_cpu_us=(now.be_ns - before.be_ns) // 1_000,
             idle_us=max(0, now.idle_us - before.idle_us),
-            cpu_stall_us=_risen(before.cpu_stall_us, now.cpu_stall_us),
+            cpu_stall_us=stall_us,
             mem_stall_us=_risen(before.mem_stall_us, now.mem_stall_us),
             throttled_us=_risen(before.throttled_us, now.throttled_us),
         )
@@ -118,6 +126,7 @@ class StallReader:
         """Close the files."""
         self._use.close()
         self._stat.close()
+        self._run_delay.close()
         for files in (self._cpu, self._mem, self._limited):
             for file in files.values():
                 file.close()
@@ -125,7 +134,7 @@ class StallReader:
     def _count(self, mono_ns: int) -> _Counted | None:
         ls_ns = self._use.cpu_ns()
         cpu = _figures(self._cpu, parse.stall_us)
-        if ls_ns is None or not cpu:
+        if ls_ns is None or (self._cpu and not cpu):
             return None
         try:
             idle_us = parse.idle_ticks(self._stat.read()) * _TICK_US
@@ -138,13 +147,15 @@ class StallReader:
             idle_us=idle_us,
             cpu_stall_us=cpu,
             mem_stall_us=_figures(self._mem, parse.stall_us),
-            throttled_us=_figures(self._limited, _throttled_us),
+            throttled_us=_figures(self._limited, throttled_us),
         )
 
     def _list(self) -> None:
         root = self._hierarchy.unified
         groups = [] if root is None else [str(group) for group in stalling_groups(root, self._hierarchy)]
         self._cpu = self._renewed(self._cpu, [f"{group}/cpu.pressure" for group in groups])
+        if not _figures(self._cpu, parse.stall_us):  # the kernel may have the files, and refuse to read them
+            groups, self._cpu = [], self._renewed(self._cpu, [])
         self._mem = self._renewed(self._mem, [f"{group}/memory.pressure" for group in groups])
         limited = [path for _, path in zip(range(LIMITED_MAX), self._limits(), strict=False)] if groups else []
         self._limited = self._renewed(self._limited, limited)
@@ -161,11 +172,10 @@ class StallReader:
                 pods = sorted(group for _, group in self._hierarchy.pod_groups(tier))
             except OSError:
                 continue
-            for pod in (f"{self._hierarchy.cpu}/{pod}" for pod in pods):
-                groups: list[str] = []
-                with suppress(OSError):
-                    groups = [pod, *sorted(one.path for one in os.scandir(pod) if one.is_dir())]
-                yield from (f"{group}/cpu.stat" for group in groups if _is_limited(group))
+            for pod in pods:
+                yield from (
+                    f"{group}/cpu.stat" for group in groups_of(f"{self._hierarchy.cpu}/{pod}") if is_limited(group)
+                )
 
 
 def stalling_groups(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
@@ -178,20 +188,6 @@ def stalling_groups(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
     except OSError:
         return
     yield from (root / group for group in pods[:GUARANTEED_MAX])
-
-
-def _is_limited(group: str) -> bool:
-    for name, unlimited in (("cpu.max", b"max"), ("cpu.cfs_quota_us", b"-1")):
-        try:
-            return not read_once(f"{group}/{name}").startswith(unlimited)
-        except OSError:
-            continue
-    return False
-
-
-def _throttled_us(text: bytes) -> int:
-    usec = _THROTTLED_USEC(text)
-    return (_THROTTLED_NS(text) or 0) // 1_000 if usec is None else usec
 
 
 def _figures(files: Mapping[str, KeptFile], read: parse.Reader) -> dict[str, int]:

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernel.groups import BUSY, V1, V2_WHOLE, Groups, on
 from slacktide.agents.node.ahead import LookedGate
-from slacktide.agents.node.cgroup.hierarchy import find
+from slacktide.agents.node.cgroup.hierarchy import Hierarchy, find
 from slacktide.agents.node.cgroup.kernel import CgroupKernel
 from slacktide.agents.node.pressure import (
     NO_GROUPS,
@@ -29,7 +30,8 @@ from slacktide.agents.node.pressure import (
     Waited,
     pressure_files,
 )
-from slacktide.schemas.sample import Limits
+from slacktide.agents.node.run_delay import RunDelayReader, throttled_us
+from slacktide.schemas.sample import Limits, PressureLook
 from slacktide.streams.decisions.suppress.cpu_pressure import fold
 from slacktide.streams.decisions.suppress.cpu_suppress import UNLIMITED
 from testbed.rungs import machine_cannot
@@ -234,4 +236,47 @@ async def test_stall_beside_a_best_effort_pod_stops_it_and_the_proof_gives_it_ba
     kernel.hold(UNLIMITED)
     assert groups.quota("besteffort") == "-1"
     assert await turned() == "cut", "and what comes back is a cause again"
+    reader.close()
+
+
+def without_psi(groups: Groups) -> Hierarchy:
+    """The groups as a kernel without PSI of cgroups has them."""
+    found = find(MOUNT, groups.kubepods)
+    return replace(found, mount=found.mount / "none")
+
+
+@on(V1, V2_WHOLE)
+@pytest.mark.story
+async def test_without_psi_the_threads_of_pods_tell_how_long_they_waited(groups: Groups) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    for tier in ("burstable", "besteffort"):
+        os.sched_setaffinity(groups.start(groups.add_pod(tier, tier)).pid, {cpu})
+    reader, looks = StallReader(without_psi(groups), PROC), list[PressureLook]()
+
+    def waited() -> bool:
+        look = reader.look(time.monotonic_ns())
+        looks.extend([] if look is None else [look])
+        return sum(one.cpu_stall_us for one in looks) > 300_000
+
+    assert await until(waited), looks
+    assert sum(one.ls_cpu_us for one in looks) <= sum(one.span_us for one in looks)
+    reader.close()
+
+
+@on(V1, V2_WHOLE)
+async def test_a_pod_that_its_own_quota_throttles_does_not_wait_for_others(groups: Groups) -> None:
+    pod = groups.add_pod("burstable", "limited")
+    groups.quota(pod, "5000" if groups.version == 1 else "5000 100000")
+    groups.start(pod)
+    reader, stat = RunDelayReader(find(MOUNT, groups.kubepods), PROC), groups.cpu / pod / "cpu.stat"
+    waited_us = list[int]()
+
+    def throttled() -> bool:
+        delay = reader.look(time.monotonic_ns())
+        waited_us.extend([] if delay is None else [delay.waited_us])
+        return throttled_us(stat.read_bytes()) > 2_000_000
+
+    assert await until(throttled)
+    groups.quota(pod, "-1" if groups.version == 1 else "max 100000")
+    assert sum(waited_us) < 1_000_000
     reader.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from slacktide.agents.node.host_pods import Remark
 from slacktide.agents.node.pressure import NO_GROUPS
+from slacktide.agents.node.run_delay import NO_HOST_PID
 from slacktide.deploy.cli.doctor import machine_facts
 from slacktide.deploy.cli.doctor.agent_checks import agent_findings, kafka_findings, node_findings
 from slacktide.deploy.cli.doctor.cluster_checks import drain_finding, webhook_clients_finding
@@ -79,8 +81,9 @@ LOG = KafkaFacts(
 STAMPED = {
     "message.timestamp.type": "LogAppendTime", "compression.type": "producer", "max.message.bytes": "1048588",
 }  # fmt: skip
-NO_PSI = replace(V2, no_stall="cpu.pressure: Operation not supported")
-V1_ALONE = replace(V1, no_stall=NO_GROUPS)
+RUN_DELAY = replace(V2, no_stall="cpu.pressure: Operation not supported")
+NO_PSI = replace(RUN_DELAY, no_run_delay=NO_HOST_PID)
+V1_ALONE = replace(V1, no_stall=NO_GROUPS, no_run_delay=NO_HOST_PID)
 
 
 def groups(of: str = "v2", *, knobs: Any = (), controllers: Any = (), **facts: object) -> CgroupFacts:
@@ -106,7 +109,8 @@ def machine(*, quota_writable: bool = True, **facts: object) -> Iterator[Finding
         pytest.param(lambda: cgroup_findings(V2), id="control groups v2"),
         pytest.param(lambda: kafka_findings(LOG), id="log"),
         pytest.param(lambda: kafka_findings(replace(LOG, newest=None, transactions=False)), id="log without records"),
-        pytest.param(lambda: cgroup_findings(replace(V1, hybrid=True, no_stall="none")), id="control groups v1"),
+        pytest.param(lambda: cgroup_findings(replace(V1_ALONE, hybrid=True)), id="control groups v1"),
+        pytest.param(lambda: cgroup_findings(RUN_DELAY), id="control groups without PSI"),
     ],
 )
 def test_what_is_as_it_should_be_is_shown(found: Callable[[], Iterator[Finding]], snapshot) -> None:
@@ -193,7 +197,7 @@ def of_policy(cgroups: CgroupFacts = V2, cpus: int = 8, **configs: object) -> li
     return rest
 
 
-CGROUPS = {"v2": V2, "v2 without PSI": NO_PSI, "v1": V1_ALONE}
+CGROUPS = {"v2": V2, "v2 with run-queue delay": RUN_DELAY, "v2 without PSI": NO_PSI, "v1": V1_ALONE}
 
 
 @situations("given", CASES["what_a_policy_cannot_do_here_is_said"])
@@ -309,6 +313,19 @@ def test_psi_of_groups_is_readable_where_a_group_of_latency_sensitive_pods_tells
     assert machine_facts.gather_cgroups(tmp_path, None).no_stall == "cpu.pressure: No such file or directory"
     write(tmp_path, {"kubepods/podguaranteed/cpu.pressure": PSI})
     assert machine_facts.gather_cgroups(tmp_path, None).no_stall == "", "one group is enough"
+
+
+def test_the_run_queue_delay_of_pods_is_readable_where_their_threads_are(tmp_path: Path) -> None:
+    threads = write(tmp_path, TREE_V2 | {"kubepods/burstable/poda/cgroup.threads": f"{os.getpid()}\n"})
+    file = threads / "kubepods/burstable/poda/cgroup.threads"
+    assert machine_facts.gather_cgroups(tmp_path, None).no_run_delay == ""
+
+    file.write_text(f"{os.getpid()}\n0\n")
+    assert machine_facts.gather_cgroups(tmp_path, None).no_run_delay == NO_HOST_PID
+    file.unlink()
+    assert machine_facts.gather_cgroups(tmp_path, None).no_run_delay == (
+        f"threads of pods: [Errno 2] No such file or directory: '{file}'"
+    )
 
 
 PODS_V1 = "cpu,cpuacct/kubepods.slice/kubepods-besteffort.slice"

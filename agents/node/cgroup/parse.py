@@ -72,6 +72,14 @@ def stall_us(text: bytes) -> int:
     return _digits(words[4][6:])
 
 
+def schedstat_ns(text: bytes) -> tuple[int, int]:
+    """Parse the time that a thread ran, and the time that it waited in a run queue, of /proc/TID/schedstat."""
+    words = text.split()
+    if len(words) < 2:
+        raise ValueError(f"malformed: {_shown(text)} is not a time run and a time waited")
+    return _digits(words[0]), _digits(words[1])
+
+
 _mem_total = field(b"MemTotal:")
 _mem_available = field(b"MemAvailable:")
 

@@ -90,6 +90,8 @@ class CgroupFacts:
     """Whether the best-effort cgroup itself is idle now: the kernel then accepts no weight for it."""
     no_stall: str = ""
     """Why no PSI of latency-sensitive pods is readable; "": some is, or it was not checked."""
+    no_run_delay: str = ""
+    """Why the agent cannot read how long threads of these pods wait; "": it can, or it was not checked."""
     refused_triggers: Mapping[Kind, str]
     """The kinds of pressure that the agent cannot wait on, with the reason."""
 

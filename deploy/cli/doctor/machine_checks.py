@@ -190,8 +190,15 @@ def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
             yield _idle_tier(facts)
         yield _group_pressure(facts)
         # Never a failure here: the policy's checks report it if a policy needs it.
-        found = f"none: {facts.no_stall}" if facts.no_stall else "PSI of cgroups is readable"
-        yield good("pressure.stall", found, "only for cpuSuppressSignal pressure or both")
+        yield good("pressure.stall", _stall(facts), "only for cpuSuppressSignal pressure or both")
+
+
+def _stall(facts: CgroupFacts) -> str:
+    if not facts.no_stall:
+        return "PSI of cgroups is readable"
+    if not facts.no_run_delay:
+        return f"run-queue delay of threads instead of PSI of cgroups: {facts.no_stall}"
+    return f"none: {facts.no_stall}; {facts.no_run_delay}"
 
 
 def writable(facts: CgroupFacts, knob: str) -> bool:
@@ -341,11 +348,11 @@ def _void_here(policy: Policy, cgroups: CgroupFacts, cpus: int) -> Iterator[Find
             continue
         if threshold.cpu_suppress_policy == "cpuset":
             yield from _by_cpuset(source, threshold.cpuset_cpus_min, cgroups, cpus)
-        if threshold.cpu_suppress_signal != "usage" and cgroups.no_stall:
+        if threshold.cpu_suppress_signal != "usage" and cgroups.no_stall and cgroups.no_run_delay:
             where = path_of("resource_threshold", "cpu_suppress_signal")
             advice = (
-                f"no effect on this machine: {cgroups.no_stall}. Best-effort pods are limited by CPU use instead; to "
-                f"use pressure, {to_have_pressure(cgroups.no_stall, cgroups)}"
+                f"no effect on this machine: {cgroups.no_stall}; {cgroups.no_run_delay}. Best-effort pods are limited "
+                f"by CPU use instead; to use pressure, {to_have_pressure(cgroups.no_stall, cgroups)}"
             )
             found = f"{where} {threshold.cpu_suppress_signal} ({source})"
             yield warned("policy.void-here", found, "pressure.stall", advice)

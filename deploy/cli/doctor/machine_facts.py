@@ -25,6 +25,7 @@ from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, PlainHost, find
 from slacktide.agents.node.host_pods import HostPods, watch
 from slacktide.agents.node.pressure import KINDS, NO_GROUPS, Kind, Stall, pressure_files, set_trigger, stalling_groups
+from slacktide.agents.node.run_delay import RunDelayReader
 from slacktide.deploy.cli.doctor.facts import (
     API_RIGHTS,
     CONTROLLERS,
@@ -88,12 +89,13 @@ def gather_cgroups(mount: Path, kubepods: str | None, host: PlainHost | None = N
         knobs={} if group is None else {knob.name: _knob(knob, version, groups[knob.controller]) for knob in CONTROLS},
         idle_tier=group is not None and _words(group / KNOBS["cpu_idle"].files(version)[0]) == ["1"],
         no_stall="" if hierarchy is None else _no_stall(hierarchy),
+        no_run_delay="" if hierarchy is None else RunDelayReader(hierarchy, Path("/proc")).trouble(),
         refused_triggers={} if hierarchy is None else _refused_triggers(hierarchy),
     )
 
 
 def _no_stall(hierarchy: Hierarchy) -> str:
-    """Return why the agent reads no stall of latency-sensitive cgroups; "": it reads some."""
+    """Return why the agent reads no PSI of latency-sensitive cgroups; "": it reads some."""
     root = hierarchy.unified
     groups = [] if root is None else stalling_groups(root, hierarchy)
     troubles = [_pressure_trouble(group / "cpu.pressure", parse.stall_us) for group in groups]

@@ -179,7 +179,7 @@ def pressure_findings(on: NodeLog) -> Iterator[Finding]:
             "node.no-pressure",
             f"the policy's cpuSuppressSignal is {threshold.cpu_suppress_signal}, but the node's newest sample "
             "has no pressure: best-effort pods are limited by CPU use instead",
-            advice="run `slacktide doctor` on the node: its kernel may lack PSI for cgroups (pressure.groups)",
+            advice="run `slacktide doctor` on the node: it may be unable to read stalls of pods (pressure.stall)",
         )
         return
     step = fold(sample.ls_pressure)

@@ -1,0 +1,172 @@
+"""Time for which threads of latency-sensitive pods waited for a CPU, on kernels without PSI of cgroups.
+
+``/proc/TID/schedstat`` has the time that a thread ran, and the time that it waited in a run queue. Only the busiest
+threads are read, so that the cost does not grow with the number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from heapq import nlargest
+from pathlib import Path
+
+from slacktide.agents.node.cgroup import parse
+from slacktide.agents.node.cgroup.files import KeptFile, Room, read_once
+from slacktide.agents.node.cgroup.hierarchy import BURSTABLE, GUARANTEED, Hierarchy
+
+LISTED_NS = 5_000_000_000
+"""How often threads are listed."""
+LISTED_MAX = 1_024
+READ_MAX = 32
+"""Most threads that a look reads. They are those that ran and waited longest between the last two lists."""
+NO_HOST_PID = "threads of pods are not in this PID namespace: run the agent with hostPID"
+NO_SCHED_INFO = "the kernel does not count how long threads wait: it lacks CONFIG_SCHED_INFO"
+_THROTTLED_USEC = parse.optional_field(b"throttled_usec")
+_THROTTLED_NS = parse.optional_field(b"throttled_time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDelay:
+    """Of all threads together, since the previous look."""
+
+    ran_us: int
+    waited_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Container:
+    tids: Sequence[int]
+    limited: Sequence[str]
+    """Its cgroup and its pod's, if they have a CPU quota."""
+
+
+class RunDelayReader:
+    """Reads looks, each since the previous one."""
+
+    def __init__(self, hierarchy: Hierarchy, proc_mount: Path) -> None:
+        self._hierarchy, self._proc = hierarchy, proc_mount
+        self._tasks = "cgroup.threads" if hierarchy.version == 2 else "tasks"
+        self._room = Room(READ_MAX)
+        self._listed_ns = -LISTED_NS
+        self._totals: dict[int, tuple[int, int]] = {}
+        """What each listed thread had run and waited, in ns."""
+        self._files: dict[int, KeptFile] = {}
+        self._limited: dict[int, Sequence[str]] = {}
+        self._before: dict[int, tuple[int, int]] = {}
+        self._throttled_us: dict[str, int] = {}
+        self._why = ""
+
+    def look(self, mono_ns: int) -> RunDelay | None:
+        """Return the times since the previous look; None: threads are not readable.
+
+        Threads of a cgroup that its own quota throttled meanwhile do not count: the kernel counts that as waiting, too.
+        """
+        if mono_ns - self._listed_ns >= LISTED_NS:
+            self._listed_ns = mono_ns
+            self._list()
+        if self._why:
+            return None
+        before, self._before = self._before, {tid: both for tid, file in self._files.items() if (both := _times(file))}
+        throttled = self._throttled()
+        ran_ns = waited_ns = 0
+        for tid, (ran, waited) in self._before.items():
+            if tid in before and not throttled.intersection(self._limited[tid]):
+                ran_ns += max(0, ran - before[tid][0])
+                waited_ns += max(0, waited - before[tid][1])
+        return RunDelay(ran_us=ran_ns // 1_000, waited_us=waited_ns // 1_000)
+
+    def trouble(self) -> str:
+        """Look for threads, and return why they are not readable; "": they are."""
+        self._list()
+        return self._why
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            file.close()
+
+    def _throttled(self) -> set[str]:
+        """Return cgroups that were throttled since the previous look."""
+        before, now = self._throttled_us, {}
+        for group in {one for limited in self._limited.values() for one in limited}:
+            with suppress(OSError, ValueError):
+                now[group] = throttled_us(read_once(f"{group}/cpu.stat"))
+        self._throttled_us = now
+        return {group for group, us in now.items() if us > before.get(group, us)}
+
+    def _list(self) -> None:
+        try:
+            containers = list(self._containers())
+        except (OSError, ValueError) as error:
+            self._why = f"threads of pods: {error}"
+            return
+        tids = [tid for one in containers for tid in one.tids][:LISTED_MAX]
+        self._why = NO_HOST_PID if 0 in tids else ""
+        before, self._totals = self._totals, {}
+        for tid in tids:
+            with suppress(OSError, ValueError):
+                self._totals[tid] = parse.schedstat_ns(read_once(f"{self._proc}/{tid}/schedstat"))
+        if self._totals and not any(map(sum, self._totals.values())):
+            self._why = NO_SCHED_INFO
+        busy = {tid: sum(both) - sum(before.get(tid, (0, 0))) for tid, both in self._totals.items()}
+        read = set(nlargest(READ_MAX, busy, key=busy.__getitem__))
+        for tid in self._files.keys() - read:
+            self._files.pop(tid).close()
+        for tid in read - self._files.keys():
+            self._files[tid] = KeptFile(f"{self._proc}/{tid}/schedstat", "schedstat", self._room)
+        self._limited = {tid: one.limited for one in containers for tid in one.tids if tid in read}
+
+    def _containers(self) -> Iterator[_Container]:
+        for tier in (BURSTABLE, GUARANTEED):
+            try:
+                pods = sorted(group for _, group in self._hierarchy.pod_groups(tier))
+            except OSError:
+                continue
+            for pod in (f"{self._hierarchy.cpu}/{pod}" for pod in pods):
+                of_pod = [pod] if is_limited(pod) else []
+                for group in groups_of(pod):
+                    own = [group] if group != pod and is_limited(group) else []
+                    yield _Container(tids=self._tids(group), limited=of_pod + own)
+
+    def _tids(self, group: str) -> Sequence[int]:
+        """Return the threads of a cgroup; none if it was just removed. Raises OSError or ValueError if unreadable."""
+        try:
+            return [int(tid) for tid in read_once(f"{group}/{self._tasks}").split()]
+        except OSError:
+            if os.path.isdir(group):  # noqa: PTH112
+                raise
+            return []
+
+
+def _times(file: KeptFile) -> tuple[int, int] | None:
+    try:
+        return parse.schedstat_ns(file.read())
+    except (OSError, ValueError):
+        return None  # the thread has ended
+
+
+def groups_of(pod: str) -> list[str]:
+    """Return the cgroup of a pod and those of its containers."""
+    found = [pod]
+    with suppress(OSError):
+        found += sorted(one.path for one in os.scandir(pod) if one.is_dir())
+    return found
+
+
+def is_limited(group: str) -> bool:
+    """Return whether a cgroup has a CPU quota."""
+    for name, unlimited in (("cpu.max", b"max"), ("cpu.cfs_quota_us", b"-1")):
+        try:
+            return not read_once(f"{group}/{name}").startswith(unlimited)
+        except OSError:
+            continue
+    return False
+
+
+def throttled_us(text: bytes) -> int:
+    """Parse the throttled time of ``cpu.stat``."""
+    usec = _THROTTLED_USEC(text)
+    return (_THROTTLED_NS(text) or 0) // 1_000 if usec is None else usec
