@@ -36,6 +36,7 @@ def values(node: RealNode) -> Json:
     """All that this machine needs beside kafka.embedded."""
     one: Json = {"replicas": 1}
     config = yaml.safe_load((CHART / "values.yaml").read_text())["policy"]["config"]
+    config["resource-threshold-config"]["clusterStrategy"]["cpuSuppressSignal"] = "usage"  # whose limits can be awaited
     return {
         "kafka": {"embedded": True},
         "preflight": False,  # helm hands no hook to a post-renderer: preflight() below runs it

@@ -83,11 +83,12 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "agents": agents.measure,
     "cluster": thousand.measure,
     "frontier": frontier.measure,
+    "frontier-shipped": frontier.shipped,
     "frontier-v2": frontier_v2.measure,
 }
 ASKED_FOR = (
     *("advise", "crowd", "fleet", "agents", "cluster", "kueue", "koordinator", "koordinator-fleet"),
-    *("frontier", "frontier-v2"),
+    *("frontier", "frontier-shipped", "frontier-v2"),
 )
 """Parts that take longer than all others."""
 

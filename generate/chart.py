@@ -61,6 +61,7 @@ CONDITIONS: Mapping[str, str] = {
     "refuse-burstable-batch": ".Values.webhook.refuseBurstableBatch",
     "network-policy": ".Values.networkPolicies",
     "zones": ".Values.agent.zones",
+    "pod-pressure": ".Values.agent.podPressure",
     "without-sys-resource": "not .Values.agent.sysResource",
 }
 """Of each component: when the chart has it."""

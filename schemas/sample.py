@@ -49,6 +49,13 @@ class Pressure(Message, frozen=True, kw_only=True):
     io_full_pct: PressurePercent | None = None
 
 
+class PodPressure(Pressure, frozen=True, kw_only=True):
+    """PSI averages over 10 s of one pod's cgroup, percent of time stalled."""
+
+    uid: Name
+    cpu_full_pct: PressurePercent | None = None
+
+
 class NodeUse(Message, frozen=True, kw_only=True):
     """Resource use of the whole node."""
 
@@ -240,6 +247,8 @@ class NodeSample(Message, frozen=True, kw_only=True):
     evict: EvictState = EvictState()
     drift: list[Drift] = []
     burst: list[ContainerBurst] = []
+    pod_pressure: Annotated[list[PodPressure], Meta(max_length=PODS_MAX)] = []
+    """Each 10 s, if the agent reads it."""
     ls_lately_cpu_milli: Amount | None = None
     """CPU use of pods outside the best-effort cgroup since the last look, if its rise caused this sample.
 

@@ -21,7 +21,7 @@ from msgspec import Meta
 from slacktide.schemas.bounds import INT64_MAX, PODS_MAX, Amount, Count, Name, PressurePercent, Revision
 from slacktide.schemas.inventory import NodeFacts, Pods
 from slacktide.schemas.message import Message
-from slacktide.schemas.sample import LOOKS_MAX, ContainerBurst, Drift, EvictState, Limits, Missing, PodUse
+from slacktide.schemas.sample import LOOKS_MAX, ContainerBurst, Drift, EvictState, Limits, Missing, PodPressure, PodUse
 
 Names: TypeAlias = Literal["seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"]
 NUMBERS: Names = "seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"
@@ -60,6 +60,8 @@ class More(Message, frozen=True, kw_only=True):
     drift: list[Drift] = []
     burst: list[ContainerBurst] = []
     missing: list[Missing] = []
+    pod_pressure: Annotated[list[PodPressure], Meta(max_length=PODS_MAX)] = []
+    """PSI averages of each pod's cgroup, each 10 s, if the agent reads them."""
     ls_lately_cpu_milli: Amount | None = None
     """CPU use of pods outside the best-effort cgroup since the last look, if its rise caused this sample."""
     others: Annotated[list[PodUse], Meta(max_length=PODS_MAX)] = []

@@ -17,7 +17,7 @@ from slacktide.agents.node.evict.eviction_client import EvictionApi
 from slacktide.agents.node.evict.evictor import BY_POLICY, Evictor
 from slacktide.agents.node.evict.victims import Standing
 from slacktide.agents.node.forecast import TRAIN_EVERY_MS
-from slacktide.agents.node.interfaces import Kernel, Reading, Spool
+from slacktide.agents.node.interfaces import Beside, Kernel, Reading, Spool
 from slacktide.agents.node.knobs import Bursts, Tuned
 from slacktide.agents.node.protocol import Inventory, Protocol, Remembered, Sampler, Taken, accepted, inventory_of
 from slacktide.agents.node.reporter import Actuator, Doors, Refusals, Reporter
@@ -29,7 +29,7 @@ from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import cpu_burst_on, resource_threshold_on
-from slacktide.schemas.sample import KEYFRAME_MS, Limits, LsPressure, NodeSample
+from slacktide.schemas.sample import KEYFRAME_MS, Limits, NodeSample
 from slacktide.streams.decisions.burst.node_burst import handed_back
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.decisions.evict.node_evict import Eviction
@@ -38,6 +38,7 @@ from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
 from slacktide.streams.decisions.suppress.cpu_suppress import AHEAD, RULE, TARGET, UNLIMITED, lifted
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import kept_off, off_exclusive
 
+NOTHING_BESIDE = Beside()
 NO_PODS = "no pods"
 NO_FACTS = "no facts"
 SUSPEND = "suspend"
@@ -197,9 +198,7 @@ class NodeAgent:
         self._tuner.start()
         self._evictor.start()
 
-    def take(
-        self, *, early: bool = False, ls_lately_cpu_milli: int | None = None, ls_pressure: LsPressure | None = None
-    ) -> NodeSample:
+    def take(self, beside: Beside = NOTHING_BESIDE, *, early: bool = False) -> NodeSample:
         """Take a sample. Act on it if the guard is in charge; if it is ``early``, cut the limit without waiting."""
         self.overdue()
         now_ns = self._clock.mono_ns()
@@ -211,8 +210,7 @@ class NodeAgent:
             limits=self._actuator.limits,
             policy_version=self._policy.version,
             since_raise_ms=self._actuator.since_raise_ms(now_ns),
-            ls_lately_cpu_milli=ls_lately_cpu_milli,
-            ls_pressure=ls_pressure,
+            beside=beside,
         )
         self._actuator.limits = taken.sample.limits
         self._protocol.took(taken)

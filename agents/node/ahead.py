@@ -251,7 +251,8 @@ class Ahead:
         self._ask(kind)
 
     def _look_later(self, use: Looked) -> None:
-        often = self._best_effort_runs or self._by_pressure()  # whose baseline is learned while they do not run
+        # While the gate is closed, they do not run because of it: the proof needs two looks.
+        often = self._best_effort_runs or (self._gate is not None and self._gate.gate.closed)
         wait_ms = use.interval_ms if often else max(use.interval_ms, RARE_MS)
         self._next_look = asyncio.get_running_loop().call_later(wait_ms / 1000, self._look, use)
 

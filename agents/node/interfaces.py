@@ -11,7 +11,7 @@ from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
+from slacktide.schemas.sample import Limits, LsPressure, Missing, NodeUse, PodPressure, PodUse
 
 UNLIMITED_US = -1
 
@@ -81,6 +81,15 @@ class Reading:
     pod_use: list[PodUse]
     limits: Limits | None
     missing: list[Missing]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What a sample has beside a reading."""
+
+    ls_lately_cpu_milli: int | None = None
+    ls_pressure: LsPressure | None = None
+    pod_pressure: Sequence[PodPressure] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.node.agent import NodeAgent
 from slacktide.agents.node.ahead import EARLY, Ahead
 from slacktide.agents.node.forecast import ForecastPublisher, Trainer
-from slacktide.agents.node.interfaces import Kernel
+from slacktide.agents.node.interfaces import Beside, Kernel
 from slacktide.agents.node.inventory import Description, PodFindings, Policies, PublishedNode, node_description
 from slacktide.agents.node.knobs import Tuned
 from slacktide.agents.node.link import Link
@@ -21,15 +21,15 @@ from slacktide.agents.node.proof import Enrolment, Prover
 from slacktide.agents.node.reporter import ends_or_stops, reason_of
 from slacktide.agents.node.settings import LoopSettings
 from slacktide.agents.node.spool import DiskSpool
-from slacktide.agents.node.state import Identity, State, Switch, forget
-from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesPublisher, ZonesRecords
+from slacktide.agents.node.state import State, Switch, forget, identity_of
+from slacktide.agents.node.zones.publisher import ZonesPublisher, ZonesRecords
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import LastWriter, NodeInventory, unended
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
-from slacktide.schemas.policy.strategies import Colocation
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.topics import FORECAST, ZONES
 from slacktide.streams.records import Record
@@ -42,6 +42,8 @@ STAMP_S = 0.1
 """How often the kubelet's CPU manager state is checked: a pod starts soon after its CPUs are assigned."""
 SWITCH_S = 0.5
 DRAIN_S = 2.0
+TAKEOVER_S = 20.0
+"""How long the agent of a DaemonSet waits for another one to stop, which has 15 s."""
 OVERDUE_S_MIN = 0.0005
 """A timer may fire early. It is then set again, at least this far ahead, to avoid a busy loop."""
 
@@ -55,27 +57,20 @@ async def run(
         SlacktideError: another agent uses the state folder, or neither node nor pods are known.
     """
     clock = SystemClock() if clock is None else clock
-    identity = Identity(settings.state_folder, start_ms=clock.wall_ms())
+    # A node that moves to another DaemonSet gets the pod of the new one while that of the old one stops.
+    wait_s = 0.0 if settings.removal is None else TAKEOVER_S
+    identity = await identity_of(settings.state_folder, start_ms=clock.wall_ms(), wait_s=wait_s)
     try:
+        saved = State(settings.state_folder).inventory()
+        of = partial(node_description, machine=settings.machine, lister=settings.lister, from_kafka=settings.from_kafka)
         # In a thread: listing the pods may be slow.
-        description = await asyncio.to_thread(_described, settings)
+        description = await asyncio.to_thread(of, settings.inventory, settings.node, saved)
         loop = AgentLoop(kernel, settings, identity.boot_id, health, clock, description)
         await loop.run(stop)
         if loop.removed:
             forget(settings.state_folder)
     finally:
         identity.release()
-
-
-def _described(settings: LoopSettings) -> Description:
-    return node_description(
-        settings.inventory,
-        settings.node,
-        State(settings.state_folder).inventory(),
-        machine=settings.machine,
-        lister=settings.lister,
-        from_kafka=settings.from_kafka,
-    )
 
 
 class AgentLoop:
@@ -127,8 +122,13 @@ class AgentLoop:
             exclusive=self._exclusive_cpus(),
         )
         self._trainer = Trainer(node, boot_id, settings.agent.train_every_ms)
-        self._forecasts = self._forecast_publisher()
-        self._zones = None if settings.zones is None else self._zones_publisher(settings.zones, boot_id)
+        channel = self._link.channel("forecasts", FORECAST)
+        self._forecasts = ForecastPublisher(self._trainer, channel, self._state, clock, self._colocation)
+        self._zones: ZonesPublisher | None = None
+        if settings.zones is not None:
+            records = ZonesRecords(settings.zones, node=node, boot_id=boot_id, clock=clock)
+            channel, agent = self._link.channel("zones", ZONES), self._agent
+            self._zones = ZonesPublisher(records, channel, pods=lambda: agent.pods, metrics=self._metrics)
         self._ahead = self._ahead_of_ticks()
         self._switch = Switch(settings.state_folder, watched=settings.node_watch is not None)
         self.removed = False
@@ -136,21 +136,12 @@ class AgentLoop:
         self._answered = self._closing = False
         log.info("starting", extra={"node": node, "boot_id": boot_id, "policy": self._policies.policy.version})
 
-    def _forecast_publisher(self) -> ForecastPublisher:
-        def colocation() -> Colocation:
-            return colocation_on(self._policies.policy, self._inventory.value.facts)
-
-        channel = self._link.channel("forecasts", FORECAST)
-        return ForecastPublisher(self._trainer, channel, self._state, self._clock, colocation)
-
-    def _zones_publisher(self, folders: ZonesFolders, boot_id: str) -> ZonesPublisher:
-        records = ZonesRecords(folders, node=self._settings.node, boot_id=boot_id, clock=self._clock)
-        channel = self._link.channel("zones", ZONES)
-        return ZonesPublisher(records, channel, pods=lambda: self._agent.pods, metrics=self._metrics)
+    def _colocation(self) -> Colocation:
+        return colocation_on(self._policies.policy, self._inventory.value.facts)
 
     def _ahead_of_ticks(self) -> Ahead:
         def by_pressure() -> bool:
-            threshold = resource_threshold_on(self._policies.policy, self._inventory.value.facts)
+            threshold = self._threshold()
             return threshold.enable and threshold.cpu_suppress_signal != "usage"
 
         return Ahead(
@@ -162,6 +153,9 @@ class AgentLoop:
             by_pressure=by_pressure,
             kept=self._state.gate(),
         )
+
+    def _threshold(self) -> ResourceThreshold:
+        return resource_threshold_on(self._policies.policy, self._inventory.value.facts)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Tick until ``stop`` is set."""
@@ -245,14 +239,17 @@ class AgentLoop:
     def _take(self, cause: Cause) -> None:
         began_ns = self._clock.mono_ns()
         self._agent.credit_account.log_is(away=bool(self._link.away), now_ns=began_ns)
-        sample = self._agent.take(
-            early=cause in EARLY,
+        reader, pods = self._settings.pod_pressure, self._agent.pods
+        beside = Beside(
             ls_lately_cpu_milli=self._ahead.lately_milli(cause),
             ls_pressure=self._ahead.pressure(),
+            pod_pressure=[] if reader is None else reader.due(pods, began_ns),
         )
+        sample = self._agent.take(beside, early=cause in EARLY)
+        if beside.pod_pressure:
+            self._metrics.pod_pressure(beside.pod_pressure, pods)
         self._metrics.taken(sample, cause, self._clock.mono_ns() - began_ns)
-        facts = self._inventory.value.facts
-        self._metrics.memory(memory_of(sample, facts, resource_threshold_on(self._policies.policy, facts)))
+        self._metrics.memory(memory_of(sample, self._inventory.value.facts, self._threshold()))
         best_effort_milli = sum(one.cpu_milli or 0 for one in sample.pod_use if one.best_effort_group)
         self._ahead.sampled(cause, sample.seq, began_ns, best_effort_milli=best_effort_milli)
         self._trainer.saw(sample, self._agent.pods)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
+import msgspec
 from prometheus_client import Counter, Gauge, Histogram
 
 from slacktide.agents.node.evict.victims import Standing
 from slacktide.agents.node.state import By
-from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
+from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import ResourceThreshold
 from slacktide.schemas.qos import claims_in_vain, is_best_effort
-from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample import NodeSample, PodPressure
 from slacktide.schemas.topics import read_by, written_by
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, allowed_milli
 
@@ -49,6 +50,12 @@ MEMORY = Gauge(
     "The node's memory in its last sample, in percent of capacity: used, and the threshold above which "
     "best-effort pods are evicted (NaN: none).",
     ["node", "of"],
+)
+POD_PRESSURE = Gauge(
+    "slacktide_agent_pod_pressure_percent",
+    "Percent of the last 10 s in which some or all (full) processes of a pod waited for cpu, memory or io. Absent "
+    "without `--pod-pressure`.",
+    ["node", "namespace", "pod", "resource", "degree"],
 )
 MISSING = Counter("slacktide_agent_missing_figures", "Figures that could not be read.", ["node", "what"])
 DECIDED = Counter("slacktide_agent_decided", "Samples, by the part that decided: stream or guard.", ["node", "by"])
@@ -121,6 +128,7 @@ Cause = Literal["tick", "keyframe", "cpu", "memory", "use", "stall"]
 """What triggered a sample: the tick, a keyframe, pressure by resource, a rise of CPU use, or a stall."""
 KEPT = "kept"
 """The ``bound`` of a command that changes nothing and has no terms."""
+RESOURCES = {"mem": "memory"}
 ACTED = frozenset({"applied", "unchanged", "failed", "dry-run"})
 
 
@@ -171,6 +179,7 @@ class AgentMetrics:
         self._spool = [gauge.labels(node) for gauge in (SPOOL_BYTES, SPOOL_WAITING, SPOOL_FAILURES, SPOOL_TORN)]
         self._evicting = [gauge.labels(node) for gauge in (DYING, STUCK, FROZEN, THROTTLED, FREEZES)]
         self._lacking: set[Knob] = set()
+        self._pods_pressed: set[tuple[str, str, str, str, str]] = set()
         self._capacity_milli: int | None = None
         for by in ("stream", "guard"):
             DECIDED.labels(node, by)
@@ -201,6 +210,20 @@ class AgentMetrics:
         """Set the figures of ``memory_of``."""
         for of, percent in figures.items():
             MEMORY.labels(self.node, of).set(percent)
+
+    def pod_pressure(self, figures: Sequence[PodPressure], pods: Sequence[Pod]) -> None:
+        """Set the pressure of these pods, and remove that of others."""
+        known, before, self._pods_pressed = {pod.uid: pod for pod in pods}, self._pods_pressed, set()
+        for one in figures:
+            pod = known[one.uid]
+            for name, percent in msgspec.structs.asdict(one).items():
+                if name != "uid" and percent is not None:
+                    resource, degree, _ = name.split("_")
+                    labels = self.node, pod.namespace, pod.name, RESOURCES.get(resource, resource), degree
+                    POD_PRESSURE.labels(*labels).set(percent)
+                    self._pods_pressed.add(labels)
+        for labels in before - self._pods_pressed:
+            POD_PRESSURE.remove(*labels)
 
     def proof_expires_s(self, left_s: int) -> None:
         """Set the remaining life of the node's key."""

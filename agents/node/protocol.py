@@ -14,12 +14,12 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace as replace_struct
 
 from slacktide.agents.clock import Clock, EventTime
-from slacktide.agents.node.interfaces import Kernel, Reading
+from slacktide.agents.node.interfaces import Beside, Kernel, Reading
 from slacktide.schemas.command import Hold, NodeCommand
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of, unended
 from slacktide.schemas.knob_table import QUOTA_US_MIN
 from slacktide.schemas.qos import as_held
-from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, LsPressure, Missing, NodeSample
+from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, Missing, NodeSample
 from slacktide.streams.decisions.because import WantedSetting
 from slacktide.streams.decisions.evict.node_evict import Eviction
 from slacktide.streams.decisions.known_pods import KnownPods
@@ -99,8 +99,7 @@ class Sampler:
         limits: Limits | None,
         policy_version: str,
         since_raise_ms: int | None,
-        ls_lately_cpu_milli: int | None,
-        ls_pressure: LsPressure | None = None,
+        beside: Beside,
     ) -> Taken:
         """Read the kernel and return a sample. ``limits``: the known ones, in case the kernel is not read again."""
         reading = self._read(now_ns, limits)
@@ -131,8 +130,9 @@ class Sampler:
             evict=remembered.evict,
             drift=remembered.drift,
             burst=remembered.burst,
-            ls_lately_cpu_milli=ls_lately_cpu_milli,
-            ls_pressure=ls_pressure,
+            pod_pressure=list(beside.pod_pressure),
+            ls_lately_cpu_milli=beside.ls_lately_cpu_milli,
+            ls_pressure=beside.ls_pressure,
         )
         return Taken(sample=sample, facts=inventory.facts, pods=inventory.pods, taken_ns=now_ns)
 

@@ -19,7 +19,7 @@ from slacktide.agents.node.cgroup.hierarchy import BURSTABLE, GUARANTEED, Hierar
 
 LISTED_NS = 5_000_000_000
 """How often threads are listed."""
-LISTED_MAX = 1_024
+LISTED_MAX = 512
 READ_MAX = 32
 """Most threads that a look reads. They are those that ran and waited longest between the last two lists."""
 NO_HOST_PID = "threads of pods are not in this PID namespace: run the agent with hostPID"
@@ -134,7 +134,7 @@ class RunDelayReader:
     def _tids(self, group: str) -> Sequence[int]:
         """Return the threads of a cgroup; none if it was just removed. Raises OSError or ValueError if unreadable."""
         try:
-            return [int(tid) for tid in read_once(f"{group}/{self._tasks}").split()]
+            return parse.thread_ids(read_once(f"{group}/{self._tasks}"))
         except OSError:
             if os.path.isdir(group):  # noqa: PTH112
                 raise

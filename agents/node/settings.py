@@ -11,6 +11,7 @@ from slacktide.agents.http import Access
 from slacktide.agents.node.agent import AgentSettings
 from slacktide.agents.node.ahead import AheadSettings
 from slacktide.agents.node.apiserver import NodeWatch, Removal
+from slacktide.agents.node.cgroup.pod_pressure import PodPressureReader
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.inventory import Lister
 from slacktide.agents.node.zones.publisher import ZonesFolders
@@ -45,6 +46,8 @@ class LoopSettings:
     """Finds exclusive CPUs of pods; None: not looked for."""
     zones: ZonesFolders | None = None
     """Where NUMA zones are read; None: zones are not published."""
+    pod_pressure: PodPressureReader | None = None
+    """Reads PSI of each pod; None: not read."""
     sample_interval_ms: int = 1_000
     fetch_wait_ms: int = 500
     """``fetch.max.wait.ms``. The embedded broker always waits that long, which delays a command by half of it."""

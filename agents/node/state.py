@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import logging
 import os
@@ -24,6 +25,8 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import PressureGate
 
+log = logging.getLogger(__name__)
+LOCK_LOOK_S = 0.2
 _COUNTER = re.compile(r"[0-9]{1,12}\n?")
 
 
@@ -36,7 +39,8 @@ class Identity:
         If the counter is lost, the start time in seconds replaces it. That is above any count, so later ids are higher.
 
         Raises:
-            SlacktideError: another agent uses the folder, or it is unusable.
+            InUseError: another agent uses the folder.
+            SlacktideError: it is unusable.
         """
         self._lock: int | None = _locked(folder)
         file, last = folder / "starts", None
@@ -61,6 +65,27 @@ class Identity:
             os.close(lock)
 
 
+class InUseError(SlacktideError):
+    """Another agent uses the state folder."""
+
+
+async def identity_of(folder: Path, *, start_ms: int, wait_s: float) -> Identity:
+    """Wait up to ``wait_s`` for an agent that uses the folder to stop, then lock it. Raises as Identity."""
+    try:
+        return Identity(folder, start_ms=start_ms)
+    except InUseError:
+        if not wait_s:
+            raise
+        log.info("another agent uses the state folder; waiting for it to stop", extra={"seconds": wait_s})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            while True:
+                await asyncio.sleep(LOCK_LOOK_S)
+                with suppress(InUseError):
+                    return Identity(folder, start_ms=start_ms)
+    return Identity(folder, start_ms=start_ms)
+
+
 def _locked(folder: Path) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,13 +98,12 @@ def _locked(folder: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as exc:
         os.close(lock)
-        raise SlacktideError(
+        raise InUseError(
             f"{folder}: another agent uses this state folder; stop it, or give this agent its own with --state-folder"
         ) from exc
     return lock
 
 
-log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Message)
 GATE_KEPT_NS = 30_000_000_000
 """Minimum interval of saving the gate, except at a clean exit."""

@@ -55,7 +55,7 @@ CONDITIONS = (
     Condition(name="no control", batch="burstable"),
     Condition(name="weights"),
     Condition(name="weights, idle", idle=True),
-    Condition(name="shipped", threshold_pct=95, idle=True),
+    Condition(name="quota 95%, idle", threshold_pct=95, idle=True),
     Condition(name="quota 65%", threshold_pct=65),
     Condition(name="quota 85%", threshold_pct=85),
     Condition(name="quota 95%", threshold_pct=95),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -25,7 +25,9 @@ from slacktide.deploy.demo.groups import NoGroupsError
 WHOLE = ("nginx", "threads")
 """Services that are measured with two kinds of batch work, under all conditions."""
 KINDS = ("encode", "stream")
-FEW = (ALONE, AWAKE, "weights", "weights, idle", "shipped", "quota 65%", "pressure", "pressure, idle")
+FEW = (ALONE, AWAKE, "weights", "weights, idle", "quota 95%, idle", "quota 65%", "pressure", "pressure, idle")
+SHIPPED = (ALONE, AWAKE, "quota 95%, idle", "pressure, idle")
+"""What `frontier-shipped` measures: the policy that was shipped before, and the one that is shipped."""
 OTHER_KINDS = {"redis": "compile", "demo": "spin"}
 BLOCKS, PHASE_S, BRIEF_S = 5, 20.0, 3.0
 TRIES = 2
@@ -44,19 +46,28 @@ def pairs() -> Iterator[tuple[Service, str, Sequence[Condition]]]:
 
 
 def measure(rig: Rig) -> list[Row]:
-    """As much as fits into the rig's minutes.
+    """As much of all conditions as fits into the rig's minutes. Raises CannotRunError as `shipped`."""
+    return _measure(rig, [condition.name for condition in CONDITIONS])
+
+
+def shipped(rig: Rig) -> list[Row]:
+    """As much of these conditions, for all pairs.
 
     Raises:
         CannotRunError: this machine lacks a program, or its control groups cannot be had.
 
     """
+    return _measure(rig, SHIPPED)
+
+
+def _measure(rig: Rig, names: Collection[str]) -> list[Row]:
     if lacking := sorted({lack for service, kind, _ in pairs() if (lack := service.lacks() or batch.lacks(kind))}):
         raise CannotRunError(f"lacks {', '.join(lacking)}: apt-get install nginx-light redis-server ffmpeg gcc")
     file = rig.records if rig.records is not None else rig.folder / "frontier.jsonl"
     until_s = time.monotonic() + rig.minutes * 60
     try:
         with Machine(rig) as machine:
-            for block, service, kind, missing in _missing(read(file), 1 if rig.brief else BLOCKS):
+            for block, service, kind, missing in _missing(read(file), names, 1 if rig.brief else BLOCKS):
                 if time.monotonic() < until_s:
                     with closing(Served(machine, rig, service)) as served:
                         _block(rig, served, block, kind, missing, file, until_s)
@@ -65,12 +76,15 @@ def measure(rig: Rig) -> list[Row]:
     return rows([phase for phase in read(file) if phase.quiet])
 
 
-def _missing(phases: Sequence[Phase], blocks: int) -> Iterator[tuple[int, Service, str, list[Condition]]]:
+def _missing(
+    phases: Sequence[Phase], names: Collection[str], blocks: int
+) -> Iterator[tuple[int, Service, str, list[Condition]]]:
     """Pair by pair: what a short run gets done can be read, and a pair is measured on one machine."""
     have = {phase.key for phase in phases if phase.quiet}
     for service, kind, conditions in pairs():
         for block in range(1, blocks + 1):
-            if missing := [one for one in conditions if (service.name, kind, block, one.name) not in have]:
+            keys = {one: (service.name, kind, block, one.name) for one in conditions if one.name in names}
+            if missing := [one for one, key in keys.items() if key not in have]:
                 yield block, service, kind, random.Random(block).sample(missing, len(missing))
 
 

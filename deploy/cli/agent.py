@@ -152,6 +152,11 @@ class AgentCommandSettings(NodeSettings):
         default=Path("/sys/devices/system/node"),
         hidden=True,
     )
+    pod_pressure: bool = setting(
+        "Read each 10 s how long each pod waits for CPU, memory and IO (PSI): six series of each pod, and a line of "
+        "slacktide explain pod.",
+        default=False,
+    )
     guard_deadline: float = setting(
         "Seconds to wait for the stream's answer to a sample before the agent decides by itself.", SECONDS, default=1.0
     )
@@ -195,6 +200,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     from slacktide.agents.node import loop  # noqa: PLC0415
     from slacktide.agents.node.agent import AgentSettings  # noqa: PLC0415
     from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415
+    from slacktide.agents.node.cgroup.pod_pressure import PodPressureReader  # noqa: PLC0415
     from slacktide.agents.node.settings import LoopSettings  # noqa: PLC0415
     from slacktide.agents.node.zones.publisher import ZonesFolders  # noqa: PLC0415
     from slacktide.agents.node.zones.reading import ExclusiveCpus  # noqa: PLC0415
@@ -212,11 +218,13 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     )
     kubelet = agent_options.kubelet_of(settings, kernel)
     eviction_client, node_watch, removal = _by_api_server(settings)
-    enrol = zones = None
+    enrol = zones = pod_pressure = None
     if settings.enrol_url is not None:
         enrol = Access(url=settings.enrol_url, token=settings.enrol_token, ca=settings.enrol_ca)
     if settings.kubelet_folder is not None:
         zones = ZonesFolders(sys_folder=settings.zones_folder, kubelet_folder=settings.kubelet_folder)
+    if settings.pod_pressure and hierarchy.unified is not None:
+        pod_pressure = PodPressureReader(hierarchy.unified, kernel.pod_group)
     wanted = LoopSettings(
         node=settings.node_name,
         bootstrap=settings.bootstrap,
@@ -231,6 +239,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         node_watch=node_watch,
         exclusive=ExclusiveCpus(kernel.hierarchy, settings.kubelet_folder),
         zones=zones,
+        pod_pressure=pod_pressure,
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
         agent=AgentSettings(

@@ -78,7 +78,7 @@ def _policy() -> Any:
         "and the last valid one stays in force.",
         file(),
         default=SHIPPED_POLICY,
-        shown="the shipped policy: idle best-effort pods, quota above 95%, memory eviction from 70%",
+        shown="the shipped policy: idle best-effort pods, paused while they stall other pods, memory eviction from 70%",
     )
 
 
@@ -88,7 +88,7 @@ class UpSettings(NodeSettings):
 
     sample: bool = setting(
         "Run a sample service and batch work, for a machine without pods. As root they run in control groups that "
-        "are removed afterwards, otherwise on a virtual node.",
+        "are removed afterwards, otherwise on a virtual node. Its policy limits batch work above 95% of CPU.",
         default=False,
     )
     bootstrap: Cluster | None = setting(
@@ -163,9 +163,11 @@ class Stack:
 
         async with sample() as running:
             place = asdict(running.backend.place(running.node))
+            given = self._settings.policy
             settings = replace(
-                self._settings, sample=False, node_name=running.node, inventory=running.inventory, **place
-            )
+                self._settings, sample=False, node_name=running.node, inventory=running.inventory,
+                policy=running.policy if given == SHIPPED_POLICY else given, **place,
+            )  # fmt: skip
             await self._run(settings, stop, [running.keep()])
 
     async def _run(self, settings: UpSettings, stop: asyncio.Event, also: Sequence[Coroutine[Any, Any, None]]) -> None:

@@ -127,7 +127,7 @@ def _pod(pod: DemoPod) -> dict[str, Any]:
 
 
 def policy_yaml(*, suppress: bool) -> str:
-    """Return the demo's ``slo-controller-config``; ``suppress``: as in the shipped policies."""
+    """Return the demo's ``slo-controller-config``; ``suppress``: with a quota above ``CEILING_PCT``, and idle pods."""
     threshold = {"enable": suppress, "cpuSuppressThresholdPercent": CEILING_PCT, "cpuSuppressPolicy": "cfsQuota"}
     colocation = {"enable": True, "metricAggregateDurationSeconds": WINDOW_S}
     data = {

@@ -16,6 +16,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.demo.backend import DemoError
 from slacktide.deploy.demo.conditions import Scenario, spiky
 from slacktide.deploy.demo.groups import NoGroupsError
+from slacktide.deploy.demo.pods import policy_yaml
 from slacktide.deploy.demo.real import MemoryBackend, RealBackend, groups_here
 from slacktide.deploy.demo.virtual import VirtualBackend
 
@@ -78,6 +79,8 @@ class Sample:
     backend: Backend
     node: str
     inventory: Path
+    policy: Path
+    """It limits by CPU use, so that limits change often."""
 
     async def keep(self) -> None:
         """Play the service's load, and restart evicted batch work, until cancelled. Raises DemoError if that fails."""
@@ -109,7 +112,9 @@ async def sample() -> AsyncIterator[Sample]:
             (node,) = backend.nodes
             inventory = folder / "inventory.yaml"
             inventory.write_text(backend.inventory())
+            policy = folder / "policy.yaml"
+            policy.write_text(policy_yaml(suppress=True))
             log.warning("sample: node %s with a service and batch work; %s", node, backend.why)
-            yield Sample(backend=backend, node=node, inventory=inventory)
+            yield Sample(backend=backend, node=node, inventory=inventory, policy=policy)
         finally:
             await backend.close()

@@ -77,7 +77,7 @@ def test_a_machine_that_tells_no_memory_has_to_be_described(tmp_path: Path) -> N
         machine.inventory("my-node", tmp_path, tmp_path)
 
 
-def test_the_shipped_policy_has_idle_pods_a_high_quota_and_memory_eviction_and_nothing_in_vain() -> None:
+def test_the_shipped_policy_has_idle_pods_the_pressure_gate_and_memory_eviction_and_nothing_in_vain() -> None:
     parsed = policies.parse(load_yaml(SHIPPED_POLICY), "policy.yaml")
     document = yaml.safe_load(SHIPPED_POLICY.read_text())
 
@@ -88,6 +88,7 @@ def test_the_shipped_policy_has_idle_pods_a_high_quota_and_memory_eviction_and_n
         enable=True,
         cpu_suppress_threshold_pct=95,
         cpu_suppress_policy="cfsQuota",
+        cpu_suppress_signal="pressure",
         mem_evict_threshold_pct=70,
         sub_priority_enable=True,
     )

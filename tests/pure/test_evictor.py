@@ -333,6 +333,17 @@ def test_a_crash_at_any_step_evicts_nobody_twice_and_tells_of_each_once(tmp_path
         assert sorted(begun) == sorted(ends) == [f"pod/{uid}" for uid in sorted(gone)], f"at step {steps}"
 
 
+def test_a_dry_run_thaws_the_pods_that_the_agent_before_it_froze() -> None:
+    bench = Bench(credit=0)
+    bench.ticks(6)
+    assert bench.best_effort.frozen()
+    bench.settings = {"dry_run": True}
+    bench.start()
+    bench.ticks(6)
+    assert bench.best_effort.frozen() == frozenset()
+    assert len(bench.machine.pods) == 4, "and evicts nobody"
+
+
 def test_a_crash_at_any_step_leaves_nobody_frozen() -> None:
     for steps, bench in crashed(lambda _: Bench(credit=0), 8):
         bench.use("ls", 0)

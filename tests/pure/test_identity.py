@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.node.state import Identity, State
+from slacktide.agents.node.state import Identity, InUseError, State, identity_of
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy import DEFAULT
@@ -73,6 +75,21 @@ def test_second_agent_is_refused_until_the_first_is_gone(tmp_path: Path) -> None
         first.kill()
         first.wait()
         assert boot(folder).startswith("000000000001-")
+
+
+async def test_the_agent_of_another_daemon_set_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As when a node leaves the dry run, and the pod of one DaemonSet starts while the other's stops."""
+    caplog.set_level(logging.INFO)
+    held = Identity(tmp_path, start_ms=0)
+    waiting = asyncio.create_task(identity_of(tmp_path, start_ms=0, wait_s=60))
+    while not caplog.messages:  # noqa: ASYNC110 - what is asked is the log
+        await asyncio.sleep(0.01)
+    held.release()
+    its = await waiting
+    assert its.boot_id > held.boot_id
+    with pytest.raises(InUseError, match="another agent uses this state folder"):
+        await identity_of(tmp_path, start_ms=0, wait_s=0.5)
+    its.release()
 
 
 def test_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:

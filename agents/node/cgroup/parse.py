@@ -80,6 +80,11 @@ def schedstat_ns(text: bytes) -> tuple[int, int]:
     return _digits(words[0]), _digits(words[1])
 
 
+def thread_ids(text: bytes) -> list[int]:
+    """Parse ``tasks`` or ``cgroup.threads``. 0: a thread of another PID namespace."""
+    return [_digits(tid) for tid in text.split()]
+
+
 _mem_total = field(b"MemTotal:")
 _mem_available = field(b"MemAvailable:")
 

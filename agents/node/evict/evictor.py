@@ -89,11 +89,11 @@ class Evictor:
         )
 
     def start(self) -> None:
-        """Continue the last run's evictions, and thaw the pods that it froze."""
-        if self._dry_run:
-            return
+        """Continue the last run's evictions, and thaw the pods that it froze, also before a dry run."""
         intents = list(filter(ends_or_stops, self._doors.actuator.interrupted()))
         self._holdback.resume(one for one in intents if one.bound == THAWED)
+        if self._dry_run:
+            return
         ends, begun = self._victims.resume([one for one in intents if one.bound != THAWED])
         for end in ends:
             self._cool(end.rule)

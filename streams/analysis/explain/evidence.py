@@ -87,7 +87,7 @@ _OF_OTHERS: Final[Mapping[Severity, str]] = {
     "note": "descheduling.dry-run descheduling.over eviction.no-credit job.failures job.unseen lint.idle "
     "lint.no-priority pending.condition pending.fits-requests pending.not-judged pod.borrowed pod.planned pod.unlisted "
     "pod.unmeasured",
-    "ok": "descheduling.stays evicted.never pending.fits pod.cores pod.forecast pod.limit",
+    "ok": "descheduling.stays evicted.never pending.fits pod.cores pod.forecast pod.limit pod.pressure",
 }
 """Facts about pods, Jobs, workers, the policy and the console."""
 BRIEF: Final[Mapping[str, str]] = {name: text for some in _OF_NODES.values() for name, text in some.items()}

@@ -66,6 +66,28 @@ def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
     )
 
 
+def waiting_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
+    """Report how long the pod waited in the last 10 s that were measured."""
+    samples = [] if on is None else on.samples
+    found = (one for sample in reversed(samples) for one in sample.body.pod_pressure if one.uid == pod.uid)
+    its = next(found, None)
+    if its is None:
+        return
+    figures = {
+        "CPU": (its.cpu_some_pct, its.cpu_full_pct),
+        "memory": (its.mem_some_pct, its.mem_full_pct),
+        "IO": (its.io_some_pct, its.io_full_pct),
+    }
+    parts = [f"for {name} {some:g}%{_full(full)}" for name, (some, full) in figures.items() if some is not None]
+    if parts:
+        yield Finding("pod.pressure", f"waited in 10 s: {', '.join(parts)} of the time")
+
+
+def _full(pct: float | None) -> str:
+    """Return the share of time in which all processes waited; "": none did, or it is unknown."""
+    return f" (all processes {pct:g}%)" if pct else ""
+
+
 def tier_held_findings(on: NodeLog) -> Iterator[Finding]:
     """Report that the node's best-effort pods may use less CPU than they requested."""
     allowance, asked = (None, None) if on.sample is None else _allowance(on, on.sample.body)

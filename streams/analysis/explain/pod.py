@@ -24,7 +24,7 @@ from slacktide.streams.analysis.explain.evictions import (
 )
 from slacktide.streams.analysis.explain.evidence import Finding, Logged, Place, ignored_findings, worst_first
 from slacktide.streams.analysis.explain.gang import gang_findings
-from slacktide.streams.analysis.explain.held import held_findings, is_held
+from slacktide.streams.analysis.explain.held import held_findings, is_held, waiting_findings
 from slacktide.streams.analysis.explain.manifest import Manifest, lint
 from slacktide.streams.analysis.explain.node_log import NodeLog
 from slacktide.streams.analysis.explain.offered import amount, pod_forecast_findings, resource_name
@@ -164,6 +164,7 @@ def explain_pod(
     if pod is not None:
         findings += cores_findings(on, pod, log.placement, log.outcomes)
         findings += held_findings(on, pod)
+        findings += waiting_findings(on, pod)
         findings += _borrowed(pod)
         findings += ignored_findings("pod", pod.ignored)
         policy = next((one.policy for one in log.nodes if one.policy is not None), None)
