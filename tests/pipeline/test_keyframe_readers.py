@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from slacktide.schemas.sample import PodPressure
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.kafka import partition_of
@@ -20,6 +21,8 @@ from testbed.parts import SLACKTIDE
 from testbed.samples import PODS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig
 
+WAITED_S = 8
+"""How old the last sample is that has the pods' pressure."""
 AGE_S = 45
 """Of 70: the commands take some seconds to start."""
 
@@ -32,7 +35,8 @@ async def bootstrap(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[str]:
     async with Rig(broker.bootstrap) as rig:
         for seq in range(1, AGE_S + 1):
             at_ms = now_ms - (AGE_S - seq) * 1_000
-            taken = (keyframe if seq == 1 else sample)(seq)
+            waited = [PodPressure(uid=pod.uid, cpu_some_pct=12.5) for pod in PODS] if seq == AGE_S - WAITED_S else []
+            taken = (keyframe if seq == 1 else sample)(seq, pod_pressure=waited)
             body = encoded(msgspec.structs.replace(taken, observed_ms=at_ms), PODS)
             await rig.put(SAMPLE.name, [(b"node-1", body, partition_of("node-1", PARTITIONS))], at_ms)
         yield broker.bootstrap
@@ -56,4 +60,5 @@ async def test_they_find_it(bootstrap: str, tmp_path: Path) -> None:
 
     assert [line.split()[0] for line in lines.splitlines()[1:]] == ["shop/front", "jobs/batch"]
     assert json.loads(explained)["node"] == "node-1"
+    assert "waited in 10 s: for CPU 12.5% of the time" in explained
     assert any('"pods":[' in line for line in file.read_text().splitlines())

@@ -67,7 +67,7 @@ LISTED_NODES_MAX = 1_000
 """Of more nodes, no pod lists are read for the overview: a minute of samples would take long."""
 MISSED_MS = 7 * 24 * 3_600_000
 """A missed pod stays unchanged while it runs: the retention of the topic."""
-_POD, _PODS = b'"pod":{', b'"pods":['
+_POD, _PODS, _PRESSURE = b'"pod":{', b'"pods":[', b'"pod_pressure":['
 
 
 @asynccontextmanager
@@ -176,7 +176,7 @@ class Log:
         return [*whole.records, *older.records]
 
     async def keyframes(self, nodes: Collection[str]) -> list[Record]:
-        """Read recent samples of these nodes with their pods, and forecasts."""
+        """Read recent samples of these nodes with their pods, or with pressure of these, and forecasts."""
         keys = {name.encode() for name in nodes}
         listed_ms, forecast_ms = self.now_ms - LISTED_MS, self.now_ms - FORECAST_STALE_MS
         since_ms = {SAMPLE: listed_ms, FORECAST: forecast_ms}
@@ -187,7 +187,8 @@ class Log:
         }
 
         def wanted(record: Record) -> bool:
-            return record.key in keys and _PODS in (record.value or b"")
+            value = record.value or b""
+            return record.key in keys and (_PODS in value or _PRESSURE in value)
 
         return (await self.tail.read(dict(sorted(places.items())), wanted)).records
 
