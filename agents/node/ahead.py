@@ -16,7 +16,7 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.node.metrics import AgentMetrics, Cause
 from slacktide.agents.node.pressure import Kind, PressureWatch, Waited
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.sample import LOOKS_MAX, LsPressure, PressureGate, PressureLook
+from slacktide.schemas.sample import LOOKS_MAX, LsPressure, NodeSample, PressureGate, PressureLook
 from slacktide.streams.decisions.suppress.cpu_pressure import RUNS_PERMILLE, step
 from slacktide.streams.decisions.suppress.cpu_suppress import looser
 
@@ -216,10 +216,13 @@ class Ahead:
         """Return the gate state to save for the next run; None: unchanged."""
         return None if self._gate is None else self._gate.kept()
 
-    def sampled(self, cause: Cause, seq: int, now_ns: int, *, best_effort_milli: int | None = None) -> None:
-        """Record that a sample was taken. ``best_effort_milli``: CPU use of best-effort pods; None: unknown."""
+    def sampled(self, cause: Cause, sample: NodeSample, now_ns: int) -> None:
+        """Record that a sample was taken."""
         self._last_ns = now_ns
-        self._best_effort_runs = best_effort_milli is None or best_effort_milli > RUNS_PERMILLE
+        milli = sum(one.cpu_milli or 0 for one in sample.pod_use if one.best_effort_group)
+        # Pods that a cut has stopped run again as soon as it is lifted.
+        cut = self._by_pressure() and (sample.limits is None or sample.limits.be_cfs_quota_us is not None)
+        self._best_effort_runs = cut or milli > RUNS_PERMILLE
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -227,7 +230,7 @@ class Ahead:
             self._early_ns = now_ns
         elif cause in self._paces:
             self._early_ns = now_ns
-            self._paces[cause].took(now_ns, seq)
+            self._paces[cause].took(now_ns, sample.seq)
         if self._use is not None and (used_ns := self._use.cpu_ns()) is not None:
             self._rise.sampled(now_ns, used_ns)
 

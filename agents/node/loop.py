@@ -43,7 +43,7 @@ STAMP_S = 0.1
 SWITCH_S = 0.5
 DRAIN_S = 2.0
 TAKEOVER_S = 20.0
-"""How long the agent of a DaemonSet waits for another one to stop, which has 15 s."""
+"""How long an agent in a pod waits for another one to stop, which has 15 s."""
 OVERDUE_S_MIN = 0.0005
 """A timer may fire early. It is then set again, at least this far ahead, to avoid a busy loop."""
 
@@ -58,8 +58,8 @@ async def run(
     """
     clock = SystemClock() if clock is None else clock
     # A node that moves to another DaemonSet gets the pod of the new one while that of the old one stops.
-    wait_s = 0.0 if settings.removal is None else TAKEOVER_S
-    identity = await identity_of(settings.state_folder, start_ms=clock.wall_ms(), wait_s=wait_s)
+    wait_s = 0.0 if settings.node_watch is None else TAKEOVER_S
+    identity = await identity_of(settings.state_folder, stop, start_ms=clock.wall_ms(), wait_s=wait_s)
     try:
         saved = State(settings.state_folder).inventory()
         of = partial(node_description, machine=settings.machine, lister=settings.lister, from_kafka=settings.from_kafka)
@@ -240,18 +240,18 @@ class AgentLoop:
         began_ns = self._clock.mono_ns()
         self._agent.credit_account.log_is(away=bool(self._link.away), now_ns=began_ns)
         reader, pods = self._settings.pod_pressure, self._agent.pods
+        pod_pressure = None if reader is None else reader.due(pods, began_ns)
         beside = Beside(
             ls_lately_cpu_milli=self._ahead.lately_milli(cause),
             ls_pressure=self._ahead.pressure(),
-            pod_pressure=[] if reader is None else reader.due(pods, began_ns),
+            pod_pressure=pod_pressure or (),
         )
         sample = self._agent.take(beside, early=cause in EARLY)
-        if beside.pod_pressure:
-            self._metrics.pod_pressure(beside.pod_pressure, pods)
+        if pod_pressure is not None:
+            self._metrics.pod_pressure(pod_pressure, pods)
         self._metrics.taken(sample, cause, self._clock.mono_ns() - began_ns)
         self._metrics.memory(memory_of(sample, self._inventory.value.facts, self._threshold()))
-        best_effort_milli = sum(one.cpu_milli or 0 for one in sample.pod_use if one.best_effort_group)
-        self._ahead.sampled(cause, sample.seq, began_ns, best_effort_milli=best_effort_milli)
+        self._ahead.sampled(cause, sample, began_ns)
         self._trainer.saw(sample, self._agent.pods)
         self._link.offer(sample, self._agent.facts, self._agent.pods)
         self._health.turned("sampling")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import nlargest
+from operator import itemgetter
 from pathlib import Path
 
 from slacktide.agents.node.cgroup import parse
@@ -23,7 +24,7 @@ LISTED_MAX = 512
 READ_MAX = 32
 """Most threads that a look reads. They are those that ran and waited longest between the last two lists."""
 NO_HOST_PID = "threads of pods are not in this PID namespace: run the agent with hostPID"
-NO_SCHED_INFO = "the kernel does not count how long threads wait: it lacks CONFIG_SCHED_INFO"
+NO_TIMES = "no thread of latency-sensitive pods has run, or the kernel does not count how long threads wait"
 _THROTTLED_USEC = parse.optional_field(b"throttled_usec")
 _THROTTLED_NS = parse.optional_field(b"throttled_time")
 
@@ -60,7 +61,7 @@ class RunDelayReader:
         self._why = ""
 
     def look(self, mono_ns: int) -> RunDelay | None:
-        """Return the times since the previous look; None: threads are not readable.
+        """Return the times since the previous look; None: threads are not readable, or it is the first look.
 
         Threads of a cgroup that its own quota throttled meanwhile do not count: the kernel counts that as waiting, too.
         """
@@ -71,6 +72,8 @@ class RunDelayReader:
             return None
         before, self._before = self._before, {tid: both for tid, file in self._files.items() if (both := _times(file))}
         throttled = self._throttled()
+        if not before:
+            return None
         ran_ns = waited_ns = 0
         for tid, (ran, waited) in self._before.items():
             if tid in before and not throttled.intersection(self._limited[tid]):
@@ -103,14 +106,16 @@ class RunDelayReader:
         except (OSError, ValueError) as error:
             self._why = f"threads of pods: {error}"
             return
-        tids = [tid for one in containers for tid in one.tids][:LISTED_MAX]
+        # In turn of each container, so that none with many threads hides the others.
+        ranked = sorted(((place, tid) for one in containers for place, tid in enumerate(one.tids)), key=itemgetter(0))
+        tids = [tid for _, tid in ranked[:LISTED_MAX]]
         self._why = NO_HOST_PID if 0 in tids else ""
         before, self._totals = self._totals, {}
         for tid in tids:
             with suppress(OSError, ValueError):
                 self._totals[tid] = parse.schedstat_ns(read_once(f"{self._proc}/{tid}/schedstat"))
-        if self._totals and not any(map(sum, self._totals.values())):
-            self._why = NO_SCHED_INFO
+        if not self._why and not any(map(sum, self._totals.values())):
+            self._why = NO_TIMES
         busy = {tid: sum(both) - sum(before.get(tid, (0, 0))) for tid, both in self._totals.items()}
         read = set(nlargest(READ_MAX, busy, key=busy.__getitem__))
         for tid in self._files.keys() - read:
@@ -134,7 +139,7 @@ class RunDelayReader:
     def _tids(self, group: str) -> Sequence[int]:
         """Return the threads of a cgroup; none if it was just removed. Raises OSError or ValueError if unreadable."""
         try:
-            return parse.thread_ids(read_once(f"{group}/{self._tasks}"))
+            return parse.thread_ids(read_once(f"{group}/{self._tasks}"))[:LISTED_MAX]
         except OSError:
             if os.path.isdir(group):  # noqa: PTH112
                 raise

@@ -69,20 +69,25 @@ class InUseError(SlacktideError):
     """Another agent uses the state folder."""
 
 
-async def identity_of(folder: Path, *, start_ms: int, wait_s: float) -> Identity:
-    """Wait up to ``wait_s`` for an agent that uses the folder to stop, then lock it. Raises as Identity."""
+async def identity_of(folder: Path, stop: asyncio.Event, *, start_ms: int, wait_s: float) -> Identity:
+    """Wait up to ``wait_s``, or until ``stop``, for an agent that uses the folder to stop; then lock it.
+
+    Raises as Identity.
+    """
     try:
         return Identity(folder, start_ms=start_ms)
     except InUseError:
         if not wait_s:
             raise
         log.info("another agent uses the state folder; waiting for it to stop", extra={"seconds": wait_s})
-    with suppress(TimeoutError):
-        async with asyncio.timeout(wait_s):
-            while True:
-                await asyncio.sleep(LOCK_LOOK_S)
-                with suppress(InUseError):
-                    return Identity(folder, start_ms=start_ms)
+    for _ in range(round(wait_s / LOCK_LOOK_S)):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOCK_LOOK_S):
+                await stop.wait()
+        if stop.is_set():
+            break
+        with suppress(InUseError):
+            return Identity(folder, start_ms=start_ms)
     return Identity(folder, start_ms=start_ms)
 
 

@@ -97,7 +97,7 @@ class NodeSettings(PodListSettings):
     )
     look_interval: float = setting(
         "Seconds between two reads of the CPU time of latency-sensitive pods; 0.5 or more while best-effort pods use "
-        "at most 2% of a CPU. When latency-sensitive pods use 5% of the node more than "
+        "at most 2% of a CPU and are not paused. When latency-sensitive pods use 5% of the node more than "
         "in the last sample, the agent samples immediately. 0: no reads.",
         click.FloatRange(0, 1),
         default=0.05,

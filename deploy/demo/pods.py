@@ -17,7 +17,7 @@ REQUEST_MIB = 256
 WINDOW_S = 10
 """A short window, so that reclaimable CPU follows quickly."""
 CEILING_PCT = 95
-"""The ceiling with `cpu.idle` on best-effort pods, as in the shipped policies."""
+"""The ceiling with `cpu.idle` on best-effort pods."""
 Form = Literal["none", "burstable", "besteffort", "plain"]
 """No pods; native requests; batch resources; best-effort pods without requests."""
 

@@ -66,7 +66,7 @@ def test_it_becomes_ready_decides_and_leaves_nothing_behind(tmp_path: Path) -> N
 
 
 def test_ctrl_c_is_a_stop_and_lifts_the_limit_where_asked(tmp_path: Path) -> None:
-    """Here with the shipped policy, which holds best-effort pods by quota."""
+    """Here with the shipped policy. A virtual node has neither PSI nor threads, so that a quota holds its pods."""
     with one_machine(tmp_path, "--restore-on-exit", policy=False) as (node, up):
         up.wait_logged("first applied decision")
         assert node.quota_us is not None

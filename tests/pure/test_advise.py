@@ -99,13 +99,17 @@ def test_no_eviction_seen_is_no_proof_of_none() -> None:
     assert (found.low, found.estimate, round(found.high, 1)) == (0, 0, 3.7)
 
 
-def test_a_grid_varies_two_thresholds_and_nothing_else() -> None:
+def test_a_grid_varies_two_thresholds() -> None:
     base = policy(65, 70)
-    base = replace(base, resource_threshold=replace(base.resource_threshold, mem_evict_lower_pct=66))
+    threshold = replace(base.resource_threshold, mem_evict_lower_pct=66, cpu_suppress_signal="pressure")
+    base = replace(base, resource_threshold=threshold)
     found = grid(base, (75, 55), (80,))
 
     assert [(tag.cpu_suppress_threshold_pct, tag.mem_evict_threshold_pct) for tag, _ in found] == [(55, 80), (75, 80)]
     assert {one.resource_threshold.mem_evict_lower_pct for _, one in found} == {76}
+    assert {one.resource_threshold.cpu_suppress_signal for _, one in found} == {"usage"}, (
+        "or CPU thresholds have no effect"
+    )
     assert grid(DEFAULT, (), ())[0][1].resource_threshold.enable, "or there would be nothing to compare"
 
 

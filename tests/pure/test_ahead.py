@@ -6,8 +6,10 @@ import pytest
 
 from slacktide.agents.node.ahead import APART_NS, Ahead, AheadSettings, Looked
 from slacktide.agents.node.metrics import AgentMetrics, Cause
-from slacktide.schemas.sample import PressureGate, PressureLook
+from slacktide.schemas.sample import Limits, NodeSample, PodUse, PressureGate, PressureLook
+from slacktide.streams.decisions.suppress.cpu_suppress import UNLIMITED
 from testbed.lone_agent import SteppedClock
+from testbed.samples import sample
 from testbed.vectors import each_row
 
 
@@ -18,13 +20,25 @@ def test_what_stands_for_a_tick(cause: Cause, since_ns: int, stands: object) -> 
     ahead = Ahead(AheadSettings(), take=pytest.fail, capacity_milli=lambda: 4_000, clock=clock, metrics=metrics)
     assert not ahead.covers_tick()
 
-    ahead.sampled(cause, 7, clock.now_ns)
+    ahead.sampled(cause, sample(7), clock.now_ns)
     clock.now_ns += since_ns
 
     assert ahead.covers_tick() is stands
 
 
-async def test_looks_are_rare_while_no_best_effort_pod_runs() -> None:
+def using(milli: int, limits: Limits = UNLIMITED) -> NodeSample:
+    return sample(1, pod_use=[PodUse(uid="be", cpu_milli=milli, best_effort_group=True)], limits=limits)
+
+
+@pytest.mark.parametrize(
+    ("idle", "busy"),
+    [
+        (using(20), using(21)),
+        (using(20), using(0, Limits(be_cfs_quota_us=2_000))),
+    ],
+    ids=["they use at most 2% of a CPU", "and are not paused"],
+)
+async def test_looks_are_rare_while_no_best_effort_pod_runs(idle: NodeSample, busy: NodeSample) -> None:
     looks = 0
 
     def cpu_ns() -> int:
@@ -38,17 +52,18 @@ async def test_looks_are_rare_while_no_best_effort_pod_runs() -> None:
         capacity_milli=lambda: 4_000,
         clock=SteppedClock(0),
         metrics=AgentMetrics("node-1"),
+        by_pressure=lambda: True,
     )
     ahead.start()
     async with asyncio.timeout(60):
         while looks < 5:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
-    ahead.sampled("tick", 1, 0, best_effort_milli=20)
+    ahead.sampled("tick", idle, 0)
     await asyncio.sleep(0.01)  # one that was due before
     seen, looks = looks, 0
     await asyncio.sleep(0.2)
     assert looks <= 1, f"{seen} before"
-    ahead.sampled("tick", 2, 0, best_effort_milli=21)
+    ahead.sampled("tick", busy, 0)
     async with asyncio.timeout(60):
         while looks < 5:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
@@ -75,7 +90,7 @@ async def test_a_turn_of_the_gate_asks_for_a_sample_at_once_and_its_looks_are_in
     assert pressure is not None
     assert (pressure.gate, pressure.looks[0]) == (PressureGate(base_permille=100), stalled)
 
-    ahead.sampled("stall", 1, clock.now_ns)
+    ahead.sampled("stall", sample(1), clock.now_ns)
     assert ahead.covers_tick()
     asked = False
     await asyncio.sleep(0.05)

@@ -81,14 +81,18 @@ async def test_the_agent_of_another_daemon_set_is_waited_for(tmp_path: Path, cap
     """As when a node leaves the dry run, and the pod of one DaemonSet starts while the other's stops."""
     caplog.set_level(logging.INFO)
     held = Identity(tmp_path, start_ms=0)
-    waiting = asyncio.create_task(identity_of(tmp_path, start_ms=0, wait_s=60))
+    waiting = asyncio.create_task(identity_of(tmp_path, asyncio.Event(), start_ms=0, wait_s=60))
     while not caplog.messages:  # noqa: ASYNC110 - what is asked is the log
         await asyncio.sleep(0.01)
     held.release()
     its = await waiting
     assert its.boot_id > held.boot_id
     with pytest.raises(InUseError, match="another agent uses this state folder"):
-        await identity_of(tmp_path, start_ms=0, wait_s=0.5)
+        await identity_of(tmp_path, asyncio.Event(), start_ms=0, wait_s=0.5)
+    stopped = asyncio.Event()
+    stopped.set()
+    with pytest.raises(InUseError):
+        await identity_of(tmp_path, stopped, start_ms=0, wait_s=3_600)
     its.release()
 
 

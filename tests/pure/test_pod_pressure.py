@@ -15,6 +15,7 @@ from slacktide.schemas.sample_columns_codec import encoded, to_sample
 from slacktide.streams.analysis.explain.held import waiting_findings
 from slacktide.streams.analysis.explain.node_log import node_log
 from testbed.chains import Chain
+from testbed.samples import START_MS
 
 SOME = "some avg10={} avg60=0.00 avg300=0.00 total=1\n"
 FULL = "full avg10={} avg60=0.00 avg300=0.00 total=1\n"
@@ -40,7 +41,7 @@ def test_averages_are_read_each_ten_seconds(tmp_path: Path) -> None:
     read = PodPressure(uid="uid-a", cpu_some_pct=12.34, cpu_full_pct=1.0, mem_some_pct=0.0, mem_full_pct=0.0)
     pods = [pod("a"), pod("b"), pod("gone")]
     assert reader.due(pods, 0) == [read], "of others there is no file"
-    assert reader.due(pods, 9 * S) == []
+    assert reader.due(pods, 9 * S) is None
     assert reader.due(pods, 10 * S) == [read]
 
 
@@ -58,10 +59,11 @@ def test_a_sample_carries_it_and_explain_pod_describes_the_newest() -> None:
         chain.run(seq, seq, pod_pressure=[pressure])
     chain.run(3, 3)
     log = node_log(chain.node, chain.records)
-    assert [one.text for one in waiting_findings(log, its)] == [
+    assert [one.text for one in waiting_findings(log, its, START_MS + 3_000)] == [
         "waited in 10 s: for CPU 12.3%, for memory 0%, for IO 3.1% (all processes 2.8%) of the time"
     ]
-    assert list(waiting_findings(log, pod("other"))) == []
+    assert list(waiting_findings(log, its, START_MS + 60_000)) == [], "it is outdated"
+    assert list(waiting_findings(log, pod("other"), START_MS + 3_000)) == []
     written = next(one.body for one in log.samples if one.body.seq == 2)
     again = to_sample(encoded(written, chain.pods), lambda _: chain.pods)
     assert again.pod_pressure == written.pod_pressure
@@ -79,3 +81,5 @@ def test_series_of_a_pod_end_with_it() -> None:
     assert (shown("a"), shown("b")) == (7.5, 7.5)
     metrics.pod_pressure([msgspec.structs.replace(figures[0], mem_full_pct=0.5)], pods)
     assert (shown("a"), shown("b")) == (0.5, None)
+    metrics.pod_pressure([], pods)
+    assert shown("a") is None

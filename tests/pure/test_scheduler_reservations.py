@@ -133,6 +133,30 @@ def test_until_the_record_of_its_owner_is_read_the_room_of_a_placeholder_that_is
     assert world.asks(world.pod("web-0")) == "n"
 
 
+def test_a_kubelet_ends_a_placeholder_before_it_is_gone() -> None:
+    world = World()
+    world.shows(world.pod("web-0"))
+    world.answers.reservations.tick(world.now)
+    ended = world.pod("reservation-uid-r", cpu=3, node="n", labels={"slacktide.io/reservation": "uid-r"})
+    world.shows(ended | {"status": {"phase": "Succeeded"}})
+    other = world.pod("other", cpu=2, labels={"app": "db"})
+    for _ in range(2):
+        answer = world.answers.filter(question(other, ["n"]))
+        assert isinstance(answer, bytes)
+        assert b"only 1000m is free" in answer
+        world.gone("reservation-uid-r")
+    world.catch_up()
+    assert world.asks(world.pod("web-0")) == "n"
+
+
+def test_the_pods_of_a_list_say_who_wants_the_room_of_a_placeholder_that_it_lacks() -> None:
+    world = World()
+    world.shows(world.pod("web-0"))
+    world.view.whole([], at_s=WALL_S)
+    world.answers.reservations.whole([], world.now)
+    assert world.asks(world.pod("other", cpu=2, labels={"app": "db"})) == "n"
+
+
 def test_without_a_pending_owner_the_room_of_a_placeholder_that_is_gone_is_anybodys() -> None:
     world = World()
     other = world.pod("other", cpu=2, labels={"app": "db"})
@@ -147,7 +171,11 @@ def test_room_without_a_record_is_anybodys_after_two_seconds() -> None:
     world.gone("reservation-uid-r")
     other = world.pod("other", cpu=2, labels={"app": "db"})
     assert "only 1000m is free" in world.asks(other)
-    world.clock.now_s += 3
+    world.view.blind(True, now_s=world.clock.now_s)  # an outage of the watch keeps what is assumed for longer
+    world.view.blind(False, now_s=world.clock.now_s)
+    world.clock.now_s += 2
+    world.answers.reservations.tick(world.now)
+    world.read = len(world.log)  # and no record comes
     assert world.asks(other) == "n"
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from operator import attrgetter
+
+import msgspec
 
 from slacktide.agents.cluster.scheduler.gang_group import Held, Now
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod
@@ -27,6 +30,8 @@ AGAIN_S = 60.0
 PUBLISH_S = 2.0
 """A record of a reservation is read within this time after it was proposed, or after its placeholder is gone."""
 WAKE_S = 2.0
+LEFT = "left-of-"
+"""Begins the name under which the room of a placeholder counts that is gone."""
 
 
 class Reservations:
@@ -41,8 +46,8 @@ class Reservations:
         """By uid: pods that may be owners."""
         self._uids: dict[tuple[str, str], str] = {}
         self._placeholders: dict[tuple[str, str], SchedulerPod] = {}
-        self._left: dict[str, str] = {}
-        """The placeholder that still counts after its end, by the reservation's uid: its owner is not known yet."""
+        self._left_s: dict[str, float] = {}
+        """Until when the room of a placeholder that is gone counts, by the reservation's uid."""
         self._proposed: dict[str, str] = {}
         """The pod for which a record is on its way, by the reservation's uid."""
         self._proposed_s: dict[str, float] = {}
@@ -55,10 +60,13 @@ class Reservations:
     def take(self, reservation: Reservation) -> None:
         """Add or update a reservation."""
         self._all[reservation.uid] = reservation
+        if reservation.phase != AVAILABLE:
+            self._free_left(reservation.uid)
 
     def forget(self, uid: str) -> None:
         """Remove a reservation."""
         self._all.pop(uid, None)
+        self._free_left(uid)
 
     def changed(self, pod: SchedulerPod, now: Now) -> None:
         """Add or update a pod."""
@@ -78,11 +86,12 @@ class Reservations:
     def whole(self, pods: Iterable[SchedulerPod], now: Now) -> None:
         """Replace all pods."""
         listed = {pod.key: pod for pod in pods}
-        for key in [*self._placeholders, *self._uids]:
-            if key not in listed:
-                self.gone(key, now)
+        for key in self._uids.keys() - listed.keys():
+            self.gone(key, now)
         for pod in listed.values():
             self.changed(pod, now)
+        for key in self._placeholders.keys() - listed.keys():  # last: now it is known who may want the room
+            self.gone(key, now)
 
     def gone(self, key: tuple[str, str], now: Now) -> None:
         """Remove a pod. If it was the placeholder of an opened reservation, its room is the owner's at once."""
@@ -99,22 +108,26 @@ class Reservations:
         if opened is not None:
             self._enter(uid, opened, now)
         elif placeholder.node and reservation is not None and self._is_wanted(reservation):
-            self._left[uid] = placeholder.uid
-            self._view.assume(
-                placeholder.asked, placeholder.node,
-                now_s=now.mono_s, at_s=now.wall_ms / 1_000, binding_s=PUBLISH_S, planned=True,
-            )  # fmt: skip
+            self._left_s[uid] = now.mono_s + PUBLISH_S
+            asked = placeholder.asked  # as a pod of its own: what is still to come of the placeholder does not end it
+            room = replace(asked, pod=msgspec.structs.replace(asked.pod, uid=uid, name=LEFT + uid))
+            self._view.assume(room, placeholder.node, now_s=now.mono_s, at_s=now.wall_ms / 1_000, planned=True)
+
+    def _free_left(self, uid: str) -> None:
+        if self._left_s.pop(uid, None) is not None:
+            self._view.release(uid)
 
     def _is_wanted(self, reservation: Reservation) -> bool:
         """Return whether a pending pod may use it, so that any replica may have opened it."""
         for pod in self._pending.values():
+            away = pod.member is not None or self.holds(pod.uid) or (pod.uid, reservation.uid) in self._lost
             with suppress(CaseError, TextError):
-                if pod.claimant is not None and choices(pod.claimant, [reservation]):
+                if not away and pod.claimant is not None and choices(pod.claimant, [reservation]):
                     return True
         return False
 
     def _enter(self, uid: str, opened: ReservationOpen, now: Now) -> None:
-        self._view.release(self._left.pop(uid, ""))
+        self._free_left(uid)
         self._free_s.setdefault(uid, now.mono_s)
         pod = self._pending.get(opened.pod_uid)
         if pod is not None:
@@ -147,6 +160,7 @@ class Reservations:
         opened = self._opens.of.get(uid)
         if opened is None:
             self._free_s.pop(uid, None)
+            self._free_left(uid)
         elif uid not in self._held:
             self._enter(uid, opened, now)
 
@@ -205,6 +219,8 @@ class Reservations:
 
     def tick(self, now: Now) -> list[SchedulerPod]:
         """Open reservations, and give lost ones back. Return pods that a kube-scheduler is made to try again."""
+        for uid in [uid for uid, until_s in self._left_s.items() if now.mono_s >= until_s]:
+            self._free_left(uid)
         if not self.enabled or self._view.dry_run:
             return []
         late = [uid for uid in self._proposed if now.mono_s >= self._proposed_s[uid] + PUBLISH_S]

@@ -30,10 +30,10 @@ class PodPressureReader:
         self._root, self._group_of = root, group_of
         self._read_ns = -EVERY_NS
 
-    def due(self, pods: Iterable[Pod], mono_ns: int) -> list[PodPressure]:
-        """Return the averages of these pods each 10 s, otherwise none. Pods without PSI are left out."""
+    def due(self, pods: Iterable[Pod], mono_ns: int) -> list[PodPressure] | None:
+        """Return the averages of these pods each 10 s, otherwise None. Pods without PSI are left out."""
         if mono_ns - self._read_ns < EVERY_NS:
-            return []
+            return None
         self._read_ns = mono_ns
         groups = {pod.uid: group for pod in pods if (group := self._group_of(pod.uid)) is not None}
         found = {uid: self._figures(f"{self._root}/{group}") for uid, group in groups.items()}

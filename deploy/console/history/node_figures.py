@@ -268,7 +268,11 @@ class NodeFigures:
         if self._ceiling[0] is not policy or self._ceiling[1] is not facts:
             threshold = resource_threshold_on(policy, facts)
             ceiling = (facts.capacity.cpu_milli or 0) * threshold.cpu_suppress_threshold_pct // 100
-            self._ceiling = policy, facts, ceiling if threshold.enable else NONE
+            self._ceiling = (
+                policy,
+                facts,
+                ceiling if threshold.enable and threshold.cpu_suppress_signal != "pressure" else NONE,
+            )
         return self._ceiling[2]
 
     def keep(self, record: Record, standing: object, span_ms: int, *, always: bool = False) -> None:

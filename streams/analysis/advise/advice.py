@@ -211,8 +211,8 @@ def _knee(gain: Floats, risk: Floats) -> int | None:
 def grid(base: Policy, suppress_pct: Sequence[int], mem_evict_pct: Sequence[int]) -> list[tuple[Tag, Policy]]:
     """Build one policy per pair of thresholds, safest first. Node strategies are unchanged.
 
-    Suppression is enabled in each, even if the policy in force disables it. Without values, that of the policy is used.
-    The lower threshold of memory keeps its distance.
+    Suppression is enabled in each, by CPU use, also if the policy in force disables it or uses pressure. Without
+    values, that of the policy is used. The lower threshold of memory keeps its distance.
     """
     threshold = base.resource_threshold
     memory: Sequence[int | None] = sorted(set(mem_evict_pct)) or [threshold.mem_evict_threshold_pct]
@@ -224,6 +224,7 @@ def grid(base: Policy, suppress_pct: Sequence[int], mem_evict_pct: Sequence[int]
         tried = msgspec.structs.replace(
             threshold,
             enable=True,
+            cpu_suppress_signal="usage",
             cpu_suppress_threshold_pct=suppress,
             mem_evict_threshold_pct=evict,
             mem_evict_lower_pct=lower,

@@ -66,9 +66,9 @@ def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
     )
 
 
-def waiting_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
-    """Report how long the pod waited in the last 10 s that were measured."""
-    samples = [] if on is None else on.samples
+def waiting_findings(on: NodeLog | None, pod: Pod, asked_ms: int) -> Iterator[Finding]:
+    """Report how long the pod waited in the last 10 s that were measured, if that is not long ago."""
+    samples = [] if on is None else [one for one in on.samples if one.place.logged_ms > asked_ms - WAITED_MS]
     found = (one for sample in reversed(samples) for one in sample.body.pod_pressure if one.uid == pod.uid)
     its = next(found, None)
     if its is None:
@@ -86,6 +86,9 @@ def waiting_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
 def _full(pct: float | None) -> str:
     """Return the share of time in which all processes waited; "": none did, or it is unknown."""
     return f" (all processes {pct:g}%)" if pct else ""
+
+
+WAITED_MS = 30_000
 
 
 def tier_held_findings(on: NodeLog) -> Iterator[Finding]:

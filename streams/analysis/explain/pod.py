@@ -164,7 +164,7 @@ def explain_pod(
     if pod is not None:
         findings += cores_findings(on, pod, log.placement, log.outcomes)
         findings += held_findings(on, pod)
-        findings += waiting_findings(on, pod)
+        findings += waiting_findings(on, pod, asked_ms)
         findings += _borrowed(pod)
         findings += ignored_findings("pod", pod.ignored)
         policy = next((one.policy for one in log.nodes if one.policy is not None), None)
