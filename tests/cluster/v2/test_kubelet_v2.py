@@ -206,7 +206,9 @@ def test_when_memory_is_short_the_largest_best_effort_pod_is_evicted(node: Guest
 
     assert event["regarding"]["uid"] == pods.hoard
     assert f"threshold {threshold_pct}%" in event["note"]
-    assert set(node.containers(pods.namespace)) == {"web", "pinned", "batch"}
+    told = [each["status"] for each in node.get(f"/api/v1/namespaces/{pods.namespace}/pods")["items"]]
+    more = [each["note"] for each in node.get(events)["items"]]
+    assert set(node.containers(pods.namespace)) == {"web", "pinned", "batch"}, f"{told}; {more}"
 
 
 def test_free_and_mid_pods_hold_their_limits_and_suppression_spares_the_mid_pod(
