@@ -22,7 +22,7 @@ from typing import Literal
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.files import KeptFile, Room
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED, Hierarchy
-from slacktide.agents.node.run_delay import RunDelayReader, groups_of, is_limited, throttled_us
+from slacktide.agents.node.run_delay import RunDelayReader, groups_of, is_limited, pods_of, throttled_us
 from slacktide.schemas.sample import PressureLook
 
 _USAGE_USEC = parse.field(b"usage_usec")
@@ -167,15 +167,8 @@ class StallReader:
 
     def _limits(self) -> Iterator[str]:
         """The files with throttled time of pods and containers with a CPU limit."""
-        for tier in (BURSTABLE, GUARANTEED):
-            try:
-                pods = sorted(group for _, group in self._hierarchy.pod_groups(tier))
-            except OSError:
-                continue
-            for pod in pods:
-                yield from (
-                    f"{group}/cpu.stat" for group in groups_of(f"{self._hierarchy.cpu}/{pod}") if is_limited(group)
-                )
+        for pod in pods_of(self._hierarchy):
+            yield from (f"{group}/cpu.stat" for group in groups_of(pod) if is_limited(group))
 
 
 def stalling_groups(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:

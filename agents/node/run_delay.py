@@ -125,16 +125,11 @@ class RunDelayReader:
         self._limited = {tid: one.limited for one in containers for tid in one.tids if tid in read}
 
     def _containers(self) -> Iterator[_Container]:
-        for tier in (BURSTABLE, GUARANTEED):
-            try:
-                pods = sorted(group for _, group in self._hierarchy.pod_groups(tier))
-            except OSError:
-                continue
-            for pod in (f"{self._hierarchy.cpu}/{pod}" for pod in pods):
-                of_pod = [pod] if is_limited(pod) else []
-                for group in groups_of(pod):
-                    own = [group] if group != pod and is_limited(group) else []
-                    yield _Container(tids=self._tids(group), limited=of_pod + own)
+        for pod in pods_of(self._hierarchy):
+            of_pod = [pod] if is_limited(pod) else []
+            for group in groups_of(pod):
+                own = [group] if group != pod and is_limited(group) else []
+                yield _Container(tids=self._tids(group), limited=of_pod + own)
 
     def _tids(self, group: str) -> Sequence[int]:
         """Return the threads of a cgroup; none if it was just removed. Raises OSError or ValueError if unreadable."""
@@ -151,6 +146,13 @@ def _times(file: KeptFile) -> tuple[int, int] | None:
         return parse.schedstat_ns(file.read())
     except (OSError, ValueError):
         return None  # the thread has ended
+
+
+def pods_of(hierarchy: Hierarchy) -> Iterator[str]:
+    """Return the cgroups of latency-sensitive pods."""
+    for tier in (BURSTABLE, GUARANTEED):
+        with suppress(OSError):
+            yield from sorted(f"{hierarchy.cpu}/{group}" for _, group in hierarchy.pod_groups(tier))
 
 
 def groups_of(pod: str) -> list[str]:

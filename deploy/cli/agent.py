@@ -218,13 +218,11 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     )
     kubelet = agent_options.kubelet_of(settings, kernel)
     eviction_client, node_watch, removal = _by_api_server(settings)
-    enrol = zones = pod_pressure = None
+    enrol = zones = None
     if settings.enrol_url is not None:
         enrol = Access(url=settings.enrol_url, token=settings.enrol_token, ca=settings.enrol_ca)
     if settings.kubelet_folder is not None:
         zones = ZonesFolders(sys_folder=settings.zones_folder, kubelet_folder=settings.kubelet_folder)
-    if settings.pod_pressure and hierarchy.unified is not None:
-        pod_pressure = PodPressureReader(hierarchy.unified, kernel.pod_group)
     wanted = LoopSettings(
         node=settings.node_name,
         bootstrap=settings.bootstrap,
@@ -239,7 +237,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         node_watch=node_watch,
         exclusive=ExclusiveCpus(kernel.hierarchy, settings.kubelet_folder),
         zones=zones,
-        pod_pressure=pod_pressure,
+        pod_pressure=PodPressureReader(hierarchy.unified, kernel.pod_group) if settings.pod_pressure else None,
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
         agent=AgentSettings(

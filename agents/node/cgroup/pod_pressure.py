@@ -8,25 +8,21 @@ from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.files import read_once
+from slacktide.agents.node.cgroup.read import PSI
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.sample import PodPressure
 
 EVERY_NS = 10_000_000_000
 """The averages are over 10 s, so that nothing is counted twice."""
-_FIGURES: Mapping[str, tuple[str, Callable[[bytes], float]]] = {
-    "cpu_some_pct": ("cpu", parse.pressure_pct(b"some")),
-    "cpu_full_pct": ("cpu", parse.pressure_pct(b"full")),
-    "mem_some_pct": ("memory", parse.pressure_pct(b"some")),
-    "mem_full_pct": ("memory", parse.pressure_pct(b"full")),
-    "io_some_pct": ("io", parse.pressure_pct(b"some")),
-    "io_full_pct": ("io", parse.pressure_pct(b"full")),
+_FIGURES: Mapping[str, tuple[str, Callable[[bytes], float]]] = PSI | {
+    "cpu_full_pct": ("cpu", parse.pressure_pct(b"full"))
 }
 
 
 class PodPressureReader:
-    """Reads below the v2 root. ``group_of`` returns a pod's cgroup, relative to it."""
+    """Reads below the v2 root; None: there is none, and no PSI. ``group_of`` returns a pod's cgroup, relative to it."""
 
-    def __init__(self, root: Path, group_of: Callable[[str], PurePosixPath | None]) -> None:
+    def __init__(self, root: Path | None, group_of: Callable[[str], PurePosixPath | None]) -> None:
         self._root, self._group_of = root, group_of
         self._read_ns = -EVERY_NS
 
@@ -35,7 +31,8 @@ class PodPressureReader:
         if mono_ns - self._read_ns < EVERY_NS:
             return None
         self._read_ns = mono_ns
-        groups = {pod.uid: group for pod in pods if (group := self._group_of(pod.uid)) is not None}
+        known = {} if self._root is None else {pod.uid: self._group_of(pod.uid) for pod in pods}
+        groups = {uid: group for uid, group in known.items() if group is not None}
         found = {uid: self._figures(f"{self._root}/{group}") for uid, group in groups.items()}
         return [PodPressure(uid=uid, **figures) for uid, figures in found.items() if figures]
 

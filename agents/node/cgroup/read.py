@@ -15,7 +15,7 @@ from slacktide.schemas.sample import Missing, Pressure
 
 _T = TypeVar("_T")
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-_PSI = {
+PSI = {
     "cpu_some_pct": ("cpu", parse.pressure_pct(b"some")),
     "mem_some_pct": ("memory", parse.pressure_pct(b"some")),
     "mem_full_pct": ("memory", parse.pressure_pct(b"full")),
@@ -67,7 +67,7 @@ class NodeReader:
         """Return the PSI averages over 10 s. There is one note per unreadable file."""
         texts = {kind: notes.figure(file, bytes) for kind, file in self._pressure.items()}
         figures: dict[str, float] = {}
-        for name, (kind, read) in _PSI.items():
+        for name, (kind, read) in PSI.items():
             text = texts[kind]
             if text is None:
                 continue
