@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.files import KeptFile, Room
+from slacktide.agents.node.cgroup.files import KeptFile, Room, figures, renewed
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED, Hierarchy
 from slacktide.agents.node.run_delay import RunDelayReader, groups_of, is_limited, pods_of, throttled_us
 from slacktide.schemas.sample import PressureLook
@@ -133,7 +133,7 @@ class StallReader:
 
     def _count(self, mono_ns: int) -> _Counted | None:
         ls_ns = self._use.cpu_ns()
-        cpu = _figures(self._cpu, parse.stall_us)
+        cpu = figures(self._cpu, parse.stall_us)
         if ls_ns is None or (self._cpu and not cpu):
             return None
         try:
@@ -146,24 +146,19 @@ class StallReader:
             be_ns=self._use.best_effort_ns,
             idle_us=idle_us,
             cpu_stall_us=cpu,
-            mem_stall_us=_figures(self._mem, parse.stall_us),
-            throttled_us=_figures(self._limited, throttled_us),
+            mem_stall_us=figures(self._mem, parse.stall_us),
+            throttled_us=figures(self._limited, throttled_us),
         )
 
     def _list(self) -> None:
         root = self._hierarchy.unified
         groups = [] if root is None else [str(group) for group in stalling_groups(root, self._hierarchy)]
-        self._cpu = self._renewed(self._cpu, [f"{group}/cpu.pressure" for group in groups])
-        if not _figures(self._cpu, parse.stall_us):  # the kernel may have the files, and refuse to read them
-            groups, self._cpu = [], self._renewed(self._cpu, [])
-        self._mem = self._renewed(self._mem, [f"{group}/memory.pressure" for group in groups])
+        self._cpu = renewed(self._cpu, [f"{group}/cpu.pressure" for group in groups], self._room)
+        if not figures(self._cpu, parse.stall_us):  # the kernel may have the files, and refuse to read them
+            groups, self._cpu = [], renewed(self._cpu, [], self._room)
+        self._mem = renewed(self._mem, [f"{group}/memory.pressure" for group in groups], self._room)
         limited = [path for _, path in zip(range(LIMITED_MAX), self._limits(), strict=False)] if groups else []
-        self._limited = self._renewed(self._limited, limited)
-
-    def _renewed(self, kept: dict[str, KeptFile], paths: list[str]) -> dict[str, KeptFile]:
-        for path in kept.keys() - set(paths):
-            kept.pop(path).close()
-        return {path: kept.get(path) or KeptFile(path, path, self._room) for path in paths}
+        self._limited = renewed(self._limited, limited, self._room)
 
     def _limits(self) -> Iterator[str]:
         """The files with throttled time of pods and containers with a CPU limit."""
@@ -181,16 +176,6 @@ def stalling_groups(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
     except OSError:
         return
     yield from (root / group for group in pods[:GUARANTEED_MAX])
-
-
-def _figures(files: Mapping[str, KeptFile], read: parse.Reader) -> dict[str, int]:
-    found = {}
-    for path, file in files.items():
-        try:
-            found[path] = read(file.read())
-        except (OSError, ValueError):
-            continue  # its cgroup was removed, or the kernel has no PSI
-    return found
 
 
 def _risen(before: Mapping[str, int], now: Mapping[str, int]) -> int:

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import nlargest
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.files import KeptFile, Room, read_once
+from slacktide.agents.node.cgroup.files import KeptFile, Room, figures, read_once, renewed
 from slacktide.agents.node.cgroup.hierarchy import BURSTABLE, GUARANTEED, Hierarchy
 
 LISTED_NS = 5_000_000_000
@@ -50,13 +51,15 @@ class RunDelayReader:
     def __init__(self, hierarchy: Hierarchy, proc_mount: Path) -> None:
         self._hierarchy, self._proc = hierarchy, proc_mount
         self._tasks = "cgroup.threads" if hierarchy.version == 2 else "tasks"
-        self._room = Room(READ_MAX)
+        self._room = Room(3 * READ_MAX)
         self._listed_ns = -LISTED_NS
         self._totals: dict[int, tuple[int, int]] = {}
         """What each listed thread had run and waited, in ns."""
-        self._files: dict[int, KeptFile] = {}
-        self._limited: dict[int, Sequence[str]] = {}
-        self._before: dict[int, tuple[int, int]] = {}
+        self._times: dict[str, KeptFile] = {}
+        self._limits: dict[str, Sequence[str]] = {}
+        """The files with the throttled time of each thread's cgroups that have a quota."""
+        self._throttled: dict[str, KeptFile] = {}
+        self._before: dict[str, tuple[int, int]] = {}
         self._throttled_us: dict[str, int] = {}
         self._why = ""
 
@@ -70,15 +73,16 @@ class RunDelayReader:
             self._list()
         if self._why:
             return None
-        before, self._before = self._before, {tid: both for tid, file in self._files.items() if (both := _times(file))}
-        throttled = self._throttled()
+        before, self._before = self._before, figures(self._times, parse.schedstat_ns)
+        before_us, self._throttled_us = self._throttled_us, figures(self._throttled, throttled_us)
         if not before:
             return None
+        throttled = {path for path, us in self._throttled_us.items() if us > before_us.get(path, us)}
         ran_ns = waited_ns = 0
-        for tid, (ran, waited) in self._before.items():
-            if tid in before and not throttled.intersection(self._limited[tid]):
-                ran_ns += max(0, ran - before[tid][0])
-                waited_ns += max(0, waited - before[tid][1])
+        for path, (ran, waited) in self._before.items():
+            if path in before and throttled.isdisjoint(self._limits[path]):
+                ran_ns += max(0, ran - before[path][0])
+                waited_ns += max(0, waited - before[path][1])
         return RunDelay(ran_us=ran_ns // 1_000, waited_us=waited_ns // 1_000)
 
     def trouble(self) -> str:
@@ -88,17 +92,8 @@ class RunDelayReader:
 
     def close(self) -> None:
         """Close the files."""
-        for file in self._files.values():
+        for file in (*self._times.values(), *self._throttled.values()):
             file.close()
-
-    def _throttled(self) -> set[str]:
-        """Return cgroups that were throttled since the previous look."""
-        before, now = self._throttled_us, {}
-        for group in {one for limited in self._limited.values() for one in limited}:
-            with suppress(OSError, ValueError):
-                now[group] = throttled_us(read_once(f"{group}/cpu.stat"))
-        self._throttled_us = now
-        return {group for group, us in now.items() if us > before.get(group, us)}
 
     def _list(self) -> None:
         try:
@@ -113,16 +108,22 @@ class RunDelayReader:
         before, self._totals = self._totals, {}
         for tid in tids:
             with suppress(OSError, ValueError):
-                self._totals[tid] = parse.schedstat_ns(read_once(f"{self._proc}/{tid}/schedstat"))
+                self._totals[tid] = parse.schedstat_ns(read_once(self._file(tid)))
         if not self._why and not any(map(sum, self._totals.values())):
             self._why = NO_TIMES
         busy = {tid: sum(both) - sum(before.get(tid, (0, 0))) for tid, both in self._totals.items()}
         read = set(nlargest(READ_MAX, busy, key=busy.__getitem__))
-        for tid in self._files.keys() - read:
-            self._files.pop(tid).close()
-        for tid in read - self._files.keys():
-            self._files[tid] = KeptFile(f"{self._proc}/{tid}/schedstat", "schedstat", self._room)
-        self._limited = {tid: one.limited for one in containers for tid in one.tids if tid in read}
+        self._limits = {
+            self._file(tid): [f"{group}/cpu.stat" for group in one.limited]
+            for one in containers
+            for tid in one.tids
+            if tid in read
+        }
+        self._times = renewed(self._times, self._limits, self._room)
+        self._throttled = renewed(self._throttled, chain.from_iterable(self._limits.values()), self._room)
+
+    def _file(self, tid: int) -> str:
+        return f"{self._proc}/{tid}/schedstat"
 
     def _containers(self) -> Iterator[_Container]:
         for pod in pods_of(self._hierarchy):
@@ -139,13 +140,6 @@ class RunDelayReader:
             if os.path.isdir(group):  # noqa: PTH112
                 raise
             return []
-
-
-def _times(file: KeptFile) -> tuple[int, int] | None:
-    try:
-        return parse.schedstat_ns(file.read())
-    except (OSError, ValueError):
-        return None  # the thread has ended
 
 
 def pods_of(hierarchy: Hierarchy) -> Iterator[str]:

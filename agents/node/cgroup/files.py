@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -98,6 +99,25 @@ class KeptFile:
 
 
 _T = TypeVar("_T")
+
+
+def renewed(kept: Mapping[str, KeptFile], paths: Iterable[str], room: Room) -> dict[str, KeptFile]:
+    """Return the files of these paths. Those in ``kept`` stay open, and the others there are closed."""
+    wanted = {path: kept.get(path) or KeptFile(path, path, room) for path in paths}
+    for path in kept.keys() - wanted.keys():
+        kept[path].close()
+    return wanted
+
+
+def figures(files: Mapping[str, KeptFile], read: Callable[[bytes], _T]) -> dict[str, _T]:
+    """Return what can be read, by path. Others are gone, or the kernel does not have them."""
+    found = {}
+    for path, file in files.items():
+        with suppress(OSError, ValueError):
+            found[path] = read(file.read())
+    return found
+
+
 WRITABLE = frozenset({QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, CPUSET_FILE})
 _GONE = (errno.ENOENT, errno.ENODEV)
 _SUBTREE_CONTROL = "cgroup.subtree_control"
