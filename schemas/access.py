@@ -39,8 +39,8 @@ STREAM_GROUP = "slacktide-stream"
 """Distributes nodes over workers."""
 GOVERNOR_GROUP = "slacktide-governor"
 """Its member with the one partition of the credit topic is the governor."""
-JOBS_GROUP = "slacktide-jobs"
-"""Distributes Jobs over workers."""
+FOLDS_GROUP = "slacktide-folds"
+"""Distributes Jobs and services over workers."""
 
 QUEUE_GROUP = "slacktide-queue"
 """Its member with the one partition of the queue's decisions is the decider."""
@@ -127,7 +127,7 @@ STREAM = _in_the_loop(
     "slacktide stream: a worker, and a candidate for governor beside it",
     "stream",
     "governor",
-    joins=(STREAM_GROUP, GOVERNOR_GROUP, JOBS_GROUP),
+    joins=(STREAM_GROUP, GOVERNOR_GROUP, FOLDS_GROUP),
 )
 PUBLISHER = _in_the_loop(
     "publisher",

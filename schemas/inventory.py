@@ -69,6 +69,8 @@ class Pod(Message, frozen=True, kw_only=True):
     namespace: Name
     name: Name
     phase: str = "Running"
+    owner: Name = ""
+    """Its Deployment, StatefulSet or other controller; "": it has none."""
     qos_label: str | None = None
     """Label koordinator.sh/qosClass as written, even if unknown."""
     priority_class_label: str | None = None
@@ -144,6 +146,10 @@ class NodeFacts(Message, frozen=True, kw_only=True):
     """Only those under koordinator.sh."""
     unschedulable: bool = False
     """Cordoned: schedulers place no new pod there."""
+    slope_permille: Count = 0
+    """Set by the node's agent: the largest learned slope of its services, see ``ServiceSlope``; 0: none is known."""
+    slope_of: str = ""
+    """The service with this slope."""
     processors: Annotated[list[Processor], Meta(max_length=CPUS_MAX)] = []
     """CPUs that pods may run on, set by the node's agent; empty: best-effort pods cannot be bound to CPUs."""
 

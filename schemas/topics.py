@@ -31,6 +31,7 @@ from slacktide.schemas.queue import QueueDecision, QueueOutcome, QueueSpec, Queu
 from slacktide.schemas.reservation import ReservationOpen
 from slacktide.schemas.sample_columns import SampleColumns
 from slacktide.schemas.score import NodeScore
+from slacktide.schemas.service import ServiceMinute, ServiceProfile, ServiceSlope
 from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.window import NodeWindowSegment
 from slacktide.schemas.zones import NodeZones
@@ -167,6 +168,16 @@ JOB_POD = Topic(name="slacktide.job.pod.v1", message=JobEvent, key="the Job's ui
 JOB_STATUS = Topic(name="slacktide.job.status.v1", message=JobStatus, key="the Job's uid", cleanup="compact",
                    segment_ms=HOUR_MS, producers=("stream",), consumers=("stream", "bridge", "operator"))  # fmt: skip
 """It has as many partitions as ``JOB_POD``, so that a worker reads both of the same number."""
+SERVICE_MINUTE = Topic(name="slacktide.service.minute.v1", message=ServiceMinute, key="namespace/owner",
+                       compression="zstd", retention_ms=48 * HOUR_MS, acks="1",
+                       producers=("agent",), consumers=("stream",))  # fmt: skip
+SERVICE_PROFILE = Topic(name="slacktide.service.profile.v1", message=ServiceProfile, key="namespace/owner",
+                        compression="zstd", cleanup="compact", segment_ms=HOUR_MS,
+                        producers=("stream",), consumers=("stream", "operator"))  # fmt: skip
+"""It has as many partitions as ``SERVICE_MINUTE``, so that a worker reads both of the same number."""
+SERVICE_SLOPE = Topic(name="slacktide.service.slope.v1", message=ServiceSlope, key="namespace/owner", partitions=1,
+                      cleanup="compact", segment_ms=24 * HOUR_MS,
+                      producers=("stream",), consumers=("agent", "operator"))  # fmt: skip
 DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
                     retention_ms=7 * 24 * HOUR_MS,
                     producers=("stream", "agent", "governor", "publisher", "bridge", "scheduler", "queue"),

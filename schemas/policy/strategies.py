@@ -23,6 +23,7 @@ SuppressPolicy = Literal["cpuset", "cfsQuota"]
 SuppressSignal = Literal["usage", "pressure", "both"]
 BurstPolicy = Literal["none", "auto", "cpuBurstOnly", "cfsQuotaBurstOnly"]
 CollectPolicy = Literal["usageWithoutPageCache", "usageWithHotPageCache", "usageWithPageCache"]
+LearnedCaps = Literal["off", "shadow", "on"]
 EvictFallback = Literal["freeze", "kill"]
 Weight = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
@@ -85,6 +86,11 @@ class Colocation(Message, frozen=True, kw_only=True):
     """Slacktide's own: record what best-effort pods' limits by their spec would be, and set none."""
     resource_dry_run: bool = False
     """Slacktide's own: compute and publish batch, mid and free resources, and write none to Nodes."""
+    learned_caps: LearnedCaps = "off"
+    """Slacktide's own: learn how much best-effort CPU the services of a node bear; ``on`` offers and allows no more,
+    ``shadow`` only shows it."""
+    interference_budget_pct: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 25
+    """Slacktide's own: percent by which best-effort work may slow down a service, for learned caps."""
     free_class_enable: bool = False
     """Slacktide's own: koord-free is a class that gets idle resources and is evicted first."""
 
