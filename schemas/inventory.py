@@ -154,6 +154,13 @@ class NodeFacts(Message, frozen=True, kw_only=True):
     """CPUs that pods may run on, set by the node's agent; empty: best-effort pods cannot be bound to CPUs."""
 
 
+def with_slope(facts: NodeFacts, own: NodeFacts | None) -> NodeFacts:
+    """Facts of an inventory record with what only the node's agent knows. ``own``: facts of its newest sample."""
+    if own is None or (own.slope_permille, own.slope_of) == (facts.slope_permille, facts.slope_of):
+        return facts
+    return msgspec.structs.replace(facts, slope_permille=own.slope_permille, slope_of=own.slope_of)
+
+
 class NodeInventory(Message, frozen=True, kw_only=True):
     """A node as Kubernetes (or a file) describes it. A null value: the node is gone."""
 

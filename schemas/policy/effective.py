@@ -1,7 +1,8 @@
 """What is in force on one node, and which layer set it.
 
 Layers, the last one wins: defaults, the cluster's strategy, the first node strategy whose selector matches, and for
-colocation the node's own annotation, then its ratio labels.
+colocation the node's own annotation, then its ratio labels. A cap that was learned of the node's services only lowers
+what these allow.
 Reading: koordinator a7a1b76b, pkg/util/sloconfig/colocation_config.go, pkg/slo-controller/noderesource (node
 annotation and label overrides).
 """
@@ -115,7 +116,7 @@ def ratio_pct(text: str) -> int | None:
     return int(ratio * 100) if ratio is not None and ratio >= 0 and math.isfinite(ratio * 100) else None
 
 
-Layer = Literal["default", "cluster strategy", "node strategy", "annotation", "label"]
+Layer = Literal["default", "cluster strategy", "node strategy", "annotation", "label", "learned of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,7 @@ class Source:
 
     layer: Layer
     name: str = ""
-    """Name of the node strategy, annotation or label."""
+    """Name of the node strategy, annotation, label or service."""
 
     def __str__(self) -> str:
         return f"{self.layer} {self.name}".rstrip()
@@ -164,7 +165,33 @@ STRATEGIES = tuple(one.name for one in fields(Effective) if one.name not in {"so
 def colocation_on(policy: Policy, facts: NodeFacts) -> Colocation:
     """The colocation strategy in force on a node."""
     node = _first(policy.node_colocation, facts.labels)
-    return overlaid(policy.colocation if node is None else node.strategy, facts.annotations, facts.labels)[0]
+    found = overlaid(policy.colocation if node is None else node.strategy, facts.annotations, facts.labels)[0]
+    return _capped(found, facts) if facts.slope_permille else found
+
+
+def learned_cap_pct(colocation: Colocation, facts: NodeFacts) -> int | None:
+    """The percent of the node's CPU that best-effort pods may use before one of its services is over the budget.
+
+    By the largest learned slope of the node's services, whatever ``learned_caps`` is. None: all of it, or no slope is
+    known.
+    """
+    if not facts.slope_permille:
+        return None
+    percent = int(100_000 * math.log1p(colocation.interference_budget_pct / 100) / facts.slope_permille)
+    return percent if percent < 100 else None
+
+
+def cap_in_force_pct(colocation: Colocation, facts: NodeFacts) -> int | None:
+    """``learned_cap_pct`` where the policy applies it; else None."""
+    return learned_cap_pct(colocation, facts) if colocation.learned_caps == "on" else None
+
+
+def _capped(colocation: Colocation, facts: NodeFacts) -> Colocation:
+    """Offer no more batch CPU than the services bear."""
+    cap_pct, own_pct = cap_in_force_pct(colocation, facts), colocation.batch_cpu_threshold_pct
+    if cap_pct is None or (own_pct is not None and own_pct <= cap_pct):
+        return colocation
+    return msgspec.structs.replace(colocation, batch_cpu_threshold_pct=cap_pct)
 
 
 def resource_threshold_on(policy: Policy, facts: NodeFacts) -> ResourceThreshold:
@@ -193,6 +220,10 @@ def effective(policy: Policy, facts: NodeFacts) -> Effective:
     for field, name in given.items():
         layer: Layer = "annotation" if name == ANNOTATION_STRATEGY else "label"
         found.sources[f"colocation.{field}"] = Source(layer=layer, name=name)
+    capped = _capped(colocation, facts)
+    if capped is not colocation:
+        found.sources["colocation.batch_cpu_threshold_pct"] = Source(layer="learned of", name=facts.slope_of)
+        colocation = capped
     strategies: dict[str, Any] = {name: getattr(policy, name) for name in STRATEGIES} | {"colocation": colocation}
     for name in ("resource_threshold", "resource_qos", "cpu_burst"):
         strategies[name] = found.held(name, strategies[name], getattr(policy, f"node_{name}"))

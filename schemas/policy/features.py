@@ -178,6 +178,14 @@ _NODE = (
         "cpu_reclaim_threshold_pct mem_reclaim_threshold_pct cpu_calculate_policy mem_calculate_policy "
         "batch_cpu_threshold_pct batch_mem_threshold_pct resource_dry_run",
     ),
+    _colocated(
+        "LearnedCaps",
+        "learned_caps interference_budget_pct",
+        lambda on: {
+            "off": "learnedCaps is off",
+            "shadow": "learnedCaps is shadow: caps are shown, and not applied",
+        }.get(on.learned_caps, ""),
+    ),
     _colocated("ResourceSync", "degrade_time_min update_time_threshold_s resource_diff_threshold"),
     _colocated(
         "MidResource",

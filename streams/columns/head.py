@@ -21,11 +21,11 @@ from slacktide.streams.decisions.known_pods import KnownPods
 
 N = TypeVar("N")
 
-FIT: Final = slice(0, 7)
+FIT: Final = slice(0, 8)
 """Columns of ``Head.numbers``: the result of ``screen.fit``,"""
-ROW, PODS, SPREAD_MS, SERIAL = range(7, 11)
+ROW, PODS, SPREAD_MS, SERIAL = range(8, 12)
 """row of the window, pods of the list, delay of a minute's segment after its end, the head's serial number,"""
-CAPACITY: Final = slice(11, 13)
+CAPACITY: Final = slice(12, 14)
 """and the CPU and memory capacity that reclaimed resources are computed from."""
 _serials = count(1)
 
@@ -50,7 +50,7 @@ class Head(Generic[N]):
     best_effort: Bools
     """Which of the pods count as best-effort."""
     numbers: Ints
-    """int64 [13]"""
+    """int64 [14]"""
     commas: int
     """Commas in its list of numbers."""
     window_ms: int

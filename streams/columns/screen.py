@@ -19,7 +19,7 @@ from slacktide.streams.columns.looks import OPEN, UNPROVEN
 from slacktide.streams.columns.rings import Bools, Ints
 from slacktide.streams.decisions.evict.node_evict import evicts_by_memory_alone
 from slacktide.streams.decisions.resources.node_load import node_reserved
-from slacktide.streams.decisions.suppress.cpu_suppress import RAISE_SPACING_MS
+from slacktide.streams.decisions.suppress.cpu_suppress import RAISE_SPACING_MS, learned_cap_us
 from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US, QUOTA_US_MIN
 
 NONE: Final = -1
@@ -50,7 +50,9 @@ _MILLI_MAX: Final = 1 << 42
 """Four billion CPUs. Below, no product exceeds 64 bits, and each integer equals its float64."""
 _SIGNALS: Final[tuple[SuppressSignal, ...]] = ("usage", "pressure", "both")
 _BY_USAGE, _BY_PRESSURE = 0, 1
-UNFIT: Final = (0, 0, 0, NONE, 1, NO_LINE, _BY_USAGE)
+NO_CAP: Final = 1 << 60
+"""In microseconds per period, above any quota."""
+UNFIT: Final = (0, 0, 0, NONE, 1, NO_LINE, _BY_USAGE, NO_CAP)
 """Replaces the result of ``fit`` where the scalar rule decides: the capacity is 0."""
 OTHER_LIMITS: Final = -2
 """Replaces a quota: limits that the arrays do not compare."""
@@ -60,7 +62,7 @@ def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
     """Return what the rule reads of a node and its policy; ``UNFIT``: the scalar rule decides.
 
     Capacity and reservation in millicores, threshold and minimum in percent, memory capacity in bytes, the memory
-    threshold of the eviction rules in percent, and the signal.
+    threshold of the eviction rules in percent, the signal, and the learned cap in microseconds per period.
     """
     threshold = resource_threshold_on(policy, facts)
     capacity, mem_capacity = facts.capacity.cpu_milli, facts.capacity.mem_bytes
@@ -69,7 +71,7 @@ def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
     reserved, min_pct = node_reserved(facts).cpu_milli or 0, threshold.cpu_suppress_min_pct
     if not evicts_by_memory_alone(threshold) or max(capacity, reserved) > _MILLI_MAX:
         return UNFIT
-    line_pct = threshold.mem_evict_threshold_pct
+    line_pct, cap_us = threshold.mem_evict_threshold_pct, learned_cap_us(policy, facts)
     return (
         capacity,
         reserved,
@@ -78,6 +80,7 @@ def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
         mem_capacity or 1,
         NO_LINE if line_pct is None or not mem_capacity else line_pct,
         _SIGNALS.index(threshold.cpu_suppress_signal),
+        NO_CAP if cap_us is None else cap_us,
     )
 
 
@@ -125,8 +128,8 @@ class Screened(NamedTuple):
 
 
 def screen(fits: Ints, samples: Samples) -> Screened:
-    """Decide many samples. ``fits``: int64 [n, 7], the result of ``fit`` for each."""
-    capacity, reserved, threshold, min_pct, mem_capacity, line, signal = fits.T
+    """Decide many samples. ``fits``: int64 [n, 8], the result of ``fit`` for each."""
+    capacity, reserved, threshold, min_pct, mem_capacity, line, signal, cap = fits.T
     quota = samples.quota_us
     be_cores, others_cores = samples.be_milli / 1000, (samples.all_milli - samples.be_milli) / 1000
     system_cores = np.maximum(samples.node_milli / 1000 - (be_cores + others_cores), reserved / 1000)
@@ -150,6 +153,9 @@ def screen(fits: Ints, samples: Samples) -> Screened:
     keep = near | spaced | (limited & (wanted == quota))
     bound = np.where(keep, KEEP, np.where(stepped, STEPPED, np.where(floored, FLOORED, TARGET)))
     bound = np.where(signal == _BY_USAGE, bound, _by_signal(bound, signal, samples.gates, limited))
+    bound = np.where(
+        cap == NO_CAP, bound, _below_cap(bound, signal, samples.gates, np.where(keep, quota, wanted), quota, cap)
+    )
     below = samples.node_bytes * 100 // np.maximum(mem_capacity, 1) < line
     exact = (samples.all_milli < _MILLI_MAX) & (samples.node_milli < _MILLI_MAX)
     proven = exact & (capacity > 0) & (quota != OTHER_LIMITS) & (below | (samples.node_bytes == 0))
@@ -165,6 +171,16 @@ def _by_signal(bound: Ints, signal: Ints, gates: Ints, limited: Bools) -> Ints:
     """
     kept = np.where((signal == _BY_PRESSURE) & (gates == OPEN), ~limited, bound == KEEP)
     return np.where(kept & (gates != UNPROVEN), KEEP, SCALAR)
+
+
+def _below_cap(bound: Ints, signal: Ints, gates: Ints, found: Ints, quota: Ints, cap: Ints) -> Ints:
+    """Return what is kept, or set, below a learned cap; the scalar rule decides all else.
+
+    ``found``: the quota by usage. An open gate alone leaves all that the cap allows.
+    """
+    by_usage = np.where(found <= cap, bound, np.where((quota == cap) & (bound != SCALAR), KEEP, SCALAR))
+    opened = (signal == _BY_PRESSURE) & (gates == OPEN)
+    return np.where(opened, np.where(quota == cap, KEEP, SCALAR), by_usage)
 
 
 def case_of(case: int) -> tuple[int, bool, bool]:

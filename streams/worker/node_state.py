@@ -199,7 +199,7 @@ class NamedSample(msgspec.Struct):
     @property
     def offered_by(self) -> NodeFacts | None:
         """Return the facts that reclaimed resources are computed from: the inventory's, otherwise the sample's."""
-        return self.facts if self.described is None else self.described.facts
+        return self.facts if self.described is None else self.described.offering(self.facts)
 
     @property
     def inventory_revision(self) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slacktide.schemas.codec import decode
-from slacktide.schemas.inventory import NodeFacts, NodeInventory
+from slacktide.schemas.inventory import NodeFacts, NodeInventory, with_slope
 from slacktide.schemas.policy.message import NodeSource
 from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
 
@@ -35,6 +35,7 @@ class Described:
     revision: str
     _value: bytes
     _facts: NodeFacts | None = None
+    _offering: tuple[NodeFacts | None, NodeFacts] | None = None
 
     @property
     def facts(self) -> NodeFacts:
@@ -43,6 +44,17 @@ class Described:
             self._facts = decode(self._value, NodeInventory).facts
             self._value = b""
         return self._facts
+
+    def offering(self, own: NodeFacts | None) -> NodeFacts:
+        """Return the facts that reclaimed resources are computed from. ``own``: of the node's sample.
+
+        Equal facts are the same object: readers compare them by identity.
+        """
+        if self._offering is None or self._offering[0] is not own:
+            found = with_slope(self.facts, own)
+            before = None if self._offering is None else self._offering[1]
+            self._offering = own, found if before is None or found != before else before
+        return self._offering[1]
 
 
 class Nodes:

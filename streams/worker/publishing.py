@@ -196,7 +196,7 @@ class Publishing:
         existing, name = self._held.existing, node.window.node
         if node.partition in self._held_back or not existing.may_publish(node.partition, name):
             return None
-        offered_by, revision = (facts, "") if described is None else (described.facts, described.revision)
+        offered_by, revision = (facts, "") if described is None else (described.offering(facts), described.revision)
         forecast, held = NO_FORECAST, existing.forecast_of(node.partition, name)
         if held is not None:
             forecast = held.on(pods, offered_by, self.in_force, boot_id=sample.boot_id, at_ms=sample.observed_ms)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.bounds import AMOUNT_MAX
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
-from slacktide.schemas.policy import Policy, ResourceThreshold
+from slacktide.schemas.policy import Colocation, Policy, ResourceThreshold
 from slacktide.schemas.policy.strategies import SuppressSignal
 from slacktide.schemas.sample import Limits, LsPressure, NodeSample, NodeUse, PodUse, PressureGate, PressureLook
 from slacktide.schemas.sample_columns_codec import LOOKS as LOOKS_FIELD
@@ -31,6 +31,7 @@ from slacktide.streams.columns.screen import (
     screen,
 )
 from slacktide.streams.decisions.node_decision import decide_node
+from slacktide.streams.decisions.suppress.cpu_suppress import learned_cap_us
 from testbed.samples import sample as sample_of
 from testbed.stalls import GATES, LOOKS
 
@@ -51,7 +52,9 @@ def cases(draw: st.DrawFn) -> tuple[NodeSample, NodeFacts, Policy]:
         name="n",
         capacity=Resources(cpu_milli=capacity, mem_bytes=mem),
         allocatable=Resources(cpu_milli=allocatable, mem_bytes=mem),
+        slope_permille=draw(st.just(0) | st.integers(0, 5_000)),
     )
+    colocation = Colocation(learned_caps=draw(st.sampled_from(["on", "shadow"])))
     threshold = ResourceThreshold(
         enable=True,
         cpu_suppress_policy="cfsQuota",
@@ -61,7 +64,9 @@ def cases(draw: st.DrawFn) -> tuple[NodeSample, NodeFacts, Policy]:
         cpu_suppress_signal=draw(st.sampled_from(["usage", "pressure", "both"])),
     )
     pressure = st.builds(LsPressure, gate=st.just(PressureGate()) | GATES, looks=st.lists(LOOKS, max_size=4))
-    near = draw(st.integers(0, 4 * capacity) | st.integers(0, AMOUNT_MAX))
+    policy = Policy(version="p", colocation=colocation, resource_threshold=threshold)
+    cap_us = learned_cap_us(policy, facts)
+    near = draw(st.integers(0, 4 * capacity) | st.integers(0, AMOUNT_MAX) | st.just(0 if cap_us is None else cap_us))
     sample = sample_of(
         1,
         use=NodeUse(cpu_milli=draw(AMOUNTS), mem_bytes=draw(st.integers(0, mem))),
@@ -70,7 +75,7 @@ def cases(draw: st.DrawFn) -> tuple[NodeSample, NodeFacts, Policy]:
         since_raise_ms=draw(st.none() | st.integers(0, 2_000)),
         ls_pressure=draw(st.none() | pressure),
     )
-    return sample, facts, Policy(version="p", resource_threshold=threshold)
+    return sample, facts, policy
 
 
 @given(cases())
@@ -135,6 +140,25 @@ def test_samples_of_an_open_gate_without_a_limit_are_left_to_no_rule(signal: Sup
     )
 
     assert screened(sample, fits).bound[0] == KEEP
+
+
+@pytest.mark.parametrize(("signal", "looks"), [("usage", False), ("pressure", True)])
+def test_samples_of_a_node_at_its_learned_cap_are_left_to_no_rule(signal: SuppressSignal, looks: bool) -> None:
+    capacity = Resources(cpu_milli=16_000, mem_bytes=64 << 30)
+    facts = NodeFacts(name="n", capacity=capacity, allocatable=capacity, slope_permille=1_000)
+    threshold = ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_signal=signal)
+    policy = Policy(version="p", colocation=Colocation(learned_caps="on"), resource_threshold=threshold)
+    cap_us = learned_cap_us(policy, facts)
+    sample = sample_of(
+        1,
+        use=NodeUse(cpu_milli=2_000, mem_bytes=20 << 30),
+        pod_use=[PodUse(uid=pod.uid, cpu_milli=900, mem_bytes=1 << 30) for pod in PODS],
+        limits=Limits(be_cfs_quota_us=cap_us),
+        ls_pressure=LsPressure(gate=PressureGate(), looks=[CALM] * 10) if looks else None,
+    )
+
+    assert cap_us == 16_000 * 22 // 100 * 100  # ln 1.25 is 22% of a slope of 1
+    assert screened(sample, fit(facts, policy, pods=2)).bound[0] == KEEP
 
 
 GATE = b"0,0,0,0,0,0,500,0"

@@ -70,6 +70,7 @@ _OF_NODES: Final[Mapping[Severity, Mapping[str, str]]] = {
     "ok": {
         "cpus.exclusive": "pods have exclusive CPUs",
         "mid.predicted": "mid resources are predicted",
+        "node.learned-cap": "a cap was learned of its services",
         "node.pressure": "pressure is measured",
         "tier.mid": "mid pods have their own limit",
     },

@@ -7,7 +7,7 @@ from typing import Final
 
 from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod
 from slacktide.schemas.message import Terms
-from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.policy.effective import colocation_on, learned_cap_pct, resource_threshold_on
 from slacktide.schemas.qos import VAIN_ADVICE
 from slacktide.schemas.sample import NodeSample, PodUse
 from slacktide.streams.analysis.explain.evidence import Finding
@@ -185,6 +185,24 @@ def pressure_text(bound: str, terms: Terms) -> str:
         return f"{figures}: {means.format_map({**terms, 'proof_looks_min': PROOF_LOOKS})}" if means else figures
     except KeyError:
         return ""
+
+
+def learned_cap_findings(on: NodeLog) -> Iterator[Finding]:
+    """Report the cap that was learned of the node's services, and whether the policy applies it."""
+    if on.policy is None or on.facts is None or not on.facts.slope_permille:
+        return
+    colocation = colocation_on(on.policy.body, on.facts)
+    cap_pct = learned_cap_pct(colocation, on.facts)
+    if cap_pct is None or colocation.learned_caps == "off":
+        return
+    applied = colocation.learned_caps == "on"
+    yield Finding(
+        "node.learned-cap",
+        f"best-effort pods {'may' if applied else 'should'} use at most {cap_pct}% of the node's CPU: beyond it, "
+        f"{on.facts.slope_of} is predicted to slow down by more than {colocation.interference_budget_pct}%"
+        f"{'' if applied else ' (learnedCaps is shadow: not applied)'}",
+        advice=f"see `slacktide explain service {on.facts.slope_of}`",
+    )
 
 
 def pressure_findings(on: NodeLog) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from slacktide.streams.analysis.explain.evidence import (
 )
 from slacktide.streams.analysis.explain.figures import Figure, figures, freshness_findings
 from slacktide.streams.analysis.explain.held import (
+    learned_cap_findings,
     pressure_findings,
     tier_findings,
     tier_held_findings,
@@ -114,6 +115,7 @@ class Lasting:
                 *mid_findings(log),
                 *exclusive_findings(log),
                 *tier_findings(log.pods),
+                *learned_cap_findings(log),
                 *ignored_node_findings(log.facts),
             ]
         return self._found

@@ -15,7 +15,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.forecast import NodeForecast
 from slacktide.schemas.heartbeat import is_heartbeat
-from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod
+from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod, with_slope
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import InForce, Policy, refusal
@@ -93,10 +93,9 @@ class NodeLog:
     @cached_property
     def facts(self) -> NodeFacts | None:
         """Return the node's facts: from the inventory, else the newest keyframe."""
-        if self.inventory is not None:
-            return self.inventory.body.facts
         keyframe = newest((one for one in self.samples if one.body.facts is not None), order)
-        return None if keyframe is None else keyframe.body.facts
+        own = None if keyframe is None else keyframe.body.facts
+        return own if self.inventory is None else with_slope(self.inventory.body.facts, own)
 
     @cached_property
     def keyframe(self) -> Logged[NodeSample] | None:

@@ -137,11 +137,19 @@ def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
                 advice=_ADVICE.get(stem, "").format(**paths),
             )
         elif tier == "batch" and because.bound == "capped" and cap is not None:
-            by = "the node's capacity" if cap == because.terms.get(f"capacity_{unit}") else "its cap"
+            by = "the node's capacity" if cap == because.terms.get(f"capacity_{unit}") else _cap(log)
             yield Finding("batch.capped", f"{name} is limited to {amount(cap, figure.of)} by {by}: {arithmetic}")
     if figure.floored:
         stands = f"{name} is {amount(figure.published, figure.of)}, the requests of running pods"
         yield Finding("batch.floored", f"{stands}; by the node's use alone it would be lower")
+
+
+def _cap(log: NodeLog) -> str:
+    if log.policy is not None and log.facts is not None:
+        source = effective(log.policy.body, log.facts).source("colocation.batch_cpu_threshold_pct")
+        if source.layer == "learned of":
+            return f"what was {source}"
+    return "its cap"
 
 
 def _users(log: NodeLog, of: str) -> str:
