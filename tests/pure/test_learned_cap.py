@@ -89,10 +89,10 @@ def test_in_shadow_nothing_is_capped_and_explain_says_what_would_be() -> None:
     now_ms = it.run(1, 10)
     assert (offered(it).batch_cpu_milli or 0) > (FACTS.capacity.cpu_milli or 0) * 11 // 100
 
-    assert cap_findings(it, now_ms) == [
+    assert cap_finding(it, now_ms) == (
         "best-effort pods should use at most 11% of the node's CPU: beyond it, shop/web is predicted to slow down by "
         "more than 25% (learnedCaps is shadow: not applied)"
-    ]
+    )
 
 
 def test_explain_names_the_service_that_a_cap_is_learned_of() -> None:
@@ -100,10 +100,10 @@ def test_explain_names_the_service_that_a_cap_is_learned_of() -> None:
     it.facts = SENSITIVE
     now_ms = it.run(1, 10)
 
-    assert cap_findings(it, now_ms) == [
+    assert cap_finding(it, now_ms) == (
         "best-effort pods may use at most 11% of the node's CPU: beyond it, shop/web is predicted to slow down by "
         "more than 25%"
-    ]
+    )
     capped = next(one for one in explained(it, now_ms) if one.name == "batch.capped")
     assert "by what was learned of shop/web" in capped.text
 
@@ -112,12 +112,12 @@ def test_explain_names_the_service_that_a_cap_is_learned_of() -> None:
 def test_nothing_is_said_where_no_service_minds(facts: NodeFacts) -> None:
     it = chain("on")
     it.facts = facts
-    assert cap_findings(it, it.run(1, 10)) == []
+    assert cap_finding(it, it.run(1, 10)) == ""
 
 
 def explained(it: Chain, now_ms: int) -> list[Any]:
     return list(explain_node(node_log(it.node, it.records), now_ms).findings)
 
 
-def cap_findings(it: Chain, now_ms: int) -> list[str]:
-    return [one.text for one in explained(it, now_ms) if one.name == "node.learned-cap"]
+def cap_finding(it: Chain, now_ms: int) -> str:
+    return "; ".join(one.text for one in explained(it, now_ms) if one.name == "node.learned-cap")

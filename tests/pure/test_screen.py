@@ -142,8 +142,8 @@ def test_samples_of_an_open_gate_without_a_limit_are_left_to_no_rule(signal: Sup
     assert screened(sample, fits).bound[0] == KEEP
 
 
-@pytest.mark.parametrize(("signal", "looks"), [("usage", False), ("pressure", True)])
-def test_samples_of_a_node_at_its_learned_cap_are_left_to_no_rule(signal: SuppressSignal, looks: bool) -> None:
+@pytest.mark.parametrize(("signal", "looks"), [("usage", 0), ("pressure", 10)])
+def test_samples_of_a_node_at_its_learned_cap_are_left_to_no_rule(signal: SuppressSignal, looks: int) -> None:
     capacity = Resources(cpu_milli=16_000, mem_bytes=64 << 30)
     facts = NodeFacts(name="n", capacity=capacity, allocatable=capacity, slope_permille=1_000)
     threshold = ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_signal=signal)
@@ -154,7 +154,7 @@ def test_samples_of_a_node_at_its_learned_cap_are_left_to_no_rule(signal: Suppre
         use=NodeUse(cpu_milli=2_000, mem_bytes=20 << 30),
         pod_use=[PodUse(uid=pod.uid, cpu_milli=900, mem_bytes=1 << 30) for pod in PODS],
         limits=Limits(be_cfs_quota_us=cap_us),
-        ls_pressure=LsPressure(gate=PressureGate(), looks=[CALM] * 10) if looks else None,
+        ls_pressure=LsPressure(gate=PressureGate(), looks=[CALM] * looks) if looks else None,
     )
 
     assert cap_us == 16_000 * 22 // 100 * 100  # ln 1.25 is 22% of a slope of 1
