@@ -51,8 +51,11 @@ class ServiceMinute(Message, frozen=True, kw_only=True):
 
 
 class NodeSums(Message, frozen=True, kw_only=True, array_like=True):
-    """Decayed sums over the minutes of a service on one node: x is the share of the node's CPU that best-effort pods
-    used, y the logarithm of the slowdown, and z the share that other pods used."""
+    """Decayed sums over the minutes of a service on one node.
+
+    x is the share of the node's CPU that best-effort pods used, y the logarithm of the slowdown, and z the share that
+    other pods used.
+    """
 
     node: Name
     until_ms: TimeMs
