@@ -110,7 +110,7 @@ class ServiceProfile(Message, frozen=True, kw_only=True):
     nodes: Count = 0
     """Nodes that have some."""
     published: ServiceSlope | None = None
-    """What the service's nodes were last told."""
+    """The slope that the service's nodes got last."""
     bins: Annotated[list[Bin], Meta(max_length=BINS)] = []
     sums: Annotated[list[NodeSums], Meta(max_length=NODES_MAX)] = []
 

@@ -1,0 +1,173 @@
+"""Estimates a service's slope from the sums of its nodes. Pure.
+
+Each node is fitted alone, so that baselines of nodes do not matter, and their median is the slope, so that one forged
+or strange node does not matter either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from slacktide.schemas.service import NodeSums
+from slacktide.streams.learning.sums import decay
+
+Status: TypeAlias = Literal["learning", "learned", "insensitive"]
+
+NODE_MINUTES_MIN: Final = 30.0
+"""Fewer minutes may all be of one batch job."""
+X_DEVIATION_MIN: Final = 0.02
+"""Standard deviation of x that z does not explain. With less, a node does not show what best-effort work does."""
+Z_DEVIATION_MIN: Final = 0.005
+"""A load that varies less explains nothing."""
+WEIGHT_TIMES_MAX: Final = 1.0
+"""A node counts at most so many times the median: a forged one has any spread of x that it likes. With 2, one forged
+node of 10 moved a slope of 0.3 by up to 10%."""
+AUTOCORRELATION: Final = 4.0
+"""Minutes are not independent. With correlations a and b of successive residuals and of x, the variance of a slope is
+(1 + ab) / (1 - ab) times as large: 4 stands for 0.65 and 0.92, a slow service beside batch jobs of 10 minutes."""
+MEDIAN_VARIANCE: Final = 1.5708
+"""π/2: variance of a median, by that of a mean."""
+DEVIATION_BY_MAD: Final = 1.4826
+"""Standard deviation of a normal distribution, by its median absolute deviation."""
+DEVIATION_BY_MEAN: Final = 1.2533
+"""The same, by its mean absolute deviation."""
+FEW_NODES: Final = 5
+"""The median of fewer deviations is mostly that of a node from itself, so their mean is taken."""
+T_90: Final = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
+"""Student's t for an interval of 90%, by degrees of freedom from 1."""
+NORMAL_90: Final = 1.645
+
+HOURS_TO_LEARN: Final = 8.0
+HOURS_TO_KEEP: Final = 2.0
+WIDTH_TO_LEARN: Final = (0.25, 0.1)
+"""Half of the interval: a share of the slope, or an absolute width; the larger one."""
+WIDTH_TO_KEEP: Final = (0.5, 0.2)
+INSENSITIVE: Final = log(1.25)
+"""Below it, a node full of best-effort work slows the service down by less than the default budget of 25%."""
+SENSITIVE_AGAIN: Final = log(1.3)
+ALONE_MAX: Final = log(1_000)
+
+
+class NodeFit(NamedTuple):
+    """Least squares of one node: y = level + slope · x + load_slope · (z - mean_z)."""
+
+    slope: float
+    load_slope: float
+    level: float
+    """Of y without best-effort work, at the node's mean load."""
+    weight: float
+    """Information on x given z: the sum of squares of x that z does not explain."""
+    variance: float
+    """Of the slope."""
+    minutes: float
+    """Decayed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What follows from all nodes. Slopes are per whole node, as natural logarithms."""
+
+    slope: float = 0.0
+    half: float = 0.0
+    """Half of the interval that holds the true slope 9 times of 10."""
+    alone: float = 0.0
+    """Natural logarithm of the slowdown without best-effort work."""
+    node_hours: float = 0.0
+    nodes: int = 0
+
+
+def fit_node(sums: NodeSums, now_ms: int) -> NodeFit | None:
+    """Fit one node, with weights as of ``now_ms``; None: its minutes do not show what best-effort work does."""
+    kept = decay(now_ms - sums.until_ms)
+    minutes = sums.minutes * kept
+    if minutes < NODE_MINUTES_MIN:
+        return None
+    by_load = sums.zz > sums.minutes * Z_DEVIATION_MIN**2
+    weight = sums.xx - (sums.xz**2 / sums.zz if by_load else 0.0)
+    if weight < sums.minutes * X_DEVIATION_MIN**2:
+        return None
+    slope = (sums.xy - (sums.xz * sums.yz / sums.zz if by_load else 0.0)) / weight
+    load_slope = (sums.yz - slope * sums.xz) / sums.zz if by_load else 0.0
+    residual = max(0.0, sums.yy - slope * sums.xy - load_slope * sums.yz) / (minutes - 3)
+    return NodeFit(
+        slope=slope,
+        load_slope=load_slope,
+        level=sums.mean_y - slope * sums.mean_x,
+        weight=weight * kept,
+        variance=AUTOCORRELATION * residual / weight,
+        minutes=minutes,
+    )
+
+
+def estimate(nodes: Sequence[NodeSums], now_ms: int) -> Estimate:
+    """Return the median over nodes, and how sure it is. ``now_ms``: event time to which weights decay."""
+    found = [(sums, fit) for sums in nodes if (fit := fit_node(sums, now_ms)) is not None]
+    if not found:
+        return Estimate()
+    fits = [fit for _, fit in found]
+    most = WEIGHT_TIMES_MAX * median([(fit.weight, 1.0) for fit in fits])
+    weights = [min(fit.weight, most) for fit in fits]
+    slope = median([(fit.slope, weight) for fit, weight in zip(fits, weights, strict=True)])
+    alone = median([(sums.mean_y - slope * sums.mean_x, 1.0) for sums, _ in found])
+    return Estimate(
+        slope=slope,
+        half=max(_within(fits, weights), _between(fits, weights, slope)),
+        alone=min(max(0.0, alone), ALONE_MAX),
+        node_hours=sum(fit.minutes for fit in fits) / 60,
+        nodes=len(fits),
+    )
+
+
+def status_after(status: Status, found: Estimate) -> Status:
+    """Return the status that follows from an estimate; a status once reached is kept for longer."""
+    hours = HOURS_TO_KEEP if status != "learning" else HOURS_TO_LEARN
+    if found.node_hours < hours:
+        return "learning"
+    if found.slope + found.half < (SENSITIVE_AGAIN if status == "insensitive" else INSENSITIVE):
+        return "insensitive"
+    share, width = WIDTH_TO_KEEP if status == "learned" else WIDTH_TO_LEARN
+    surely = found.slope > (0 if status == "learned" else found.half)
+    return "learned" if surely and found.half <= max(share * found.slope, width) else "learning"
+
+
+def median(weighted: Sequence[tuple[float, float]]) -> float:
+    """Return the weighted median of (value, weight): the middle of two values if each side weighs half."""
+    ordered = sorted(weighted)
+    half, below = sum(weight for _, weight in ordered) / 2, 0.0
+    for number, (value, weight) in enumerate(ordered):
+        below += weight
+        if below > half * (1 + 1e-12):
+            return value
+        if below >= half * (1 - 1e-12) and number + 1 < len(ordered):
+            return (value + ordered[number + 1][0]) / 2
+    return ordered[-1][0]
+
+
+def slowdown_permille(logarithm: float) -> int:
+    """Return a slowdown in thousandths: 1,000 is none."""
+    return round(1_000 * exp(logarithm))
+
+
+def _within(fits: Sequence[NodeFit], weights: Sequence[float]) -> float:
+    """Half of the interval from what remains unexplained within nodes."""
+    variance = sum(weight**2 * fit.variance for fit, weight in zip(fits, weights, strict=True)) / sum(weights) ** 2
+    return NORMAL_90 * sqrt(variance * (MEDIAN_VARIANCE if len(fits) > 2 else 1.0))
+
+
+def _between(fits: Sequence[NodeFit], weights: Sequence[float], slope: float) -> float:
+    """Half of the interval from how nodes differ; 0 for one node, which differs from none."""
+    if len(fits) < 2:
+        return 0.0
+    deviations = [(abs(fit.slope - slope), weight) for fit, weight in zip(fits, weights, strict=True)]
+    total = sum(weights)
+    if len(fits) < FEW_NODES:
+        deviation = DEVIATION_BY_MEAN * sum(one * weight for one, weight in deviations) / total
+    else:
+        deviation = DEVIATION_BY_MAD * median(deviations)
+    effective = total**2 / sum(weight**2 for weight in weights)
+    freedom = max(1, round(effective) - 1)
+    t = T_90[freedom - 1] if freedom <= len(T_90) else NORMAL_90 + 1.6 / freedom
+    return t * deviation * sqrt(MEDIAN_VARIANCE / effective)

@@ -1,0 +1,211 @@
+"""Folds the minutes of one service into its profile, and decides when its nodes get a new slope. Pure.
+
+A node's minutes change the sums of this node alone: a record may be forged. ``bins`` are a picture; nothing follows
+from them.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from slacktide.schemas.service import BINS, NODES_MAX, Bin, NodeSums, ServiceMinute, ServiceProfile, ServiceSlope
+from slacktide.streams.learning.estimate import Estimate, Status, estimate, fit_node, slowdown_permille, status_after
+from slacktide.streams.learning.sums import (
+    EARLY_MS,
+    HOUR_MS,
+    LATE_MS,
+    MINUTE_MS,
+    Ignored,
+    Point,
+    added,
+    begun,
+    decay,
+    point_of,
+    sound,
+)
+
+Verdict: TypeAlias = Literal["folded"] | Ignored
+
+NODE_MS: Final = 96 * HOUR_MS
+"""A node without minutes for so long is dropped: their weight is below 1 in 65,000."""
+PUBLISH_MS: Final = 30 * MINUTE_MS
+"""Event time between two slopes: each one changes limits on all nodes of the service."""
+DIFFERENCE_PERMILLE: Final = 100
+"""A smaller difference is not published."""
+STEP: Final = 1.25
+"""Largest change at once, so that limits do not jump."""
+
+PICTURE_MAX: Final = 10_000.0
+"""Thousandths: no minute is slowed down more."""
+
+
+class SlopeChange(NamedTuple):
+    """What the service's nodes shall know from now on; None: no slope, or none any more."""
+
+    slope: ServiceSlope | None
+
+
+class ServiceFold:
+    """One service, from its profile; None: none is known."""
+
+    def __init__(self, profile: ServiceProfile | None = None) -> None:
+        known = profile or ServiceProfile(service="", observed_ms=0, folded_to=-1, folded_from=-1, status="learning")
+        self.service, self.observed_ms = known.service, known.observed_ms
+        self.folded_to, self._folded_from = known.folded_to, known.folded_from
+        self.published = known.published
+        self._status: Status = known.status
+        self._nodes = {one.node: one for one in known.sums if sound(one)}
+        self._bins = [(0.0, 0.0)] * BINS
+        for number, one in enumerate(known.bins):
+            if abs(one.mean_permille) <= PICTURE_MAX:
+                self._bins[number] = one.minutes, one.mean_permille
+
+    def __len__(self) -> int:
+        """Return how many nodes it keeps."""
+        return len(self._nodes)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._nodes
+
+    def take(self, minute: ServiceMinute, offset: int, appended_ms: int | None = None) -> Verdict:
+        """Fold a minute, or return why it is ignored.
+
+        Args:
+            minute: of this service; the first one names it.
+            offset: in the partition of the service. Offsets restart where a topic is created again.
+            appended_ms: append time of its record, UTC epoch; None: not known, so its own time is not judged.
+        """
+        if self._is_known(minute, offset):
+            return "old"
+        if appended_ms is not None and (untimely := _untimely(minute.observed_ms, appended_ms)):
+            return untimely
+        point = point_of(minute)
+        if not isinstance(point, Point):
+            return point
+        known = self._nodes.get(minute.node)
+        if known is None and not self._has_room(minute.observed_ms, point.minutes):
+            return "crowded"
+        self._picture(known, point, minute.observed_ms)
+        self._nodes[minute.node] = (
+            begun(minute.node, point, minute.observed_ms) if known is None else added(known, point, minute.observed_ms)
+        )
+        self.service, self.folded_to = self.service or minute.service, offset
+        self._folded_from = offset if self._folded_from < 0 else self._folded_from
+        return "folded"
+
+    def slope_out(self, partition: int = 0) -> SlopeChange | None:
+        """Settle the status, drop nodes that are gone, and return what is new for the nodes; None: nothing.
+
+        ``partition``: of the service's minutes, as evidence.
+        """
+        gone = [node for node, sums in self._nodes.items() if self.observed_ms - sums.until_ms > NODE_MS]
+        for node in gone:
+            del self._nodes[node]
+        found = self._estimate()
+        self._status = status_after(self._status, found)
+        slope = next_slope(self.published, self._status, round(1_000 * found.slope), self.observed_ms)
+        if slope == (self.published.slope_permille if self.published else 0):
+            return None
+        self.published = None
+        if slope:
+            self.published = ServiceSlope(
+                service=self.service,
+                slope_permille=slope,
+                observed_ms=self.observed_ms,
+                partition=partition,
+                folded_to=self.folded_to,
+            )
+        return SlopeChange(self.published)
+
+    def profile(self) -> ServiceProfile:
+        """Return what is known now."""
+        found = self._estimate()
+        return ServiceProfile(
+            service=self.service,
+            observed_ms=self.observed_ms,
+            folded_to=self.folded_to,
+            folded_from=self._folded_from,
+            status=status_after(self._status, found),
+            slope_permille=round(1_000 * found.slope),
+            low_permille=round(1_000 * (found.slope - found.half)),
+            high_permille=round(1_000 * (found.slope + found.half)),
+            alone_permille=slowdown_permille(found.alone),
+            node_hours=found.node_hours,
+            nodes=found.nodes,
+            published=self.published,
+            bins=self._bins_out(),
+            sums=[self._nodes[node] for node in sorted(self._nodes)],
+        )
+
+    def _is_known(self, minute: ServiceMinute, offset: int) -> bool:
+        """Check whether it is folded: by offset, also of nodes that are dropped since; by time, also if sent twice."""
+        if offset <= self.folded_to and minute.observed_ms <= self.observed_ms:
+            return True
+        known = self._nodes.get(minute.node)
+        return known is not None and minute.observed_ms <= known.until_ms
+
+    def _estimate(self) -> Estimate:
+        return estimate([self._nodes[node] for node in sorted(self._nodes)], self.observed_ms)
+
+    def _has_room(self, observed_ms: int, minutes: float) -> bool:
+        """Make room for another node; False: all others weigh more."""
+        if len(self._nodes) < NODES_MAX:
+            return True
+        now_ms = max(self.observed_ms, observed_ms)
+
+        def weight(one: NodeSums) -> tuple[float, str]:
+            return one.minutes * decay(now_ms - one.until_ms), one.node
+
+        least = min(self._nodes.values(), key=weight)
+        if weight(least)[0] >= minutes * decay(now_ms - observed_ms):
+            return False
+        del self._nodes[least.node]
+        return True
+
+    def _picture(self, known: NodeSums | None, point: Point, observed_ms: int) -> None:
+        """Let the picture decay until now, and add the point where the node's own level is known."""
+        if observed_ms > self.observed_ms:
+            kept = decay(observed_ms - self.observed_ms)
+            self._bins = [(minutes * kept, mean) for minutes, mean in self._bins]
+            self.observed_ms = observed_ms
+        fit = None if known is None else fit_node(known, observed_ms)
+        if known is None or fit is None:
+            return
+        above = 1_000 * (point.y - fit.level - fit.load_slope * (point.z - known.mean_z))
+        above = min(max(-PICTURE_MAX, above), PICTURE_MAX)
+        number = min(BINS - 1, int(point.x * BINS))
+        before, mean = self._bins[number]
+        weight = min(point.minutes, (observed_ms - known.until_ms) / MINUTE_MS) * decay(self.observed_ms - observed_ms)
+        minutes = before + weight
+        if minutes > 0:
+            self._bins[number] = minutes, mean + (above - mean) * weight / minutes
+
+    def _bins_out(self) -> list[Bin]:
+        if not any(minutes for minutes, _ in self._bins):
+            return []
+        return [Bin(minutes=minutes, mean_permille=mean) for minutes, mean in self._bins]
+
+
+def _untimely(observed_ms: int, appended_ms: int) -> Ignored | None:
+    if observed_ms > appended_ms + EARLY_MS:
+        return "early"
+    return "old" if observed_ms < appended_ms - LATE_MS else None
+
+
+def next_slope(published: ServiceSlope | None, status: Status, slope_permille: int, observed_ms: int) -> int:
+    """Return the slope that nodes shall know, in thousandths; 0: none.
+
+    The first one is published as it is. Later ones differ by more than a tenth, come at most every half hour of event
+    time, and change by a quarter at most.
+    """
+    if status != "learned" or slope_permille <= 0:
+        return 0
+    if published is None or not published.slope_permille:
+        return slope_permille
+    before = published.slope_permille
+    if (
+        observed_ms - published.observed_ms < PUBLISH_MS
+        or abs(slope_permille - before) * 1_000 <= before * DIFFERENCE_PERMILLE
+    ):
+        return before
+    return min(max(slope_permille, round(before / STEP)), round(before * STEP))
