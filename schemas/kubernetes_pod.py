@@ -46,6 +46,8 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 PENDING_DEADLINE = "slacktide.io/pending-deadline-seconds"
 """On a pod of a Job: it fails if it is pending for longer."""
+TEMPLATE_HASH = "pod-template-hash"
+"""Label of a Deployment's pods: what the name of their ReplicaSet ends with."""
 KEPT_CHARS_MAX = 4_096
 """Each record of the pod contains these texts."""
 
@@ -214,6 +216,7 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
         namespace=str(reader.at(item, path, "metadata").get("namespace") or "default"),
         name=reader.text(item, f"{path}.metadata.name"),
         phase=str(status.get("phase") or "Running"),
+        owner=owner_of(reader.at(item, path, "metadata").get("ownerReferences"), labels),
         qos_label=labels.get(LABEL_QOS),
         priority_class_label=labels.get(LABEL_PRIORITY_CLASS),
         priority=reader.whole(spec.get("priority"), f"{path}.spec.priority"),
@@ -228,6 +231,21 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
     )
     ignored = reader.ignored_of(path, noted)
     return msgspec.structs.replace(pod, ignored=ignored) if ignored else pod
+
+
+def owner_of(references: object, labels: Mapping[str, str]) -> str:
+    """Return the name of the pod's controller, for a Deployment's pod the Deployment's; "": it has none.
+
+    A name that cannot be used counts as none. The Node, which owns mirrors of static pods, is no controller of a
+    service.
+    """
+    given = references if isinstance(references, list) else []
+    controllers = [one for one in given if isinstance(one, dict) and one.get("controller") is True]
+    kind, name = (controllers[0].get("kind"), controllers[0].get("name")) if controllers else ("", "")
+    if not isinstance(name, str) or len(name) > NODE_CHARS_MAX or kind == "Node":
+        return ""
+    of_deployment = kind == "ReplicaSet" and labels.get(TEMPLATE_HASH)
+    return name.removesuffix(f"-{labels[TEMPLATE_HASH]}") if of_deployment else name
 
 
 def _allocated(status: Mapping[str, Any], path: str, reader: Reader) -> dict[str, Container]:

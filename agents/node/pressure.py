@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from slacktide.agents.node.cgroup import parse
@@ -28,16 +28,35 @@ from slacktide.schemas.sample import PressureLook
 _USAGE_USEC = parse.field(b"usage_usec")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTimeFile:
+    """Where the kernel counts the CPU time of cgroups, and how to read it."""
+
+    root: Path | None
+    """None: it is not mounted."""
+    name: str
+    count_ns: Callable[[bytes], int]
+
+    @classmethod
+    def of(cls, hierarchy: Hierarchy) -> CpuTimeFile:
+        """Return the file of cgroups v1 or v2."""
+        if hierarchy.version == 2:
+            return cls(root=hierarchy.cpu, name="cpu.stat", count_ns=lambda text: _USAGE_USEC(text) * 1_000)
+        return cls(root=hierarchy.cpuacct, name="cpuacct.usage", count_ns=parse.number)
+
+    def path(self, group: str | PurePosixPath) -> str:
+        """Return the file of a cgroup, which is relative to each root."""
+        return f"{self.root}/{group}/{self.name}"
+
+
 class LatencySensitiveUse:
     """CPU time of the pods' cgroup minus its best-effort tier."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
-        unified = hierarchy.version == 2
-        root, name = (hierarchy.cpu, "cpu.stat") if unified else (hierarchy.cpuacct, "cpuacct.usage")
-        self._count_ns = (lambda text: _USAGE_USEC(text) * 1000) if unified else parse.number
-        self._known = root is not None
+        file = CpuTimeFile.of(hierarchy)
+        self._count_ns, self._known = file.count_ns, file.root is not None
         self._pods, self._best_effort = (
-            KeptFile(f"{root}/{group}/{name}", name, Room(1)) for group in (hierarchy.pods, hierarchy.tier(BEST_EFFORT))
+            KeptFile(file.path(group), file.name, Room(1)) for group in (hierarchy.pods, hierarchy.tier(BEST_EFFORT))
         )
         self.best_effort_ns = 0
         """CPU time of the best-effort tier at the last reading."""
