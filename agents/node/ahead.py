@@ -16,6 +16,7 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.node.metrics import AgentMetrics, Cause
 from slacktide.agents.node.pressure import Kind, PressureWatch, Waited
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import LOOKS_MAX, LsPressure, NodeSample, PressureGate, PressureLook
 from slacktide.streams.decisions.suppress.cpu_pressure import RUNS_PERMILLE, step
 from slacktide.streams.decisions.suppress.cpu_suppress import looser
@@ -140,6 +141,11 @@ class AheadSettings:
 
     pressure: Waited | None = None
     use: Looked | None = None
+
+
+def reacts_to_pressure(threshold: ResourceThreshold) -> bool:
+    """Return whether the policy cuts best-effort CPU by pressure."""
+    return threshold.enable and threshold.cpu_suppress_signal != "usage"
 
 
 class Ahead:

@@ -15,7 +15,8 @@ from typing import Protocol
 
 from slacktide.agents.node.interfaces import Spool
 from slacktide.agents.node.metrics import AgentMetrics
-from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender, of_outcome, of_sample
+from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender, of_minute, of_outcome, of_sample
+from slacktide.agents.node.slopes import Slopes
 from slacktide.agents.publisher import Letters
 from slacktide.schemas.backoff import Backoff, Reasons
 from slacktide.schemas.codec import M, decode
@@ -23,6 +24,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError, RecordRefusedError, SlacktideError, failure
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.service import ServiceMinute
 from slacktide.schemas.topics import AUDIT, BACKFILL, DEAD_LETTER, OUTCOME, Topic
 from slacktide.streams.decisions.evict.node_evict import audited
 from slacktide.streams.kafka import NodeReader, Placed, Refused, Sender, read_topic
@@ -136,6 +138,7 @@ class Link:
         fetch_wait_ms: int,
         spool: Spool,
         listener: Listener,
+        slopes: Slopes,
         metrics: AgentMetrics,
         now_ms: Callable[[], int],
         sign: Callable[[Out], Out],
@@ -145,7 +148,7 @@ class Link:
         self._source = f"agent/{node}"
         self.sign = sign
         self._spool = spool
-        self._listener = listener
+        self._listener, self._slopes = listener, slopes
         self.metrics = metrics
         self._now_ms = now_ms
         self.place = bootstrap, node
@@ -159,6 +162,7 @@ class Link:
         self._newest, self._backlog = Newest(), Backlog()
         self._live_s = 0.0
         self._letters = Letters()
+        self._minutes = list[Out]()
         self._stirred, self._idle = asyncio.Event(), asyncio.Event()
         self._placed = Placed(partition=-1, offset=-1)
         self._read_anew = False
@@ -184,6 +188,12 @@ class Link:
         """Send this sample and the facts and pods it refers to. If a newer one is offered first, backfill it."""
         self._keep(self._newest.put(Offered(sample, facts, pods)))
         self._reader.wake()
+
+    def offer_minutes(self, minutes: Sequence[ServiceMinute]) -> None:
+        """Send these together, once, with the outcomes. They are a statistic: if that fails, they are dropped."""
+        self.metrics.minutes_dropped.inc(len(self._minutes))
+        self._minutes = [of_minute(one) for one in minutes]
+        self.wake()
 
     def wake(self) -> None:
         """There may be outcomes in the spool."""
@@ -303,7 +313,8 @@ class Link:
     async def _send_outcomes(self) -> None:
         while True:
             batch, letters = self._spool.pending(BATCH), self._letters.some()
-            if not batch and not letters:
+            minutes, self._minutes = self._minutes, []
+            if not batch and not letters and not minutes:
                 self._idle.set()
                 self._stirred.clear()
                 with suppress(TimeoutError):
@@ -316,13 +327,15 @@ class Link:
                     self.metrics.connected("outcomes")
                 reports = [of_outcome(outcome) for _, outcome in batch]
                 reports += [of_outcome(outcome, AUDIT) for _, outcome in batch if audited(outcome)]
-                results = await self._outcomes.send_each([*map(self.sign, reports), *letters])
+                results = await self._outcomes.send_each([*map(self.sign, [*minutes, *reports]), *letters])
             except LogError as exc:
+                self.metrics.minutes_dropped.inc(len(minutes))
                 await self._report.broke(exc)
                 continue
             self._report.works()
             self._letters.sent(letters)
             self.refused(results)
+            self.metrics.minutes_sent.inc(sum(isinstance(one, Placed) for one in results[: len(minutes)]))
             if batch:
                 self._spool.acknowledge(batch[-1][0])
             if len(batch) == BATCH:
@@ -347,12 +360,16 @@ class Link:
             self._read_anew = False
             try:
                 await self._reader.connect()
+                self._slopes.begin()
                 self.metrics.connected("answers")
                 self._in.works()
                 while not self._read_anew:
                     read = await self._reader.read()
                     self._hand_over(read.policies, self._listener.policies)
                     self._hand_over(read.inventories, self._listener.inventories)
+                    self._hand_over(read.slopes, partial(self._slopes.take, refuse=self.to_dead_letter))
+                    if read.slopes_whole:
+                        self._slopes.whole()
                     self._hand_over(read.credits, partial(self._listener.credits, age_s=read.credit_age_s))
                     self._hand_over(read.commands, self._listener.commands)
             except LogError as exc:

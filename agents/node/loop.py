@@ -10,7 +10,8 @@ from functools import partial
 
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.node.agent import NodeAgent
-from slacktide.agents.node.ahead import EARLY, Ahead
+from slacktide.agents.node.ahead import EARLY, Ahead, reacts_to_pressure
+from slacktide.agents.node.condition import why_not_fresh, why_not_ready
 from slacktide.agents.node.forecast import ForecastPublisher, Trainer
 from slacktide.agents.node.interfaces import Beside, Kernel
 from slacktide.agents.node.inventory import Description, PodFindings, Policies, PublishedNode, node_description
@@ -18,15 +19,17 @@ from slacktide.agents.node.knobs import Tuned
 from slacktide.agents.node.link import Link
 from slacktide.agents.node.metrics import AgentMetrics, Cause, memory_of
 from slacktide.agents.node.proof import Enrolment, Prover
-from slacktide.agents.node.reporter import ends_or_stops, reason_of
+from slacktide.agents.node.reporter import log_act_on_pod
+from slacktide.agents.node.services import ServiceMeter
 from slacktide.agents.node.settings import LoopSettings
+from slacktide.agents.node.slopes import Slopes
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State, Switch, forget, identity_of
 from slacktide.agents.node.zones.publisher import ZonesPublisher, ZonesRecords
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.health import Health
-from slacktide.schemas.inventory import LastWriter, NodeInventory, unended
+from slacktide.schemas.inventory import LastWriter, NodeFacts, NodeInventory, unended
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
@@ -95,12 +98,14 @@ class AgentLoop:
         self._policies = Policies(self._state, self._metrics)
         prover = Prover(node, settings.state_folder if settings.enrol else None, clock.wall_ms)
         self._enrolment = Enrolment(settings.enrol, prover, self._metrics) if settings.enrol else None
+        self._slopes = Slopes(self._look_at_slopes)
         self._link = Link(
             bootstrap=bootstrap,
             node=node,
             fetch_wait_ms=settings.fetch_wait_ms,
             spool=self._spool,
             listener=self,
+            slopes=self._slopes,
             metrics=self._metrics,
             now_ms=clock.wall_ms,
             turned=partial(health.turned, "sending samples"),
@@ -113,7 +118,7 @@ class AgentLoop:
             spool=self._spool,
             clock=clock,
             policy=self._policies.policy,
-            facts=description.value.facts,
+            facts=self._facts(),
             pods=description.value.pods,
             settings=settings.agent,
             tuned=Tuned(settings.state_folder),
@@ -129,6 +134,11 @@ class AgentLoop:
             records = ZonesRecords(settings.zones, node=node, boot_id=boot_id, clock=clock)
             channel, agent = self._link.channel("zones", ZONES), self._agent
             self._zones = ZonesPublisher(records, channel, pods=lambda: agent.pods, metrics=self._metrics)
+        self._meter: ServiceMeter | None = None
+        if settings.services is not None:
+            self._meter = ServiceMeter(
+                settings.services, clock, self._agent, self._colocation, self._link.offer_minutes
+            )
         self._ahead = self._ahead_of_ticks()
         self._switch = Switch(settings.state_folder, watched=settings.node_watch is not None)
         self.removed = False
@@ -139,18 +149,26 @@ class AgentLoop:
     def _colocation(self) -> Colocation:
         return colocation_on(self._policies.policy, self._inventory.value.facts)
 
-    def _ahead_of_ticks(self) -> Ahead:
-        def by_pressure() -> bool:
-            threshold = self._threshold()
-            return threshold.enable and threshold.cpu_suppress_signal != "usage"
+    def _facts(self) -> NodeFacts:
+        """Return the node's facts, with what is learned of its services."""
+        known = self._inventory.value
+        return self._slopes.onto(known.facts, known.pods, self._colocation())
 
+    def _look_at_slopes(self) -> None:
+        """Use the facts anew if a slope or the policy changes what they say of services."""
+        facts, before = self._facts(), self._agent.facts
+        changed = (facts.slope_permille, facts.slope_of) != (before.slope_permille, before.slope_of)
+        if changed and not self._closing:
+            self._agent.inventory(facts, self._inventory.value.pods)
+
+    def _ahead_of_ticks(self) -> Ahead:
         return Ahead(
             self._settings.ahead,
             take=self._take,
             capacity_milli=lambda: self._inventory.value.facts.capacity.cpu_milli,
             clock=self._clock,
             metrics=self._metrics,
-            by_pressure=by_pressure,
+            by_pressure=lambda: reacts_to_pressure(self._threshold()),
             kept=self._state.gate(),
         )
 
@@ -165,7 +183,9 @@ class AgentLoop:
         self._follow_api_server()
         self._ahead.start()
         works = [self._link.run, self._forecasts.run, self._keep_watching, self._keep_looking_at_switch]
-        works += [one.run for one in (self._enrolment, self._settings.removal, self._zones) if one is not None]
+        works += [
+            one.run for one in (self._enrolment, self._settings.removal, self._zones, self._meter) if one is not None
+        ]
         beside = [asyncio.create_task(work()) for work in works]
         ticking = asyncio.create_task(self._ahead.tick(stop, self._settings.sample_interval_ms))
         try:
@@ -217,6 +237,7 @@ class AgentLoop:
         """Use the policy of the newest valid record."""
         if self._policies.read(records, self._link.to_dead_letter):
             self._agent.policy(self._policies.policy)
+            self._look_at_slopes()
             self._look_at_switch()
 
     def inventories(self, records: list[Record]) -> None:
@@ -234,7 +255,7 @@ class AgentLoop:
         self._link.each(records, NodeInventory, described_anew)
         if news and not self._closing:
             self._keep_inventory()
-            self._agent.inventory(description.value.facts, description.value.pods)
+            self._agent.inventory(self._facts(), description.value.pods)
 
     def _take(self, cause: Cause) -> None:
         began_ns = self._clock.mono_ns()
@@ -278,12 +299,7 @@ class AgentLoop:
         self._metrics.concluded(outcome)
         self._ahead.concluded(outcome)
         self._link.wake()
-        if ends_or_stops(outcome) and outcome.result in {"applied", "failed"}:
-            # For readers who search the node's log for a pod. Details are in the outcome.
-            pod, names = outcome.pod, ("rule", "bound", "result", "command_id")
-            assert pod is not None
-            extra = {name: getattr(outcome, name) for name in names}
-            log.warning("pod %s/%s: %s", pod.namespace, pod.name, reason_of(outcome), extra=extra)
+        log_act_on_pod(outcome)
 
     def _follow_api_server(self) -> None:
         """Process replies of the Eviction API, which each tick reads, too, and annotations of the Node as they come."""
@@ -325,26 +341,13 @@ class AgentLoop:
 
     def _report_health(self) -> None:
         guard = self._agent.in_charge == "guard"
-        spool, link, inventory, policies = self._spool, self._link, self._inventory, self._policies
+        spool, inventory, policies = self._spool, self._inventory, self._policies
         self._metrics.stands(guard=guard, spool=(spool.bytes_used, spool.waiting, spool.failures, spool.torn))
         self._metrics.lacks(self._agent.knobs_lacking)
         self._metrics.evicting(self._agent.evicting)
-        if link.away:
-            self._health.not_ready = f"Kafka is unreachable: {link.away}"
-        elif inventory.unlisted:
-            self._health.not_ready = f"the list of pods is outdated: {inventory.unlisted}"
-        else:  # a policy that every agent refuses does not count
-            self._health.not_ready = link.too_large or policies.diverges
-        if inventory.refused:
-            self._health.not_fresh = f"the inventory was rejected: {inventory.refused}"
-        elif policies.refused:
-            self._health.not_fresh = f"a policy was rejected: {policies.refused}"
-        elif self._enrolment and policies.policy.node_proof == "required" and self._enrolment.trouble:
-            self._health.not_fresh = self._enrolment.trouble
-        elif guard:
-            self._health.not_fresh = "the guard decides: no answers in time"
-        else:
-            self._health.not_fresh = "" if self._answered else "no answer yet"
+        unproven = "" if self._enrolment is None else self._enrolment.trouble
+        self._health.not_ready = why_not_ready(self._link, inventory, policies)
+        self._health.not_fresh = why_not_fresh(inventory, policies, unproven, guard=guard, answered=self._answered)
 
     async def _keep_watching(self) -> None:
         """Each second: follow new and removed cgroups, save the pressure gate, reload a changed inventory."""
@@ -365,7 +368,7 @@ class AgentLoop:
                 self._keep_inventory()
             exclusive = self._exclusive_cpus()
             if changed or exclusive != self._agent.exclusive:
-                self._agent.inventory(self._inventory.value.facts, self._inventory.value.pods, exclusive)
+                self._agent.inventory(self._facts(), self._inventory.value.pods, exclusive)
 
     def _exclusive_cpus(self) -> Mapping[str, str]:
         found = self._settings.exclusive

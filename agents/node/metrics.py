@@ -57,6 +57,14 @@ POD_PRESSURE = Gauge(
     "without `--pod-pressure`.",
     ["node", "namespace", "pod", "resource", "degree"],
 )
+SERVICE_MINUTES = Counter(
+    "slacktide_agent_service_minutes", "Minutes of services on this node that Kafka acknowledged.", ["node"]
+)
+SERVICE_MINUTES_DROPPED = Counter(
+    "slacktide_agent_service_minutes_dropped",
+    "Minutes of services dropped because Kafka did not acknowledge them at once.",
+    ["node"],
+)
 MISSING = Counter("slacktide_agent_missing_figures", "Figures that could not be read.", ["node", "what"])
 DECIDED = Counter("slacktide_agent_decided", "Samples, by the part that decided: stream or guard.", ["node", "by"])
 OUTCOMES = Counter(
@@ -171,6 +179,8 @@ class AgentMetrics:
         self.sent = SENT.labels(node)
         self.waiting = WAITING.labels(node)
         self.backfilled = BACKFILLED.labels(node)
+        self.minutes_sent = SERVICE_MINUTES.labels(node)
+        self.minutes_dropped = SERVICE_MINUTES_DROPPED.labels(node)
         self._samples = SAMPLES.labels(node)
         self._tick = TICK.labels(node)
         self._act_age = ACT_AGE.labels(node)

@@ -21,10 +21,11 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Missing, NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import BACKFILL, FORECAST, OUTCOME, SAMPLE, ZONES, Topic
+from slacktide.schemas.service import ServiceMinute
+from slacktide.schemas.topics import BACKFILL, FORECAST, OUTCOME, SAMPLE, SERVICE_MINUTE, ZONES, Topic
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.kafka import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Sender
-from slacktide.streams.records import Out
+from slacktide.streams.records import Out, event
 
 
 def of_sample(sample: NodeSample, pods: Sequence[Pod], topic: Topic = SAMPLE) -> Out:
@@ -45,6 +46,19 @@ def of_zones(zones: NodeZones) -> Out:
 def of_forecast(forecast: NodeForecast) -> Out:
     """Return the node's models, for the stream workers and the node's next agent."""
     return _numbered(FORECAST, forecast, encode(forecast))
+
+
+def of_minute(minute: ServiceMinute) -> Out:
+    """Return a minute of a service, for the stream workers. Its key is the service, unlike that of other records."""
+    source, event_id = f"agent/{minute.node}", f"{minute.observed_ms}/{minute.service}"
+    return event(
+        SERVICE_MINUTE.name,
+        minute.service,
+        encode(minute),
+        source=source,
+        event_id=event_id,
+        event_ms=minute.observed_ms,
+    )
 
 
 def of_outcome(outcome: NodeOutcome, topic: Topic = OUTCOME) -> Out:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from slacktide.schemas.outcome import NodeOutcome, Origin, PodName
 from slacktide.schemas.sample import Limits
 from slacktide.streams.decisions.evict.node_evict import Eviction, observed
 from slacktide.streams.decisions.suppress.cpu_suppress import capped, looser
+
+log = logging.getLogger(__name__)
 
 
 class Reporter:
@@ -157,6 +160,18 @@ def ends_or_stops(outcome: NodeOutcome) -> bool:
 def reason_of(outcome: NodeOutcome) -> str:
     """Return the observed value, threshold and reason, for the agent's log and Events."""
     return "; ".join(filter(None, (observed(outcome.terms), outcome.reason)))
+
+
+def log_act_on_pod(outcome: NodeOutcome) -> None:
+    """Log an act that evicts, freezes or thaws a pod, for readers who search the node's log for a pod.
+
+    Details are in the outcome.
+    """
+    if ends_or_stops(outcome) and outcome.result in {"applied", "failed"}:
+        pod, names = outcome.pod, ("rule", "bound", "result", "command_id")
+        assert pod is not None
+        extra = {name: getattr(outcome, name) for name in names}
+        log.warning("pod %s/%s: %s", pod.namespace, pod.name, reason_of(outcome), extra=extra)
 
 
 def sub_act(outcome: NodeOutcome, what: str) -> NodeOutcome:

@@ -14,6 +14,7 @@ from slacktide.agents.node.apiserver import NodeWatch, Removal
 from slacktide.agents.node.cgroup.pod_pressure import PodPressureReader
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.inventory import Lister
+from slacktide.agents.node.services import Metered
 from slacktide.agents.node.zones.publisher import ZonesFolders
 from slacktide.agents.node.zones.reading import ExclusiveCpus
 from slacktide.schemas.connection import Cluster
@@ -48,6 +49,8 @@ class LoopSettings:
     """Where NUMA zones are read; None: zones are not published."""
     pod_pressure: PodPressureReader | None = None
     """Reads PSI of each pod; None: not read."""
+    services: Metered | None = None
+    """Measures services while the policy learns of them; None: never."""
     sample_interval_ms: int = 1_000
     fetch_wait_ms: int = 500
     """``fetch.max.wait.ms``. The embedded broker always waits that long, which delays a command by half of it."""

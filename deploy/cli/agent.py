@@ -201,6 +201,8 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     from slacktide.agents.node.agent import AgentSettings  # noqa: PLC0415
     from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415
     from slacktide.agents.node.cgroup.pod_pressure import PodPressureReader  # noqa: PLC0415
+    from slacktide.agents.node.service_times import ServiceTimesReader  # noqa: PLC0415
+    from slacktide.agents.node.services import Metered  # noqa: PLC0415
     from slacktide.agents.node.settings import LoopSettings  # noqa: PLC0415
     from slacktide.agents.node.zones.publisher import ZonesFolders  # noqa: PLC0415
     from slacktide.agents.node.zones.reading import ExclusiveCpus  # noqa: PLC0415
@@ -238,6 +240,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         exclusive=ExclusiveCpus(kernel.hierarchy, settings.kubelet_folder),
         zones=zones,
         pod_pressure=PodPressureReader(hierarchy.unified, kernel.pod_group) if settings.pod_pressure else None,
+        services=Metered(reader=ServiceTimesReader(kernel.hierarchy)),
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
         agent=AgentSettings(

@@ -1,4 +1,4 @@
-"""Reads a node's records without a consumer group: answers, policy, eviction credit and inventory."""
+"""Reads a node's records without a consumer group: answers, policy, eviction credit, inventory, slopes of services."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiokafka import TopicPartition
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import UnreadableBatch
-from slacktide.schemas.topics import COMMAND, CREDIT, INVENTORY, POLICY
+from slacktide.schemas.topics import COMMAND, CREDIT, INVENTORY, POLICY, SERVICE_SLOPE
 from slacktide.streams.kafka.gathering import Due
 from slacktide.streams.kafka.reader import Reader, partition_of, partitions_of, record_of, stand
 from slacktide.streams.kept import answers_in
@@ -40,10 +40,14 @@ class NodeRecords:
     """All arrived within this time."""
     inventories: list[Record]
     """Of this node: at first those of the last minutes, then new ones."""
+    slopes: list[Record]
+    """Of all services: at first all that the topic holds, then new ones."""
+    slopes_whole: bool
+    """Whether all that the topic held at the connection has been read by now."""
 
 
 class NodeReader(Reader):
-    """Reads commands and credit from their end, policy from its beginning, and inventory of the last minutes.
+    """Reads commands and credit from their end, policy and slopes from their beginning, and inventory of minutes.
 
     While no answer is ``due`` it fetches once a second: its neighbours' answers would end each fetch, and cost more
     than all else that an agent does. Their batches are searched for the node's name, and not decoded without it.
@@ -78,6 +82,8 @@ class NodeReader(Reader):
         self._policies = TopicPartition(POLICY.name, 0)
         self._credits = TopicPartition(CREDIT.name, 0)
         self._inventories = TopicPartition(INVENTORY.name, 0)
+        self._slopes = TopicPartition(SERVICE_SLOPE.name, 0)
+        self._slopes_whole = False
         self._credits_polled_ms: int | None = None
         self._credits_whole_s = 0.0
         """When all available credit was certainly read."""
@@ -91,13 +97,17 @@ class NodeReader(Reader):
         """
         got = await self._fetched(self._silence_ms)
         policies = await self._policies_of([record_of(one) for one in got.get(self._policies, [])])
-        self._follows = self._policy_held is not None or bool(got.keys() - {self._commands})
+        self._slopes_whole = self._slopes_whole or await self._at_end(self._slopes)
+        read_whole = self._policy_held is None and self._slopes_whole
+        self._follows = not read_whole or bool(got.keys() - {self._commands})
         return NodeRecords(
             commands=[answer for one in got.get(self._commands, []) for answer in self._answers(one)],
             policies=policies,
             credits=self._mine(got.get(self._credits, [])),
             credit_age_s=self._credit_age_s(),
             inventories=self._mine(got.get(self._inventories, [])),
+            slopes=[record_of(one) for one in got.get(self._slopes, [])],
+            slopes_whole=self._slopes_whole,
         )
 
     def wake(self) -> None:
@@ -107,18 +117,19 @@ class NodeReader(Reader):
 
     async def _begin(self, consumer: Any) -> None:
         self._follows = True
-        for topic in (POLICY, CREDIT, INVENTORY):
+        for topic in (POLICY, CREDIT, INVENTORY, SERVICE_SLOPE):
             await partitions_of(consumer, topic.name)
         self.partition = partition_of(self._node, len(await partitions_of(consumer, COMMAND.name)))
         self._commands = TopicPartition(COMMAND.name, self.partition)
         self._inventories = TopicPartition(INVENTORY.name, self.partition)
-        tps = [self._commands, self._policies, self._credits, self._inventories]
+        tps = [self._commands, self._policies, self._credits, self._inventories, self._slopes]
         asked_s = asyncio.get_running_loop().time()
         begin, end = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
         inventories = self._inventories
         recent = max(begin[inventories], end[inventories] - REPUBLISHED)
-        stand(consumer, end | {self._policies: begin[self._policies], inventories: recent})
-        self._policy_held = []
+        whole = {topic: begin[topic] for topic in (self._policies, self._slopes)}
+        stand(consumer, end | whole | {inventories: recent})
+        self._policy_held, self._slopes_whole = [], False
         self._credits_polled_ms = None
         self._credits_whole_s = self._read_s = asked_s
 
@@ -145,8 +156,7 @@ class NodeReader(Reader):
         if self._policy_held is None:
             return records
         self._policy_held += records
-        end = self._consumer.highwater(self._policies)
-        if end is None or await self._consumer.position(self._policies) < end:
+        if not await self._at_end(self._policies):
             return []
         whole, self._policy_held = self._policy_held, None
         return whole
