@@ -175,9 +175,14 @@ def learned_cap_pct(colocation: Colocation, facts: NodeFacts) -> int | None:
     By the largest learned slope of the node's services, whatever ``learned_caps`` is. None: all of it, or no slope is
     known.
     """
-    if not facts.slope_permille:
+    return cap_of_slope_pct(facts.slope_permille, colocation.interference_budget_pct)
+
+
+def cap_of_slope_pct(slope_permille: int, budget_pct: int) -> int | None:
+    """``learned_cap_pct`` for one slope, see ``ServiceSlope``; 0: not known."""
+    if slope_permille <= 0:
         return None
-    percent = int(100_000 * math.log1p(colocation.interference_budget_pct / 100) / facts.slope_permille)
+    percent = int(100_000 * math.log1p(budget_pct / 100) / slope_permille)
     return percent if percent < 100 else None
 
 

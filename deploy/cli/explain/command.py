@@ -1,4 +1,4 @@
-"""``slacktide explain``: explains a node, pod or Job."""
+"""``slacktide explain``: explains a node, pod, Job or service."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # not needed for --help
     from slacktide.streams.analysis.explain.job import JobExplanation, QueuePlace
     from slacktide.streams.analysis.explain.node import NodeExplanation
     from slacktide.streams.analysis.explain.pod import PodExplanation
+    from slacktide.streams.analysis.explain.service import ServiceExplanation, Services
 
 EVICTED_MS = 60_000
 """Tolerated difference between the clocks of brokers and the queue's decider."""
@@ -30,7 +31,9 @@ STANDARD_INPUT = Path("/dev/stdin")
 
 @click.group(cls=Group, epilog="Example: slacktide explain node node-1 --bootstrap kafka-1:9092")
 def command() -> None:
-    """Explain a node's batch resources, or why a pod waits or is evicted. The commands only read Kafka.
+    """Explain a node's batch resources, why a pod waits or is evicted, or what slows a service down.
+
+    The commands only read Kafka.
 
     Exit code 0: explained; 1: Kafka has no record of it, or could not be read; 2: wrong usage.
     """
@@ -173,6 +176,56 @@ async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> Jo
         names = near(f"{namespace}/{name}", [f"{one.body.namespace}/{one.body.name}" for one in known])
         raise NotFoundError(f"{bootstrap}: no status of Job {namespace}/{name}; {names}")
     return replace(found, queue=place)
+
+
+@command.command(epilog="Example: slacktide explain service shop/web --bootstrap kafka-1:9092")
+@click.argument("name", metavar="[NAMESPACE/NAME]", type=Name(), required=False)
+@settings.bootstrap_option
+@output_option("text", "json")
+def service(name: str | None, bootstrap: Cluster, output: str) -> None:
+    """Explain how much best-effort work slows down a service, and the cap on best-effort CPU that follows.
+
+    NAME is that of the Deployment, StatefulSet or other controller of the pods. Without it, all services are listed,
+    the most sensitive first. docs/learned-caps.md explains how the slope is learned.
+
+    With --output json: {"service", "asked_ms", "place", "age_ms", "mode", "budget_pct", "cap_pct", "half", "alone_pct",
+    "missing", "tenths", "minutes", "published_place", "findings", "profile"}. The profile is the record of the topic
+    slacktide.service.profile.v1, without defaults and without the sums of nodes. The list is {"asked_ms", "mode",
+    "budget_pct", "services"}.
+    """
+    from slacktide.deploy.cli.explain.service_text import service_text, services_text  # noqa: PLC0415
+
+    now_ms = SystemClock().wall_ms()
+    if name is None:
+        every = asyncio.run(_services(bootstrap, now_ms))
+        show_result(every, output, partial(services_text, every))
+    else:
+        found = asyncio.run(_service(*_parts(name), bootstrap, now_ms))
+        show_result(found, output, partial(service_text, found))
+
+
+async def _services(bootstrap: Cluster, now_ms: int) -> Services:
+    from slacktide.deploy.cli.explain.log import service_records  # noqa: PLC0415
+    from slacktide.streams.analysis.explain.service import explain_services, why_none  # noqa: PLC0415
+
+    found = explain_services(await service_records(bootstrap), now_ms)
+    if not found.services:
+        raise NotFoundError(f"{bootstrap}: no service has a profile; {why_none(found.mode)}")
+    return found
+
+
+async def _service(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> ServiceExplanation:
+    from slacktide.deploy.cli.explain.log import nodes_of_owner, service_records  # noqa: PLC0415
+    from slacktide.streams.analysis.explain.service import explain_service, explain_services, why_none  # noqa: PLC0415
+
+    service = f"{namespace}/{name}"
+    found = explain_service(await service_records(bootstrap, service), service, now_ms)
+    if found is None:
+        every = explain_services(await service_records(bootstrap), now_ms)
+        nodes = await nodes_of_owner(bootstrap, namespace, name, now_ms)
+        names = near(service, [one.service for one in every.services])
+        raise NotFoundError(f"{bootstrap}: no profile of service {service}; {names}. {why_none(every.mode, nodes)}")
+    return found
 
 
 def _parts(name: str) -> tuple[str, str]:

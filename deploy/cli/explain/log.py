@@ -35,6 +35,8 @@ from slacktide.schemas.topics import (
     REFUSED_POD,
     SAMPLE,
     SCORE,
+    SERVICE_PROFILE,
+    SERVICE_SLOPE,
     Topic,
 )
 from slacktide.streams.analysis.explain.carried_out import LATELY_MS
@@ -103,6 +105,37 @@ async def queue_of(bootstrap: Cluster) -> list[Record]:
         return []
     async with Tail(bootstrap, FETCH_WAIT_MS) as tail:
         return (await tail.read(places_of(partitions, {topic.name: WHOLE for topic in topics}))).records
+
+
+async def service_records(bootstrap: Cluster, service: str = "") -> list[Record]:
+    """Return the policy, profiles and published slopes; ``service``: of this one only. Deleted ones are included."""
+    key = service.encode()
+
+    def wanted(record: Record) -> bool:
+        return not key or record.topic == POLICY.name or record.key == key
+
+    topics = (POLICY, SERVICE_SLOPE, SERVICE_PROFILE)
+    async with reading(bootstrap, topics) as (tail, partitions):
+        places = places_of(partitions, {topic.name: WHOLE for topic in topics})
+        if service:
+            mine = partition_of(service, partitions[SERVICE_PROFILE.name])
+            for number in set(range(partitions[SERVICE_PROFILE.name])) - {mine}:
+                del places[SERVICE_PROFILE.name, number]
+        return (await tail.read(places, wanted)).records
+
+
+async def nodes_of_owner(bootstrap: Cluster, namespace: str, owner: str, now_ms: int) -> list[str]:
+    """Return the nodes whose recent pod lists have a pod of this controller."""
+    named = f'"owner":"{owner}"'.encode()
+
+    def wanted(record: Record) -> bool:
+        value = record.value or b""
+        return _PODS in value and named in value
+
+    async with reading(bootstrap, (SAMPLE,)) as (tail, partitions):
+        read = await tail.read(places_of(partitions, {SAMPLE.name: now_ms - LISTED_MS}), wanted)
+    logs = [node_log(name, records) for name, records in by_key(read.records, SAMPLE).items()]
+    return sorted(one.node for one in logs if any((pod.namespace, pod.owner) == (namespace, owner) for pod in one.pods))
 
 
 async def records_since(bootstrap: Cluster, topic: Topic, since_ms: int) -> list[Record]:

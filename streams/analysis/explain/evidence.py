@@ -87,10 +87,11 @@ _OF_OTHERS: Final[Mapping[Severity, str]] = {
     "pending.passed-over pod.cores-lost pod.cores-unset pod.held pod.ignored pod.no-cores worker.lags",
     "note": "descheduling.dry-run descheduling.over eviction.no-credit job.failures job.unseen lint.idle "
     "lint.no-priority pending.condition pending.fits-requests pending.not-judged pod.borrowed pod.planned pod.unlisted "
-    "pod.unmeasured",
-    "ok": "descheduling.stays evicted.never pending.fits pod.cores pod.forecast pod.limit pod.pressure",
+    "pod.unmeasured service.learning service.off service.old",
+    "ok": "descheduling.stays evicted.never pending.fits pod.cores pod.forecast pod.limit pod.pressure service.cap "
+    "service.no-cap",
 }
-"""Facts about pods, Jobs, workers, the policy and the console."""
+"""Facts about pods, Jobs, services, workers, the policy and the console."""
 BRIEF: Final[Mapping[str, str]] = {name: text for some in _OF_NODES.values() for name, text in some.items()}
 _SEVERITY: Final[Mapping[str, Severity]] = {
     **{name: severity for severity, some in _OF_NODES.items() for name in some},

@@ -1,0 +1,95 @@
+"""Formats the explanation of a service, and the list of all services, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from slacktide.deploy.cli.explain.node_text import age, findings_text
+from slacktide.deploy.runtime.text import count, instant, table
+from slacktide.streams.analysis.explain.service import ServiceExplanation, Services, Slowdown, Tenth
+
+BAR_CHARS = 40
+COLUMNS = ("SERVICE", "STATUS", "SLOPE", "INTERVAL", "HALF A NODE", "CAP", "NODE-HOURS", "NODES", "NEWEST MINUTE")
+_MODES = {
+    "off": "services are not measured",
+    "shadow": "caps are shown, and not applied",
+    "on": "nodes apply the cap of their most sensitive service",
+}
+
+
+def services_text(found: Services) -> str:
+    """Return the list of all services."""
+    rows = []
+    for one in found.services:
+        cap = "-" if one.cap_pct is None else f"{one.cap_pct}%"
+        hours = f"{one.node_hours:,.1f}"
+        interval = f"{slope_text(one.low_permille)} to {slope_text(one.high_permille)}"
+        half = f"+{one.half_pct:.0f}%"
+        slope = slope_text(one.slope_permille)
+        rows.append((one.service, one.status, slope, interval, half, cap, hours, one.nodes, age(one.age_ms)))
+    return "\n".join([_mode(found.mode, found.budget_pct), "", table(COLUMNS, rows)])
+
+
+def service_text(one: ServiceExplanation) -> str:
+    """Return the complete text of one service."""
+    parts = ["\n".join(_head(one)), findings_text(one.findings)]
+    if one.tenths:
+        parts.append(_picture(one.tenths))
+    return "\n\n".join(parts)
+
+
+def slope_text(permille: int) -> str:
+    """Format a slope, which is given in thousandths."""
+    return f"{permille / 1_000:,.2f}"
+
+
+def _mode(mode: str, budget_pct: int) -> str:
+    return f"learnedCaps {mode}: {_MODES[mode]}; interferenceBudgetPercent {budget_pct}"
+
+
+def _head(one: ServiceExplanation) -> Iterator[str]:
+    profile = one.profile
+    yield f"service {one.service}, {profile.status}"
+    yield f"  {_mode(one.mode, one.budget_pct)}"
+    if profile.nodes:
+        slopes = (profile.slope_permille, profile.low_permille, profile.high_permille)
+        slope, low, high = map(slope_text, slopes)
+        yield f"  slope {slope}, 90% interval {low} to {high}:"
+        yield f"    with half of a node's CPU used by best-effort pods it slows down by {_pct(one.half)}"
+        yield f"  without best-effort pods it slows down by {one.alone_pct:.1f}%, because it waits for CPU or memory"
+    yield f"  measured: {profile.node_hours:,.1f} node-hours on {count(profile.nodes, 'node')}"
+    cap = "none" if one.cap_pct is None else f"at most {one.cap_pct}% of a node's CPU for best-effort pods"
+    yield f"  cap: {cap}"
+    yield from _published(one)
+    yield f"  learned of {one.minutes}; the newest minute ended {age(one.age_ms)}"
+    yield f"  {one.place}"
+
+
+def _published(one: ServiceExplanation) -> Iterator[str]:
+    published = one.profile.published
+    if published is None:
+        yield "  published to nodes: no slope"
+        return
+    place = "" if one.published_place is None else f" ({one.published_place})"
+    slope, since = slope_text(published.slope_permille), instant(published.observed_ms)
+    yield f"  published to nodes: slope {slope} since {since}{place}"
+    if abs(published.slope_permille - one.profile.slope_permille) * 10 > published.slope_permille:
+        yield "    it follows the learned slope in steps of at most a quarter each half hour"
+
+
+def _pct(slowdown: Slowdown) -> str:
+    return f"{slowdown.pct:.0f}% [{slowdown.low_pct:.0f}% to {slowdown.high_pct:.0f}%]"
+
+
+def _picture(tenths: Sequence[Tenth]) -> str:
+    """Draw the measured slowdown of each tenth with minutes."""
+    most = max((one.slowdown_pct for one in tenths if one.minutes), default=0.0)
+    rows = []
+    for one in tenths:
+        if not one.minutes:
+            continue
+        bar = "█" * round(BAR_CHARS * one.slowdown_pct / most) if one.slowdown_pct > 0 else ""
+        span = f"{one.from_pct:>2} to {one.to_pct}%"
+        rows.append((span, f"{one.minutes:,.0f}", f"{one.by_slope_pct:.1f}%", f"{one.slowdown_pct:.1f}%", bar))
+    head = ("BEST-EFFORT CPU", "MINUTES", "BY THE SLOPE", "MEASURED", "")
+    return f"slowdown by the part of a node's CPU that best-effort pods used:\n{table(head, rows)}"

@@ -1,0 +1,102 @@
+"""``slacktide explain service`` in words: the slope, its interval, the cap, and what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from slacktide.deploy.cli.explain.service_text import service_text, services_text
+from slacktide.schemas.codec import encode
+from slacktide.schemas.policy import Colocation
+from slacktide.schemas.policy.effective import learned_cap_pct
+from slacktide.schemas.service import ServiceProfile
+from slacktide.schemas.topics import SERVICE_PROFILE
+from slacktide.streams.analysis.explain.service import explain_service, explain_services, slowdown_at, why_none
+from slacktide.streams.records import Record
+from testbed.samples import FACTS, START_MS
+from testbed.services import INSENSITIVE, LEARNING, WEB, profile, services, slope
+from testbed.snapshots import situations
+
+
+@situations(
+    "given",
+    {
+        "a learned slope in shadow": ("shadow", profile(), {}),
+        "a cap in force, with another budget": ("on", profile(), {"interference_budget_pct": 10}),
+        "few node-hours and a wide interval": ("shadow", profile(**LEARNING), {}),
+        "enough node-hours, and a wide interval": ("shadow", profile(**LEARNING | {"node_hours": 20.0}), {}),
+        "no node that tells anything": (
+            "shadow",
+            profile(**LEARNING | {"nodes": 0, "node_hours": 0.0, "slope_permille": 0, "low_permille": 0,
+                                  "high_permille": 0, "bins": []}),
+            {},
+        ),
+        "insensitive": ("on", profile(**INSENSITIVE), {}),
+        "a slope that nodes follow in steps": ("on", profile(published=slope(slope_permille=400)), {}),
+        "off, with what was learned before": ("off", profile(), {}),
+        "no policy": (None, profile(), {}),
+        "no minute for long": ("on", profile(observed_ms=START_MS - 9_000_000), {}),
+    },
+)  # fmt: skip
+def test_a_service_is_explained(given: tuple[Any, ServiceProfile, dict[str, Any]], snapshot) -> None:
+    mode, one, more = given
+    found = explain_service(services(mode, [one], **more), WEB, START_MS)
+    assert found is not None
+    assert service_text(found) == snapshot
+
+
+def test_services_are_listed_with_the_most_sensitive_first(snapshot) -> None:
+    every = [
+        profile("shop/calm", **INSENSITIVE),
+        profile("shop/new", **LEARNING),
+        profile("shop/db", slope_permille=1_900, low_permille=1_700, high_permille=2_100,
+                published=slope("shop/db", 1_900)),
+        profile(),
+    ]  # fmt: skip
+    assert services_text(explain_services(services("shadow", every), START_MS)) == snapshot
+
+
+def test_the_cap_is_the_one_that_nodes_compute() -> None:
+    for budget_pct in (1, 10, 25, 60, 1_000):
+        found = explain_service(services("on", [profile()], interference_budget_pct=budget_pct), WEB, START_MS)
+        assert found is not None
+        facts = msgspec.structs.replace(FACTS, slope_permille=slope().slope_permille)
+        assert found.cap_pct == learned_cap_pct(Colocation(interference_budget_pct=budget_pct), facts)
+        if found.cap_pct is not None:
+            of_published = profile(slope_permille=slope().slope_permille)
+            assert slowdown_at(of_published, found.cap_pct / 100).pct <= budget_pct
+            assert slowdown_at(of_published, (found.cap_pct + 1) / 100).pct > budget_pct
+
+
+def test_a_deleted_or_malformed_profile_is_not_known() -> None:
+    records = services("shadow", [profile()])
+    there = next(one for one in records if one.topic == SERVICE_PROFILE.name)
+    gone = msgspec.structs.replace(there, offset=9, value=None)
+    assert explain_service([*records, gone], WEB, START_MS) is None
+    assert not explain_services([*records, gone], START_MS).services
+    malformed = [msgspec.structs.replace(there, value=b"{")]
+    assert explain_service(malformed, WEB, START_MS) is None
+
+
+@pytest.mark.parametrize("most", [-(2**63), 2**63 - 1])
+def test_no_number_that_a_record_may_hold_breaks_the_text(most: int) -> None:
+    extreme = profile(slope_permille=most, low_permille=most, high_permille=most)
+    records = [Record(topic=SERVICE_PROFILE.name, partition=0, offset=0, timestamp_ms=0, key=WEB.encode(),
+                      value=encode(extreme))]  # fmt: skip
+    found = explain_service(records, WEB, START_MS)
+    assert found is not None
+    assert service_text(found)
+    assert services_text(explain_services(records, START_MS))
+
+
+@situations(
+    "given",
+    {
+        "off": ("off", ["alpha"]), "no service at all": ("on", None), "no pod of it": ("shadow", []),
+        "a pod, but no minutes": ("shadow", ["alpha"]),
+    },
+)  # fmt: skip
+def test_what_to_do_about_a_service_without_a_profile(given: tuple[Any, Any], snapshot) -> None:
+    assert why_none(*given) == snapshot
