@@ -94,8 +94,8 @@ class ServiceProfile(Message, frozen=True, kw_only=True):
     folded_from: Int64
     """Offset of the first minute that is in it."""
     status: Literal["learning", "learned", "insensitive"]
-    """``learning``: too few node-hours, or too wide an interval; ``insensitive``: even the upper end of the interval
-    reaches no line."""
+    """``learning``: too few node-hours, or too wide an interval; ``insensitive``: even by the upper end of the interval,
+    a node full of best-effort work slows it down by less than 25%."""
     slope_permille: Int64 = 0
     """Growth of the logarithm of the slowdown from no best-effort work to a node full of it, in thousandths: the
     median over nodes."""
@@ -124,6 +124,6 @@ class ServiceSlope(Message, frozen=True, kw_only=True):
     observed_ms: TimeMs
     """Of the profile behind it."""
     partition: Count
-    """Of slacktide.service.minute.v1, with"""
+    """Partition of slacktide.service.minute.v1 with the minutes behind it."""
     folded_to: Int64
-    """the offset of the last minute behind it."""
+    """Offset of the last of these minutes."""
