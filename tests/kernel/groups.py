@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
+from slacktide.agents.node.cgroup.hierarchy import find
 from testbed.reaching import needs
+from testbed.rungs import machine_cannot
 
 V1 = pytest.param(1, marks=pytest.mark.kernel, id="v1")
 V2 = pytest.param(2, marks=pytest.mark.uml, id="v2")
@@ -159,6 +161,17 @@ class Groups:
                     stream.close()
         for root in {*self.roots, self.cpuset_root}:
             _remove((root / self.kubepods).parent)
+
+
+def unified_of(groups: Groups) -> Path:
+    """Where the kernel tells of groups' pressure: on v1 the hierarchy beside it."""
+    root = find(MOUNT, groups.kubepods).unified
+    if root is None:
+        machine_cannot("cgroup v2 beside v1")
+    if groups.version == 1:
+        groups.roots.append(root)  # made, filled and removed as the others
+        groups.make("burstable")
+    return root
 
 
 def used_ticks(process: subprocess.Popen) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.groups import BUSY, V1, V2_WHOLE, Groups, on
+from kernel.groups import BUSY, MOUNT, V1, V2_WHOLE, Groups, on, unified_of
 from slacktide.agents.node.ahead import LookedGate
 from slacktide.agents.node.cgroup.hierarchy import Hierarchy, find
 from slacktide.agents.node.cgroup.kernel import CgroupKernel
@@ -34,10 +34,8 @@ from slacktide.agents.node.run_delay import RunDelayReader, throttled_us
 from slacktide.schemas.sample import Limits, PressureLook
 from slacktide.streams.decisions.suppress.cpu_pressure import fold
 from slacktide.streams.decisions.suppress.cpu_suppress import UNLIMITED
-from testbed.rungs import machine_cannot
 
 PROC = Path("/proc")
-MOUNT = Path("/sys/fs/cgroup")
 CAP_SYS_RESOURCE = 24
 ANYBODYS = Stall(stall_ms=50, window_ms=2_000)
 """A window that the kernel gives to everybody."""
@@ -68,17 +66,6 @@ def rivals() -> Iterator[None]:
     for process in running:
         process.kill()
         process.wait()
-
-
-def unified_of(groups: Groups) -> Path:
-    """Where the kernel tells of groups' pressure: on v1 the hierarchy beside it."""
-    root = find(MOUNT, groups.kubepods).unified
-    if root is None:
-        machine_cannot("cgroup v2 beside v1")
-    if groups.version == 1:
-        groups.roots.append(root)  # made, filled and removed as the others
-        groups.make("burstable")
-    return root
 
 
 @pytest.mark.kernel

@@ -12,6 +12,8 @@ from slacktide.agents.node.agent import AgentSettings
 from slacktide.agents.node.forecast import TRAIN_EVERY_MS
 from slacktide.agents.node.inventory import Lister
 from slacktide.agents.node.loop import run
+from slacktide.agents.node.service_times import ServiceTimesReader
+from slacktide.agents.node.services import MINUTE_MS, Metered
 from slacktide.agents.node.settings import LoopSettings
 from slacktide.agents.node.zones.publisher import ZonesFolders
 from slacktide.schemas.connection import Cluster
@@ -33,6 +35,7 @@ async def agent_of(
     keyframe_ms: int = 10_000,
     zones: ZonesFolders | None = None,
     train_every_ms: int = TRAIN_EVERY_MS,
+    minute_ms: int = MINUTE_MS,
 ) -> AsyncIterator[Health]:
     state = folder / "state"
     state.mkdir(exist_ok=True)
@@ -48,6 +51,7 @@ async def agent_of(
         sample_interval_ms=INTERVAL_MS,
         fetch_wait_ms=20,
         zones=zones,
+        services=Metered(reader=ServiceTimesReader(kernel.hierarchy), minute_ms=minute_ms),
         agent=AgentSettings(guard_deadline_ms=500, keyframe_ms=keyframe_ms, train_every_ms=train_every_ms),
     )
     stop, health = asyncio.Event(), Health()

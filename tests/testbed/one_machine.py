@@ -100,6 +100,22 @@ class VirtualNode(Background):
         text = (self._files.cgroup_mount / model.BEST_EFFORT / "cpu.max").read_text().split()[0]
         return None if text == "max" else int(text)
 
+    def own_service(self, deployment: str) -> None:
+        """The service's pod is of this Deployment from now on."""
+        owner = {"kind": "ReplicaSet", "name": f"{deployment}-5d4f8c7b9", "controller": True}
+        with self._describing:
+            metadata = next(one["metadata"] for one in self._described["items"] if one["kind"] == "Pod")
+            metadata |= {"labels": {"pod-template-hash": "5d4f8c7b9"}, "ownerReferences": [owner]}
+            self._describe()
+
+    def stall_service(self, cpu_us: int, mem_us: int) -> None:
+        """How long the service waited in all, by files that other virtual pods have not."""
+        group = self._files.cgroup_mount / self.service.path
+        for kind, us in (("cpu", cpu_us), ("memory", mem_us)):
+            part = group / f"{kind}.part"
+            part.write_text(f"some avg10=0.00 avg60=0.00 avg300=0.00 total={us}\n")
+            part.replace(group / f"{kind}.pressure")
+
     def add_batch(self, name: str, *, cpu_milli: int = 300, mem_bytes: int = 0, pid: int = 0) -> None:
         """A best-effort pod comes, with a process if one is named; the node's description names it from now on."""
 
