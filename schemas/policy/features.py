@@ -181,10 +181,7 @@ _NODE = (
     _colocated(
         "LearnedCaps",
         "learned_caps interference_budget_pct",
-        lambda on: {
-            "off": "learnedCaps is off",
-            "shadow": "learnedCaps is shadow: caps are shown, and not applied",
-        }.get(on.learned_caps, ""),
+        lambda on: "learnedCaps is off" if on.learned_caps == "off" else "",
     ),
     _colocated("ResourceSync", "degrade_time_min update_time_threshold_s resource_diff_threshold"),
     _colocated(

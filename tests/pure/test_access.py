@@ -107,6 +107,7 @@ def test_only_workers_command_and_only_agents_report() -> None:
         topics.BACKFILL.name,
         topics.ZONES.name,
         topics.FORECAST.name,
+        topics.SERVICE_MINUTE.name,
     ]
     assert writers[topics.OUTCOME.name] == {"agent", "bridge", "queue"}, "who evicts tells of it"
     assert writers[DEAD_LETTER.name] == {"agent", "stream", "publisher", "bridge", "scheduler", "queue"}

@@ -83,7 +83,7 @@ def test_the_shipped_policy_has_idle_pods_the_pressure_gate_and_memory_eviction_
 
     assert parsed.notes == ()
     assert document["metadata"] == {"name": "slo-controller-config", "namespace": "koordinator-system"}
-    assert parsed.policy.colocation == policies.Colocation(enable=True)
+    assert parsed.policy.colocation == policies.Colocation(enable=True, learned_caps="shadow")
     assert parsed.policy.resource_threshold == policies.ResourceThreshold(
         enable=True,
         cpu_suppress_threshold_pct=95,
