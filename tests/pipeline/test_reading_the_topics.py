@@ -23,7 +23,7 @@ from testbed.one_machine import Up, VirtualNode, eventually, policy
 PAGE = (Path(__file__).parents[2] / "docs/reading-the-topics.md").read_text()
 SECTIONS = {text.partition("\n")[0]: text for text in PAGE.split("\n### ")[1:]}
 PATIENCE_S = 60.0
-SILENT = r"slacktide\.(node\.window|node\.sample\.v2 |pod|gang|reservation|cluster|queue|job)"
+SILENT = r"slacktide\.(node\.window|node\.sample\.v2 |pod|gang|reservation|cluster|queue|job|service)"
 GIB = 1 << 30
 
 
