@@ -155,7 +155,7 @@ class AgentLoop:
         return self._slopes.onto(known.facts, known.pods, self._colocation())
 
     def _look_at_slopes(self) -> None:
-        """Use the facts anew if a slope or the policy changes what they say of services."""
+        """Use the facts anew if the largest slope of the node's services has changed."""
         facts, before = self._facts(), self._agent.facts
         changed = (facts.slope_permille, facts.slope_of) != (before.slope_permille, before.slope_of)
         if changed and not self._closing:
