@@ -10,15 +10,17 @@ read_policy    policies and inventories            dead letters
 read_forecast  forecasts of nodes                  dead letters
 rebuild        segments and backfill               nothing: it fills windows of partitions that were taken over
 fold_jobs      events of Jobs' pods                statuses of Jobs
+learn          minutes of services on nodes        profiles and slopes of services
 govern         outcomes, metrics, credits          leases of eviction credit
 decide_queue   queues, workloads, outcomes         decisions and states of the queue
 ============== =================================== ==========================================================
 
 A message is a turn, a part of a whole fetch, and never a single sample, so Faust's cost is paid once per turn. The
 driver in ``engine.transport`` makes turns, and commits what is answered. The processors have no rules of their own:
-``worker`` decides, aggregates and rebuilds, ``jobs`` folds, ``governor`` grants, ``queue`` admits. None of these knows
-Kafka. A cluster has one governor and one queue, and each reads several topics in one order: they elect a leader
-(``engine.leader_election``) instead of sharing out partitions, and a term outlives the rebalances of an app.
+``worker`` decides, aggregates and rebuilds, ``jobs`` folds, ``learning`` learns, ``governor`` grants, ``queue`` admits.
+None of these knows Kafka. A cluster has one governor and one queue, and each reads several topics in one order: they
+elect a leader (``engine.leader_election``) instead of sharing out partitions, and a term outlives the rebalances of an
+app. Jobs and services are folded in one app, because each membership of a group costs heartbeats and held fetches.
 
 No channel joins the processors of an app. Faust suspends channels during a rebalance, and waits for agents meanwhile:
 an agent that puts something into a channel would wait for itself.
@@ -31,9 +33,9 @@ from collections.abc import Callable
 
 import faust
 
-from slacktide.schemas.access import JOBS_GROUP
+from slacktide.schemas.access import FOLDS_GROUP
 from slacktide.schemas.health import Health
-from slacktide.schemas.topics import JOB_POD, SAMPLE
+from slacktide.schemas.topics import JOB_POD, SAMPLE, SERVICE_MINUTE
 from slacktide.streams.engine import queueing
 from slacktide.streams.engine.app import App
 from slacktide.streams.engine.folding import BEATS, FETCH_WAIT_MS, PUBLISH_S, Folding, FoldSettings
@@ -45,7 +47,7 @@ from slacktide.streams.engine.transport import Turn
 from slacktide.streams.engine.writing import FIGURES_S
 from slacktide.streams.worker import Worker
 
-__all__ = ["decide_queue", "decide_samples", "fold_jobs", "govern", "jobs_app", "samples_app"]
+__all__ = ["decide_queue", "decide_samples", "fold", "folds_app", "govern", "samples_app"]
 
 decide_queue = queueing.run
 
@@ -84,13 +86,18 @@ def samples_app(session: Session, settings: WorkerSettings) -> App:
     return app
 
 
-def jobs_app(folding: Folding, settings: FoldSettings) -> App:
-    """Declare what a worker does with the events of its share of the Jobs."""
-    app = App(JOBS_GROUP, folding, settings.bootstrap, settings.session_timeout_ms, FETCH_WAIT_MS, BEATS)
-    events = app.topic(JOB_POD.name)
+def folds_app(folding: Folding, settings: FoldSettings) -> App:
+    """Declare what a worker does with its share of the Jobs and of the services."""
+    app = App(FOLDS_GROUP, folding, settings.bootstrap, settings.session_timeout_ms, FETCH_WAIT_MS, BEATS)
+    events, minutes = app.topic(JOB_POD.name), app.topic(SERVICE_MINUTE.name)
 
     @app.agent(events)
-    async def fold(turns: faust.StreamT[Turn]) -> None:
+    async def fold_jobs(turns: faust.StreamT[Turn]) -> None:
+        async for turn in turns:
+            await app.attempt(folding.fold, turn, app.member)
+
+    @app.agent(minutes)
+    async def learn(turns: faust.StreamT[Turn]) -> None:
         async for turn in turns:
             await app.attempt(folding.fold, turn, app.member)
 
@@ -115,20 +122,20 @@ async def decide_samples(
     await keep_connected(work, worker, settings, stop, health, now_ms)
 
 
-async def fold_jobs(settings: FoldSettings, stop: asyncio.Event, now_ms: Callable[[], int]) -> None:
-    """Fold events of Jobs until ``stop`` is set."""
+async def fold(settings: FoldSettings, stop: asyncio.Event, now_ms: Callable[[], int]) -> None:
+    """Fold events of Jobs and minutes of services until ``stop`` is set."""
 
     async def work() -> None:
         folding = Folding(settings, now_ms)
         try:
             await folding.connect()
-            await jobs_app(folding, settings).run(stop, folding.publish)
+            await folds_app(folding, settings).run(stop, folding.publish)
         finally:
             await folding.close()
 
     await run_until_stopped(
         work,
         stop,
-        away="no statuses of Jobs: %s; trying until it works",
-        failed="the folding of Jobs has failed; the worker goes on, and this begins again",
+        away="no statuses of Jobs, no slopes of services: %s; trying until it works",
+        failed="the folding of Jobs and services has failed; the worker goes on, and this begins again",
     )

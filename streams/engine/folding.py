@@ -1,24 +1,31 @@
-"""Folds Job events into Job statuses, as a member of a consumer group that spreads the partitions over all workers.
+"""Folds events of Jobs into statuses, and minutes of services into profiles.
 
-A status is published before its offset is committed. After a rebalance the new owner reads the statuses, then the
-events from the committed offset. It may fold an event twice, and never misses one.
+One membership of one consumer group spreads the partitions of both over all workers. A state is published before its
+offset is committed. After a rebalance the new owner reads the states, then the events from the committed offset. It may
+fold an event twice, and never misses one. What follows from a state for others, such as a service's slope, is published
+before the state, so that the successor of a killed worker publishes it again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from prometheus_client import Gauge
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.topics import JOB_POD, JOB_STATUS
+from slacktide.schemas.topics import JOB_POD, JOB_STATUS, SERVICE_MINUTE, SERVICE_PROFILE, SERVICE_SLOPE
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.lifetime import Lifetime
 from slacktide.streams.engine.quarantine import Marked
 from slacktide.streams.engine.transport import Consumer, Turn
-from slacktide.streams.jobs.folder import SOURCE, Folder
+from slacktide.streams.jobs.folder import SOURCE
+from slacktide.streams.jobs.folder import Folder as JobFolder
 from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail, last_of_each_key, present
+from slacktide.streams.learning.folder import Folder as ServiceFolder
 from slacktide.streams.records import Out, Place, Record, dead_letter_of_refused
 
 FETCH_WAIT_MS = 3_000
@@ -29,9 +36,74 @@ PUBLISH_S = 1.0
 """A Job's status is published at most once in this interval."""
 
 
+class Folder(Protocol):
+    """Folds one partition of a kind."""
+
+    def __len__(self) -> int:
+        """Return how many keys it knows."""
+
+    def take(self, records: Iterable[Record], now_ms: int) -> list[Out]:
+        """Fold records in order; return dead letters for invalid ones."""
+
+    def due(self, now_ms: int) -> list[Out]:
+        """Return what to publish now."""
+
+    def cursor(self, position: int) -> int:
+        """Return the offset from which to read events again, after all that was due is published."""
+
+    def overtaken(self, states: Iterable[Record]) -> None:
+        """Publish again what a former worker of the partition overwrote late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of fold."""
+
+    source: str
+    """Topic of events."""
+    state: str
+    """Compacted topic with the state of each key, in the same partition."""
+    further: Sequence[str] = ()
+    """Topics that are written before the state."""
+    start: Callable[[int, Iterable[Record]], Folder]
+    """Makes the folder of a partition from its states."""
+    known: Gauge
+    count: Callable[[Any, int], None]
+    """Counts what a folder took: records."""
+
+
+def _count_events(_: Folder, records: int) -> None:
+    metrics.JOB_EVENTS.inc(records)
+
+
+def _count_minutes(folder: ServiceFolder, _: int) -> None:
+    for verdict, count in folder.verdicts.items():
+        if verdict == "folded":
+            metrics.SERVICE_MINUTES.inc(count)
+        else:
+            metrics.SERVICE_MINUTES_IGNORED.labels(verdict).inc(count)
+    folder.verdicts.clear()
+
+
+KINDS = (
+    Kind(source=JOB_POD.name, state=JOB_STATUS.name, start=JobFolder, known=metrics.JOBS, count=_count_events),
+    Kind(
+        source=SERVICE_MINUTE.name,
+        state=SERVICE_PROFILE.name,
+        further=(SERVICE_SLOPE.name,),
+        start=ServiceFolder,
+        known=metrics.SERVICES,
+        count=_count_minutes,
+    ),
+)
+OF_SOURCE = {kind.source: kind for kind in KINDS}
+WRITTEN = [topic for kind in KINDS for topic in (*kind.further, kind.state)]
+FURTHER = frozenset(topic for kind in KINDS for topic in kind.further)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldSettings:
-    """Settings of a worker that folds Job events."""
+    """Settings of a worker that folds."""
 
     bootstrap: Cluster
     session_timeout_ms: int = 6_000
@@ -39,72 +111,101 @@ class FoldSettings:
 
 
 @dataclass(slots=True)
+class _Held:
+    """The partitions of one kind."""
+
+    folders: dict[Place, Folder] = field(default_factory=dict)
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    look_s: float | None = None
+    """When to look for states that the previous owner wrote late; monotonic."""
+
+
+@dataclass(slots=True)
 class _Share:
     known: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when ``places`` is known."""
     places: frozenset[Place] = frozenset()
-    folders: dict[Place, Folder] = field(default_factory=dict)
+    held: dict[str, _Held] = field(default_factory=lambda: {kind.source: _Held() for kind in KINDS})
+    """By source: no kind waits until the states of another are read."""
     folded: dict[Place, int] = field(default_factory=dict)
-    """Next offset by partition, where events were folded since the last publication."""
+    """Next offset by partition."""
     published: dict[Place, int] = field(default_factory=dict)
     """Offset by partition from which the next owner must read."""
-    look_s: float | None = None
-    """When to look for statuses that the previous owner wrote late; monotonic."""
+
+    @property
+    def folders(self) -> dict[Place, Folder]:
+        """Return all folders."""
+        return {place: folder for held in self.held.values() for place, folder in held.folders.items()}
 
 
 class Folding(Lifetime):
-    """One membership of the group of workers that fold Job events."""
+    """One membership of the group of workers that fold."""
 
     def __init__(self, settings: FoldSettings, now_ms: Callable[[], int]) -> None:
         super().__init__()
         self._settings, self._now_ms = settings, now_ms
         self._share = _Share()
         self._dead_letters: list[Out] = []
-        self._sender = Sender(settings.bootstrap, client_id="slacktide-jobs", acks="all")
+        self._sender = Sender(settings.bootstrap, client_id="slacktide-folds", acks="all")
 
     async def connect(self) -> None:
         """Connect. Raises LogError if Kafka is unavailable, or the topics' partitions differ."""
-        counts = await present(self._settings.bootstrap, [JOB_POD.name, JOB_STATUS.name])
-        if counts[JOB_POD.name] != counts[JOB_STATUS.name]:
-            raise LogError(f"{JOB_POD.name} and {JOB_STATUS.name} differ in partitions: slacktide topics plan")
-        await self._sender.connect([JOB_STATUS.name])
+        counts = await present(self._settings.bootstrap, [*OF_SOURCE, *WRITTEN])
+        for kind in KINDS:
+            if counts[kind.source] != counts[kind.state]:
+                raise LogError(f"{kind.source} and {kind.state} differ in partitions: slacktide topics plan")
+        await self._sender.connect(WRITTEN)
 
     async def close(self) -> None:
         """Disconnect."""
         self.forget_failure()
-        metrics.JOBS.set(0)
+        for kind in KINDS:
+            kind.known.set(0)
         await self._sender.close()
 
     async def fold(self, turn: Turn, member: Consumer) -> None:
-        """Fold a turn of events. Raises LogError if Kafka is unavailable."""
-        share = await self._ready()
+        """Fold a turn of events of one kind. Raises LogError if Kafka is unavailable."""
+        kind = OF_SOURCE[next(iter(turn)).topic]
+        share = self._share
+        folders = await self._ready(kind, share)
         if share is self._share:
             for place, taken in turn.items():
-                self._dead_letters += share.folders[place].take(taken.records(*place), self._now_ms())
+                self._dead_letters += folders[place].take(taken.records(*place), self._now_ms())
                 share.folded[place] = taken.offsets[-1] + 1
-                metrics.JOB_EVENTS.inc(len(taken))
+                kind.count(folders[place], len(taken))
         member.answered(turn, {})
 
     async def publish(self, member: Consumer) -> None:
-        """Publish the statuses that changed, and let ``member`` commit. Raises LogError if Kafka is unavailable."""
+        """Publish the states that changed, and let ``member`` commit. Raises LogError if Kafka is unavailable."""
         share = self._share
-        if share.look_s is not None and asyncio.get_running_loop().time() > share.look_s:
-            share.look_s = None
-            for place, records in (await self._statuses(share.folders)).items():
-                share.folders[place].overtaken(records)
-        now_ms = self._now_ms()
-        outs = [out for folder in share.folders.values() for out in folder.due(now_ms)] + self._dead_letters
+        for held in share.held.values():
+            await self._look(held)
+        now_ms, folders = self._now_ms(), share.folders
+        outs = [out for folder in folders.values() for out in folder.due(now_ms)] + self._dead_letters
         self._dead_letters = []
-        cursors = {place: share.folders[place].cursor(at) for place, at in share.folded.items()}
-        share.folded.clear()
+        cursors = {place: folders[place].cursor(at) for place, at in share.folded.items()}
+        for further in (True, False):
+            await self._send([out for out in outs if (out.topic in FURTHER) is further], now_ms)
+        if share is self._share:
+            changed = {place: at for place, at in cursors.items() if share.published.get(place) != at}
+            share.published |= changed
+            if changed:
+                member.answered({}, changed)
+        for kind in KINDS:
+            kind.known.set(sum(map(len, self._share.held[kind.source].folders.values())))
+
+    async def _look(self, held: _Held) -> None:
+        """Look once, after the time in which a previous owner may still write."""
+        if held.look_s is not None and asyncio.get_running_loop().time() > held.look_s:
+            held.look_s = None
+            for place, records in (await self._states(held.folders)).items():
+                held.folders[place].overtaken(records)
+
+    async def _send(self, outs: Sequence[Out], now_ms: int) -> None:
         for result in await self._sender.send_each(outs) if outs else ():
             if isinstance(result, Refused):
                 letter = dead_letter_of_refused(result.out, writer=SOURCE, reason=result.why, now_ms=now_ms)
                 self._dead_letters.append(letter)
-        if cursors and share is self._share:
-            share.published |= cursors
-            member.answered({}, cursors)
-        metrics.JOBS.set(sum(map(len, self._share.folders.values())))
 
     @property
     def positions(self) -> dict[Place, int]:
@@ -124,25 +225,32 @@ class Folding(Lifetime):
         """Drop the share: the next owner folds unpublished events again."""
         self._share = _Share()
 
-    async def _ready(self) -> _Share:
-        """Return the share, once the statuses of newly assigned partitions are read."""
-        share = self._share
-        if not share.folders:
+    async def _ready(self, kind: Kind, share: _Share) -> dict[Place, Folder]:
+        """Return the folders of a kind, once the states of newly assigned partitions are read."""
+        held = share.held[kind.source]
+        async with held.reading:
+            if held.folders:
+                return held.folders
             try:
                 async with asyncio.timeout(self._settings.session_timeout_ms / 1_000):
                     await share.known.wait()
             except TimeoutError as exc:
                 raise LogError("the group did not name this worker's partitions in time") from exc
-            found = await self._statuses(share.places)
-            share.folders = {place: Folder(place.partition, found[place]) for place in sorted(share.places)}
-            share.look_s = asyncio.get_running_loop().time() + self._settings.session_timeout_ms / 1_000
-        return share
+            found = await self._states(sorted(place for place in share.places if place.topic == kind.source))
+            folders = {}
+            for place, records in found.items():
+                folders[place] = kind.start(place.partition, records)
+                await asyncio.sleep(0)  # samples are answered in the same process
+            held.folders = folders
+            held.look_s = asyncio.get_running_loop().time() + self._settings.session_timeout_ms / 1_000
+        return held.folders
 
-    async def _statuses(self, places: Collection[Place]) -> dict[Place, list[Record]]:
+    async def _states(self, places: Collection[Place]) -> dict[Place, list[Record]]:
         found: dict[Place, list[Record]] = {place: [] for place in places}
         if places:
+            sources = {Place(OF_SOURCE[place.topic].state, place.partition): place for place in places}
             async with Tail(self._settings.bootstrap, FETCH_WAIT_MS) as tail:
-                asked = {(JOB_STATUS.name, place.partition): WHOLE for place in places}
+                asked = {tuple(place): WHOLE for place in sources}
                 for record in last_of_each_key((await tail.read(asked)).records):
-                    found[Place(JOB_POD.name, record.partition)].append(record)
+                    found[sources[record.place]].append(record)
         return found

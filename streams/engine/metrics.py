@@ -12,6 +12,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.topics import DEAD_LETTER
+from slacktide.streams.learning.sums import Ignored
 from slacktide.streams.proofs import Judge
 from slacktide.streams.records import Out, Place, Record
 from slacktide.streams.rendering import RenderedAnswers
@@ -70,6 +71,11 @@ POLICY_REFUSED = Gauge(
 SESSIONS = Counter("slacktide_stream_sessions", "Connections made to Kafka.")
 JOBS = Gauge("slacktide_stream_jobs", "Jobs whose status this worker publishes.")
 JOB_EVENTS = Counter("slacktide_stream_job_events", "Events of Jobs and their pods, folded into statuses.")
+SERVICES = Gauge("slacktide_stream_services", "Services whose profile this worker publishes.")
+SERVICE_MINUTES = Counter("slacktide_stream_service_minutes", "Minutes of services on nodes, folded into profiles.")
+SERVICE_MINUTES_IGNORED = Counter(
+    "slacktide_stream_service_minutes_ignored", "Minutes of services that are in no profile.", ["why"]
+)
 
 SHADOW_ANSWERS = Counter("slacktide_stream_shadow_answers", "Answers of the shadow policy.", ["answer"])
 SHADOW_SKIPPED = Counter(
@@ -89,6 +95,8 @@ WAITING = Gauge("slacktide_governor_waiting_nodes", "Nodes that need to evict an
 for _verdict in get_args(Verdict):
     if _verdict not in PROVEN:
         PROOF_REFUSED.labels(_verdict)
+for _why in get_args(Ignored):
+    SERVICE_MINUTES_IGNORED.labels(_why)
 for _answer in ("set", "keep", "skipped"):
     ANSWERS.labels(_answer)
     SHADOW_ANSWERS.labels(_answer)

@@ -5,8 +5,8 @@ Commits follow what Kafka has acknowledged, not what an agent has seen. The driv
 consumer with aiokafka, on the event loop of the app. Three methods replace what faust-streaming 0.15.3, pinned exactly,
 has for all drivers; ``tests/pipeline/test_topology.py`` shows what each is for:
 
-* ``_drain_messages``: one message per turn, without Faust's read offsets and gaps. Records that arrive during a
-  rebalance are dropped and fetched again from the commit, because another member may own them. It waits while enough
+* ``_drain_messages``: one message per turn and topic, without Faust's read offsets and gaps. Records that arrive during
+  a rebalance are dropped and fetched again from the commit, because another member may own them. It waits while enough
   turns are ahead. Stock Faust pauses a partition at a full buffer until that is empty, which never happens under steady
   load, and makes five tasks per message.
 * ``force_commit``: commits answered offsets. Faust acks an event also when its agent fails.
@@ -95,6 +95,8 @@ class Consumer(FaustConsumer):
         self._answered: dict[Place, int] = {}
         self._marked: dict[Place, int] = {}
         self._turns = Turns()
+        self._of_topics: list[Turn] = []
+        """What is left of a turn over several topics: each has an agent of its own."""
         self._ahead: list[Turn] = []
         self._room = asyncio.Event()
         self._ended = False
@@ -126,20 +128,23 @@ class Consumer(FaustConsumer):
         if not await self._has_room():
             return None
         generation, records = self.app.consumer_generation_id, None
-        if not self._turns:
+        if not self._of_topics and not self._turns:
             records = await self._fetched()
             if not records or self.should_stop:
                 return None
         if not self.flow_active or self.app.consumer_generation_id != generation:
             self._turns.clear()
+            self._of_topics.clear()
             if self.assignment():
                 await self.perform_seek()  # dropped records are fetched again
             return None
         if records:
             self._turns.add({Place(*place): batch for place, batch in records.items()})
-        turn = self._turns.next()
-        if not turn:
+        if not self._of_topics:
+            self._of_topics = by_topic(self._turns.next())
+        if not self._of_topics:
             return None
+        turn = self._of_topics.pop(0)
         self._ahead.append(turn)
         return self._to_message(TP(*next(iter(turn))), turn)
 
@@ -214,7 +219,7 @@ class Consumer(FaustConsumer):
         await super().on_partitions_revoked(revoked)
         await self.give_back()
         self._ended = False
-        for kept in (self._answered, self._marked, self._ahead, self._turns):
+        for kept in (self._answered, self._marked, self._ahead, self._turns, self._of_topics):
             kept.clear()
         self._room.set()
 
@@ -307,6 +312,14 @@ class Consumer(FaustConsumer):
     async def create_topic(self, topic: str, *_: Any, **__: Any) -> None:
         """Refuse: Faust asks for it where an app may declare topics. Raises LogError."""
         raise LogError(f"{topic}: no app creates topics; run: slacktide topics apply")
+
+
+def by_topic(turn: Turn) -> list[Turn]:
+    """Split a turn by topic."""
+    topics = dict.fromkeys(place.topic for place in turn)
+    if len(topics) < 2:
+        return [turn] if turn else []
+    return [{place: taken for place, taken in turn.items() if place.topic == topic} for topic in topics]
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types

@@ -55,6 +55,8 @@ class ServiceFold:
         self.published = known.published
         self._status: Status = known.status
         self._nodes = {one.node: one for one in known.sums if sound(one)}
+        self._found: Estimate | None = None
+        """Of the nodes as they are; None: not computed yet."""
         self._bins = [(0.0, 0.0)] * BINS
         for number, one in enumerate(known.bins):
             if abs(one.mean_permille) <= PICTURE_MAX:
@@ -91,6 +93,7 @@ class ServiceFold:
         )
         self.service, self.folded_to = self.service or minute.service, offset
         self._folded_from = offset if self._folded_from < 0 else self._folded_from
+        self._found = None
         return "folded"
 
     def slope_out(self, partition: int = 0) -> SlopeChange | None:
@@ -101,6 +104,7 @@ class ServiceFold:
         gone = [node for node, sums in self._nodes.items() if self.observed_ms - sums.until_ms > NODE_MS]
         for node in gone:
             del self._nodes[node]
+            self._found = None
         found = self._estimate()
         self._status = status_after(self._status, found)
         slope = next_slope(self.published, self._status, round(1_000 * found.slope), self.observed_ms)
@@ -145,7 +149,9 @@ class ServiceFold:
         return known is not None and minute.observed_ms <= known.until_ms
 
     def _estimate(self) -> Estimate:
-        return estimate([self._nodes[node] for node in sorted(self._nodes)], self.observed_ms)
+        if self._found is None:
+            self._found = estimate([self._nodes[node] for node in sorted(self._nodes)], self.observed_ms)
+        return self._found
 
     def _has_room(self, observed_ms: int, minutes: float) -> bool:
         """Make room for another node; False: all others weigh more."""

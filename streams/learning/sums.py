@@ -25,6 +25,9 @@ EARLY_MS: Final = 5 * MINUTE_MS
 """How far a node's clock may be ahead of the broker's."""
 LATE_MS: Final = 48 * HOUR_MS
 """Retention of the topic: what a node measured before may be of another release."""
+RELEASE_KEPT: Final = 0.25
+"""Of what was learned before a release. A day later it weighs a sixtieth; meanwhile a slope is known that is not quite
+wrong."""
 MEAN_MAX: Final = 10.0
 """Above every x, y and z: waiting of 150% in two ways, by 2% of a CPU, is 5.0."""
 SUM_MAX: Final = 1e6
@@ -45,6 +48,8 @@ class Point(NamedTuple):
     """Share of the node's CPU that other pods used."""
     minutes: float
     """Its weight."""
+    template: str
+    """Hash of the pods' template; "": none, or several."""
 
 
 def point_of(minute: ServiceMinute) -> Point | Ignored:
@@ -65,6 +70,7 @@ def point_of(minute: ServiceMinute) -> Point | Ignored:
         y=log((minute.run_us + waited_us) / minute.run_us),
         z=minute.ls_cpu_us / capacity_us,
         minutes=min(WEIGHT_MAX, minute.span_ms / MINUTE_MS),
+        template=minute.template,
     )
 
 
@@ -77,11 +83,17 @@ def begun(node: str, point: Point, until_ms: int) -> NodeSums:
     """Return the sums of a node's first point."""
     return NodeSums(node=node, until_ms=until_ms, minutes=point.minutes,
                     mean_x=short(point.x), mean_y=short(point.y), mean_z=short(point.z),
-                    xx=0.0, xy=0.0, xz=0.0, yy=0.0, yz=0.0, zz=0.0)  # fmt: skip
+                    xx=0.0, xy=0.0, xz=0.0, yy=0.0, yz=0.0, zz=0.0, template=point.template)  # fmt: skip
 
 
 def added(sums: NodeSums, point: Point, until_ms: int) -> NodeSums:
-    """Return the sums with a newer point. Its weight is at most the time since the one before: time passes once."""
+    """Return the sums with a newer point. Its weight is at most the time since the one before: time passes once.
+
+    After a release the sums of products lose most of their weight, and the means begin at this point: the level of
+    before would be compared with the new one, as if best-effort work had caused the difference.
+    """
+    if point.template and sums.template and point.template != sums.template:
+        return _released(sums, point, until_ms)
     elapsed_ms = until_ms - sums.until_ms
     kept = decay(elapsed_ms)
     before, weight = sums.minutes * kept, min(point.minutes, elapsed_ms / MINUTE_MS)
@@ -101,7 +113,17 @@ def added(sums: NodeSums, point: Point, until_ms: int) -> NodeSums:
         yy=short(sums.yy * kept + gain * dy * dy),
         yz=short(sums.yz * kept + gain * dy * dz),
         zz=short(sums.zz * kept + gain * dz * dz),
+        template=point.template or sums.template,
     )
+
+
+def _released(sums: NodeSums, point: Point, until_ms: int) -> NodeSums:
+    kept = decay(until_ms - sums.until_ms) * RELEASE_KEPT
+    return NodeSums(node=sums.node, until_ms=until_ms, minutes=short(sums.minutes * kept + point.minutes),
+                    mean_x=short(point.x), mean_y=short(point.y), mean_z=short(point.z),
+                    xx=short(sums.xx * kept), xy=short(sums.xy * kept), xz=short(sums.xz * kept),
+                    yy=short(sums.yy * kept), yz=short(sums.yz * kept), zz=short(sums.zz * kept),
+                    template=point.template)  # fmt: skip
 
 
 def sound(sums: NodeSums) -> bool:

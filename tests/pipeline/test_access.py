@@ -30,7 +30,7 @@ from slacktide.schemas.access import (
     ADMINISTRATOR,
     CONSOLE,
     GOVERNOR_GROUP,
-    JOBS_GROUP,
+    FOLDS_GROUP,
     PARTS,
     PUBLISHER,
     QUEUE_GROUP,
@@ -121,7 +121,7 @@ async def commits(door: Cluster, part: Part) -> set[str]:
     """Groups for which offsets can be committed; of a topic that the part may read, if there is one."""
     found = set()
     place = TopicPartition((part.reads or TOPICS)[0].name, 0)
-    for group in (STREAM_GROUP, GOVERNOR_GROUP, JOBS_GROUP, QUEUE_GROUP, "somebody-elses"):
+    for group in (STREAM_GROUP, GOVERNOR_GROUP, FOLDS_GROUP, QUEUE_GROUP, "somebody-elses"):
         consumer = AIOKafkaConsumer(**client(door), group_id=group, enable_auto_commit=False)
         await consumer.start()
         try:
@@ -276,13 +276,13 @@ async def test_the_preflight_names_the_consumer_group_and_the_operation_that_a_l
 ) -> None:
     door = granted.doors["stream"]
     assert await lacking(door, STREAM) == []
-    async with granted.group_denied(STREAM.principal, JOBS_GROUP):
+    async with granted.group_denied(STREAM.principal, FOLDS_GROUP):
         (tmp_path / "stream").mkdir()
         (tmp_path / "stream" / kafka_facts.FILE).symlink_to(door.security.file)
         [finding] = login_findings(await kafka_facts.gather_logins(granted.login, tmp_path))
 
     assert finding.verdict == "failed"
-    assert finding.found.endswith(f"no right to group {JOBS_GROUP} (Read)")
+    assert finding.found.endswith(f"no right to group {FOLDS_GROUP} (Read)")
     assert f"{COMMAND.name} (Write)" in await lacking(granted.doors[READER.name], STREAM)
     granted.forget()
     assert await lacking(door, STREAM) == [], "asked before an installation"

@@ -1,0 +1,175 @@
+"""Folds all services of one partition: minutes in, profiles and slopes out. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.service import ServiceMinute, ServiceProfile
+from slacktide.schemas.topics import SERVICE_PROFILE, SERVICE_SLOPE
+from slacktide.streams.learning.fold import ServiceFold, Verdict
+from slacktide.streams.learning.sums import HOUR_MS, MINUTE_MS
+from slacktide.streams.records import Out, Record, dead_letter, event, text_of
+
+SOURCE: Final = "stream"
+SERVICES_MAX: Final = 5_000
+"""Of a partition. With 12 partitions, a cluster has 60,000."""
+SUMS_MAX: Final = 100_000
+"""Nodes of all services of a partition, in some 40 MB. 10,000 nodes with 30 services each have a quarter of it."""
+PUBLISH_MS: Final = MINUTE_MS
+"""A service's profile is published at most once in this time, by the worker's clock."""
+DUE_SUMS_MAX: Final = 1_000
+"""Nodes in the profiles of one call, a few milliseconds of work: samples are answered in the same process. The profiles
+of 60,000 nodes of services are a minute's."""
+SILENT_MS: Final = 7 * 24 * HOUR_MS
+"""A service without minutes for so long, by append time, is forgotten."""
+
+
+class Folder:
+    """Folds one partition, from its profiles in slacktide.service.profile.v1."""
+
+    def __init__(self, partition: int, profiles: Iterable[Record]) -> None:
+        self._partition = partition
+        self._folds = {service: ServiceFold(profile) for service, profile in profiles_of(profiles).items()}
+        self._written = {service: fold.folded_to for service, fold in self._folds.items()}
+        """Last folded offset of each published profile."""
+        self._pending: dict[str, int] = {}
+        """Offset of the first minute that is in no published profile, in order."""
+        self._again: set[str] = set()
+        self._published_ms: dict[str, int] = {}
+        self._sums = sum(map(len, self._folds.values()))
+        self._appended_ms = self._swept_ms = 0
+        self.verdicts: Counter[Verdict] = Counter()
+        """Valid minutes since the reader of this cleared it."""
+
+    def __len__(self) -> int:
+        return len(self._folds)
+
+    def take(self, records: Iterable[Record], now_ms: int) -> list[Out]:
+        """Fold records in order; return dead letters for invalid ones."""
+        letters = []
+        for record in records:
+            try:
+                self.verdicts[self._take(record)] += 1
+            except Exception as exc:  # noqa: BLE001 - an invalid record does not stop the others
+                letters.append(dead_letter(record, reader=SOURCE, reason=failure("fold", exc), now_ms=now_ms))
+        return letters
+
+    def due(self, now_ms: int) -> list[Out]:
+        """Return profiles that are due, each after its slope if that changed; forget silent services."""
+        outs = [out for service in self._silent() for out in self._forgotten(service)]
+        sums = 0
+        for service in [*sorted(self._again), *(one for one in self._pending if self._is_due(one, now_ms))]:
+            if sums >= DUE_SUMS_MAX:
+                break
+            if service not in self._again and service not in self._pending:
+                continue
+            sums += len(self._folds[service])
+            outs += self._outs(service, now_ms)
+        return outs
+
+    def cursor(self, position: int) -> int:
+        """Return the offset from which to read minutes again, after what is due is published."""
+        return next(iter(self._pending.values()), position)
+
+    def overtaken(self, profiles: Iterable[Record]) -> None:
+        """Publish again the profiles and slopes that a former worker of the partition overwrote late."""
+        for service, profile in profiles_of(profiles).items():
+            if service in self._folds and profile.folded_to < self._written.get(service, -1):
+                self._again.add(service)
+
+    def _take(self, record: Record) -> Verdict:
+        minute = decode(record.value, ServiceMinute)
+        if text_of(record.key or b"") != minute.service:
+            raise BadMessageError("ServiceMinute", f"the record's key is not its service {minute.service!r}")
+        if "/" not in minute.service:
+            raise BadMessageError("ServiceMinute", f"{minute.service!r} is not namespace/owner")
+        self._appended_ms = max(self._appended_ms, record.timestamp_ms)
+        fold = self._folds.get(minute.service)
+        if not self._has_room(fold, minute.node):
+            return "crowded"
+        fold = fold or ServiceFold()
+        before = len(fold)
+        verdict = fold.take(minute, record.offset, record.timestamp_ms)
+        if verdict == "folded":
+            self._folds[minute.service] = fold
+            self._sums += len(fold) - before
+            self._pending.setdefault(minute.service, record.offset)
+        return verdict
+
+    def _has_room(self, fold: ServiceFold | None, node: str) -> bool:
+        if fold is None:
+            return len(self._folds) < SERVICES_MAX and self._sums < SUMS_MAX
+        return self._sums < SUMS_MAX or node in fold
+
+    def _is_due(self, service: str, now_ms: int) -> bool:
+        """Check the interval. A worker's clock that goes back does not stop it."""
+        return not 0 <= now_ms - self._published_ms.get(service, -PUBLISH_MS) < PUBLISH_MS
+
+    def _outs(self, service: str, now_ms: int) -> list[Out]:
+        """Return the service's slope, if it is new, and its profile; or a dead letter if they cannot be computed."""
+        again = service in self._again
+        self._again.discard(service)
+        self._pending.pop(service, None)
+        self._published_ms[service] = now_ms
+        fold = self._folds[service]
+        before = len(fold)
+        try:
+            changed = fold.slope_out(self._partition) is not None
+            slope, profile = self._slope(fold, service), self._profile(fold, service, fold.profile())
+        except Exception as exc:  # noqa: BLE001 - one service's profile: the others are published
+            one = Record(topic=SERVICE_PROFILE.name, partition=self._partition, offset=0, timestamp_ms=0,
+                         key=service.encode(), value=None)  # fmt: skip
+            return [dead_letter(one, reader=SOURCE, reason=failure("write a profile", exc), now_ms=now_ms)]
+        self._written[service] = fold.folded_to
+        self._sums += len(fold) - before
+        return [slope, profile] if changed or again else [profile]
+
+    def _slope(self, fold: ServiceFold, service: str) -> Out:
+        value = None if fold.published is None else encode(fold.published)
+        return event(SERVICE_SLOPE.name, service, value, source=SOURCE, event_id=f"{service}/{fold.folded_to}",
+                     event_ms=fold.observed_ms, partition=0)  # fmt: skip
+
+    def _profile(self, fold: ServiceFold, service: str, profile: ServiceProfile | None) -> Out:
+        value = None if profile is None else encode(profile)
+        return event(SERVICE_PROFILE.name, service, value, source=SOURCE, event_id=f"{service}/{fold.folded_to}",
+                     event_ms=fold.observed_ms, partition=self._partition)  # fmt: skip
+
+    def _silent(self) -> list[str]:
+        """Return the services to forget; looks once a minute of append time, which does not depend on this clock."""
+        if self._appended_ms - self._swept_ms < MINUTE_MS:
+            return []
+        self._swept_ms = self._appended_ms
+        return sorted(
+            service for service, fold in self._folds.items() if self._appended_ms - fold.observed_ms > SILENT_MS
+        )
+
+    def _forgotten(self, service: str) -> list[Out]:
+        fold = self._folds[service]
+        outs = [self._profile(fold, service, None)]
+        if fold.published is not None:
+            fold.published = None
+            outs.insert(0, self._slope(fold, service))
+        self._sums -= len(fold)
+        for kept in (self._folds, self._written, self._pending, self._published_ms):
+            kept.pop(service, None)
+        self._again.discard(service)
+        return outs
+
+
+def profiles_of(records: Iterable[Record]) -> dict[str, ServiceProfile]:
+    """Return the last profile of each service; an invalid one is learned again."""
+    found: dict[str, ServiceProfile] = {}
+    for record in records:
+        service = text_of(record.key or b"")
+        found.pop(service, None)
+        if isinstance(record.value, bytes):
+            with suppress(BadMessageError):
+                profile = decode(record.value, ServiceProfile)
+                if profile.service == service:
+                    found[service] = profile
+    return found

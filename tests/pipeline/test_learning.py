@@ -1,0 +1,156 @@
+"""Services' minutes through a broker: profiles and slopes come out, and a takeover counts no minute twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import msgspec
+import pytest
+
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.job_pod import JobSpec
+from slacktide.schemas.job_status import JobStatus
+from slacktide.schemas.service import ServiceMinute, ServiceProfile, ServiceSlope
+from slacktide.schemas.topics import JOB_POD, JOB_STATUS, SERVICE_MINUTE, SERVICE_PROFILE, SERVICE_SLOPE, Topic
+from slacktide.streams import topology
+from slacktide.streams.engine import folding as engine
+from slacktide.streams.engine.folding import FoldSettings
+from slacktide.streams.learning.fold import ServiceFold
+from testbed.job_events import event
+from testbed.service_minutes import HOUR_MS, SERVICE, START_MS, World
+from testbed.stream_rig import SESSION_MS, Rig
+from testbed.waiting import soon
+
+PARTITION = 2
+SPAN_MS = 4 * HOUR_MS
+FIRST, SECOND = 20 * 120, 20 * 180
+"""Of 20 nodes' minutes, how many are there before the first worker starts, and before the second one."""
+
+
+@pytest.fixture
+def minutes() -> list[ServiceMinute]:
+    """Four hours of 20 nodes, until now."""
+    shift_ms = time.time_ns() // 1_000_000 - START_MS - SPAN_MS
+    return [
+        msgspec.structs.replace(one, observed_ms=one.observed_ms + shift_ms) for one in World(nodes=20).minutes(SPAN_MS)
+    ]
+
+
+@contextlib.asynccontextmanager
+async def folding(rig: Rig) -> AsyncIterator[None]:
+    """A worker's folds."""
+    stop = asyncio.Event()
+    settings = FoldSettings(bootstrap=rig.cluster, session_timeout_ms=SESSION_MS)
+    task = asyncio.create_task(topology.fold(settings, stop, lambda: time.time_ns() // 1_000_000))
+    try:
+        yield
+        assert not task.done()
+    finally:
+        stop.set()
+        await task
+
+
+async def put(rig: Rig, minutes: Sequence[ServiceMinute], key: bytes = SERVICE.encode()) -> None:
+    await rig.put(SERVICE_MINUTE.name, [(key, encode(one), PARTITION) for one in minutes])
+
+
+async def profile(rig: Rig, folded_to: int) -> ServiceProfile:
+    """The newest one, once it has the minute at this offset."""
+
+    async def newest() -> ServiceProfile | None:
+        found = [decode(one.value, ServiceProfile) for one in await rig.read(SERVICE_PROFILE.name)]
+        return found[-1] if found else None
+
+    found = await soon(newest, "a profile", enough=lambda one: one is not None and one.folded_to >= folded_to)
+    assert found is not None
+    return found
+
+
+def whole(minutes: Sequence[ServiceMinute], profile: ServiceProfile, skipped: int = 0) -> ServiceProfile:
+    """What the minutes of a profile come to without a broker."""
+    fold = ServiceFold()
+    for offset, one in enumerate(minutes, skipped):
+        if offset <= profile.folded_to:
+            fold.take(one, offset)
+    return fold.profile()
+
+
+async def test_minutes_become_a_profile_and_a_slope(rig: Rig, minutes: list[ServiceMinute]) -> None:
+    await put(rig, minutes)
+    async with folding(rig):
+        found = await profile(rig, 0)
+        slopes = await soon(lambda: rig.read(SERVICE_SLOPE.name), "a slope")
+
+    slope = decode(slopes[-1].value, ServiceSlope)
+    assert (slope.service, slope.partition, slopes[-1].key) == (SERVICE, PARTITION, SERVICE.encode())
+    assert slope.slope_permille == pytest.approx(1_000, rel=0.2)
+    assert found.sums == whole(minutes, found).sums
+    assert found.status == "learned"
+
+
+async def test_who_takes_over_counts_no_minute_twice(rig: Rig, minutes: list[ServiceMinute]) -> None:
+    await put(rig, minutes[:FIRST])
+    async with folding(rig):
+        before = await profile(rig, 0)
+        await put(rig, minutes[FIRST:SECOND])
+        await asyncio.sleep(3)  # they are folded, and due in a minute
+        assert (await profile(rig, 0)).folded_to < SECOND - 1
+    await put(rig, minutes[SECOND:])
+    async with folding(rig):
+        after = await profile(rig, before.folded_to + 1)
+
+    assert after.folded_to > SECOND - 1
+    expected = whole(minutes, after)
+    assert (after.sums, after.bins) == (expected.sums, expected.bins)
+    assert after.folded_from == 0
+
+
+async def test_workers_share_the_services(rig: Rig, minutes: list[ServiceMinute]) -> None:
+    """A second worker joins, the first one leaves, and Jobs' statuses and profiles go on."""
+    await put(rig, minutes[:FIRST])
+    async with contextlib.AsyncExitStack() as second:
+        async with folding(rig):
+            before = await profile(rig, 0)
+            await second.enter_async_context(folding(rig))
+            await asyncio.sleep(SESSION_MS / 1_000)
+        await put(rig, minutes[FIRST:])
+        job = event(job="j", spec=JobSpec(completions=3))
+        await rig.put(JOB_POD.name, [(b"j", encode(job), 0)])
+        after = await profile(rig, before.folded_to + 1)
+        statuses = await soon(lambda: rig.read(JOB_STATUS.name), "a status")
+
+    assert after.sums == whole(minutes, after).sums
+    assert decode(statuses[-1].value, JobStatus).uid == "j"
+
+
+async def test_an_invalid_minute_stops_no_other(rig: Rig, minutes: list[ServiceMinute]) -> None:
+    await put(rig, minutes[:1], b"shop/other")
+    await rig.put(SERVICE_MINUTE.name, [(SERVICE.encode(), b"{", PARTITION), (SERVICE.encode(), None, PARTITION)])
+    await put(rig, minutes[1:FIRST])
+    async with folding(rig):
+        letters = await rig.dead_letters(3)
+        found = await profile(rig, 3)
+
+    assert [(letter.topic, letter.partition, letter.offset) for letter in letters] == [
+        (SERVICE_MINUTE.name, PARTITION, offset) for offset in range(3)
+    ]
+    assert found.sums == whole(minutes[1:FIRST], found, 3).sums
+
+
+@pytest.mark.parametrize(("source", "state"), [(SERVICE_MINUTE, SERVICE_PROFILE), (JOB_POD, JOB_STATUS)])
+async def test_partitions_of_events_and_states_agree(
+    source: Topic, state: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def present(_: Cluster, topics: Iterable[str]) -> dict[str, int]:
+        return {name: 12 + (name == source.name) for name in topics}
+
+    monkeypatch.setattr(engine, "present", present)
+    folding = engine.Folding(FoldSettings(bootstrap=Cluster("nowhere:1")), lambda: 0)
+    with pytest.raises(LogError, match=f"{source.name} and {state.name} differ in partitions: slacktide topics plan"):
+        await folding.connect()
+    folding.forget_failure()
