@@ -29,6 +29,7 @@ from slacktide.schemas.topics import (
     QUEUE_WORKLOAD,
     SAMPLE,
     SCORE,
+    SERVICE_PROFILE,
     SHADOW_ALLOCATABLE,
     TICK,
     TOPICS,
@@ -163,6 +164,7 @@ READER = Part(
 SHOWN = (
     *(POLICY, INVENTORY, METRIC, ALLOCATABLE, SCORE, SHADOW_ALLOCATABLE, SAMPLE, COMMAND, OUTCOME, PLACEMENT),
     *(MISSED_POD, DESCHEDULING, DEAD_LETTER, TICK, JOB_STATUS, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE, CREDIT),
+    SERVICE_PROFILE,
 )
 CONSOLE = Part(
     name="console", what="slacktide console: reads, and joins no group", reads=tuple(t for t in TOPICS if t in SHOWN)

@@ -15,13 +15,14 @@ from slacktide.deploy.cli.records import dead_letter_row, json_line
 from slacktide.deploy.console.arithmetic import explained, standing
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NONE, UNLIMITED, Decision, NodeRow
+from slacktide.deploy.console.services import detailed_service, listed_services, service_of
 from slacktide.deploy.console.workloads import detailed, job_of, listed, page_of
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.policy import NodeStrategy, Policy
 from slacktide.schemas.policy.configmap import CONFIGS, key_of, path_of
 from slacktide.schemas.policy.keys import leaves
 from slacktide.schemas.policy.selector import Selector
-from slacktide.schemas.topics import JOB_STATUS
+from slacktide.schemas.topics import JOB_STATUS, SERVICE_PROFILE
 from slacktide.streams.analysis.explain.evidence import place_of
 from slacktide.streams.analysis.explain.figures import figures
 from slacktide.streams.records import Record
@@ -239,6 +240,16 @@ def _jobs(history: History, question: Question) -> dict[str, Any]:
     return detailed(job)
 
 
+def _services(history: History, question: Question) -> dict[str, Any]:
+    name, at_ms = question.given.get("service", ""), question.at_ms
+    if not name:
+        return listed_services(history, at_ms, question.given.get("filter", ""))
+    service = service_of(history, name, at_ms)
+    if service is None:
+        raise NotKeptError(f"no profile of service {name} at that time has been read from {SERVICE_PROFILE.name}")
+    return detailed_service(service)
+
+
 _ANSWERS: Mapping[str, Callable[[History, Question], dict[str, Any]]] = {
     "cluster": _cluster,
     "node": _node,
@@ -246,6 +257,7 @@ _ANSWERS: Mapping[str, Callable[[History, Question], dict[str, Any]]] = {
     "records": _records,
     "policy": _policy,
     "jobs": _jobs,
+    "services": _services,
     "explain": _explain,
 }
 

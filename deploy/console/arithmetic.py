@@ -13,6 +13,7 @@ from slacktide.deploy.cli.queue.topics import standing as queues_of
 from slacktide.deploy.cli.records import dead_letter_row
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NONE, NodeRow
+from slacktide.deploy.console.services import service_lines
 from slacktide.deploy.console.workloads import job_lines, pod_lines, shown
 from slacktide.deploy.runtime.text import count, instant
 from slacktide.schemas.codec import decode
@@ -46,8 +47,8 @@ def explained(
 ) -> list[str] | None:
     """Explain one number in lines; None: the history has no record of it.
 
-    ``given`` has ``node``, ``pod``, ``job``, ``topic`` or ``queue``, or none for a sum over all nodes. ``figure``
-    names the number. With a node it also has ``span`` for counts, or ``shadow`` for the shadow policy.
+    ``given`` has ``node``, ``pod``, ``job``, ``service``, ``topic`` or ``queue``, or none for a sum over all nodes.
+    ``figure`` names the number. With a node it also has ``span`` for counts, or ``shadow`` for the shadow policy.
     """
     figure = given.get("figure", "")
     lines: Iterable[str]
@@ -55,6 +56,8 @@ def explained(
         lines = pod_lines(history, pod, at_ms, figure, others)
     elif job := given.get("job"):
         lines = job_lines(history, job, at_ms, figure)
+    elif service := given.get("service"):
+        lines = service_lines(history, service, at_ms)
     elif topic := given.get("topic"):
         lines = _topic_lines(history, topic, at_ms)
     elif queue := given.get("queue"):

@@ -25,13 +25,22 @@ PAGES = {
     "records": "#/records",
     "policy": "#/policy",
     "jobs": "#/jobs",
+    "services": "#/services",
 }
 OPENED = """() => Promise.all([...document.querySelectorAll('main details:not([open])')].map((one) =>
   new Promise((done) => { one.addEventListener('toggle', done, {once: true}); one.open = true; })))"""
 """Open what is closed, and wait for what that puts on the page: numbers are found by their order."""
 COLOURS = "[...document.querySelectorAll('.cpus i')].map((one) => getComputedStyle(one).backgroundColor)"
 REGIONS = ("Jobs", "ClusterQueues", "Workloads")
-CHINESE = {"cluster": "集群", "node": "节点", "pod": "Pod", "records": "消息", "policy": "策略", "jobs": "Job 与队列"}
+CHINESE = {
+    "cluster": "集群",
+    "node": "节点",
+    "pod": "Pod",
+    "records": "消息",
+    "policy": "策略",
+    "jobs": "Job 与队列",
+    "services": "服务",
+}
 
 
 def findings(page: Page) -> list[str]:
@@ -178,7 +187,8 @@ def arithmetic_of(page: Page, number: Locator) -> Arithmetic:
 @pytest.mark.parametrize(
     ("name", "source"),
     [("cluster", "live"), ("node", "live"), ("pod", "live"), ("jobs", "live"), ("cluster", "recorded"),
-     ("node", "recorded"), ("pod", "recorded"), ("records", "recorded")],
+     ("node", "recorded"), ("pod", "recorded"), ("records", "recorded"),
+     ("services", "live")],
 )  # fmt: skip
 def test_every_number_of_a_page_opens_its_arithmetic(
     browser: Browser, name: str, source: str, request: pytest.FixtureRequest
@@ -289,6 +299,23 @@ def test_both_languages_show_every_page(browser: Browser, live: Shown) -> None:
         page.locator("#language").select_option("en")
         expect(page.locator("nav a[data-page=policy]")).to_have_text("Policy")
         assert page.locator("html").get_attribute("lang") == "en"
+
+
+def test_a_service_is_shown_with_the_picture_of_what_was_measured(
+    browser: Browser, live: Shown, tmp_path: Path
+) -> None:
+    """Six tenths have minutes; the line, its interval, the budget and the cap stand over them."""
+    with page_of(browser, f"{live.url}/{PAGES['services']}") as page:
+        page.get_by_role("link", name="shop/web").click()
+        expect(page.locator("h1")).to_have_text("shop/web")
+        picture = page.get_by_role("img", name="Slowdown by the CPU of best-effort pods")
+        expect(picture.locator(".dot")).to_have_count(6)
+        for part in ("band", "slope", "budget", "cap"):
+            expect(picture.locator(f".{part}")).to_have_count(1)
+        expect(page.locator(".figures")).to_contain_text("38% [31% … 46%]")
+        expect(page.locator("pre")).to_contain_text("slacktide.service.minute.v1")
+        assert not findings(page)
+        page.screenshot(path=tmp_path / "service.png", full_page=True)
 
 
 @pytest.mark.story

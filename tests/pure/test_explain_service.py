@@ -13,11 +13,27 @@ from slacktide.schemas.policy import Colocation
 from slacktide.schemas.policy.effective import learned_cap_pct
 from slacktide.schemas.service import ServiceProfile
 from slacktide.schemas.topics import SERVICE_PROFILE
-from slacktide.streams.analysis.explain.service import explain_service, explain_services, slowdown_at, why_none
+from slacktide.streams.analysis.explain.service import (
+    ServiceExplanation,
+    Services,
+    colocation_in,
+    explain_service,
+    explain_services,
+    slowdown_at,
+    why_none,
+)
 from slacktide.streams.records import Record
 from testbed.samples import FACTS, START_MS
 from testbed.services import INSENSITIVE, LEARNING, WEB, profile, services, slope
 from testbed.snapshots import situations
+
+
+def explained(records: list[Record]) -> ServiceExplanation | None:
+    return explain_service(records, WEB, START_MS, colocation_in(records))
+
+
+def every_service(records: list[Record]) -> Services:
+    return explain_services(records, START_MS, colocation_in(records))
 
 
 @situations(
@@ -42,7 +58,7 @@ from testbed.snapshots import situations
 )  # fmt: skip
 def test_a_service_is_explained(given: tuple[Any, ServiceProfile, dict[str, Any]], snapshot) -> None:
     mode, one, more = given
-    found = explain_service(services(mode, [one], **more), WEB, START_MS)
+    found = explained(services(mode, [one], **more))
     assert found is not None
     assert service_text(found) == snapshot
 
@@ -55,12 +71,12 @@ def test_services_are_listed_with_the_most_sensitive_first(snapshot) -> None:
                 published=slope("shop/db", 1_900)),
         profile(),
     ]  # fmt: skip
-    assert services_text(explain_services(services("shadow", every), START_MS)) == snapshot
+    assert services_text(every_service(services("shadow", every))) == snapshot
 
 
 def test_the_cap_is_the_one_that_nodes_compute() -> None:
     for budget_pct in (1, 10, 25, 60, 1_000):
-        found = explain_service(services("on", [profile()], interference_budget_pct=budget_pct), WEB, START_MS)
+        found = explained(services("on", [profile()], interference_budget_pct=budget_pct))
         assert found is not None
         facts = msgspec.structs.replace(FACTS, slope_permille=slope().slope_permille)
         assert found.cap_pct == learned_cap_pct(Colocation(interference_budget_pct=budget_pct), facts)
@@ -74,10 +90,10 @@ def test_a_deleted_or_malformed_profile_is_not_known() -> None:
     records = services("shadow", [profile()])
     there = next(one for one in records if one.topic == SERVICE_PROFILE.name)
     gone = msgspec.structs.replace(there, offset=9, value=None)
-    assert explain_service([*records, gone], WEB, START_MS) is None
-    assert not explain_services([*records, gone], START_MS).services
+    assert explained([*records, gone]) is None
+    assert not every_service([*records, gone]).services
     malformed = [msgspec.structs.replace(there, value=b"{")]
-    assert explain_service(malformed, WEB, START_MS) is None
+    assert explained(malformed) is None
 
 
 @pytest.mark.parametrize("most", [-(2**63), 2**63 - 1])
@@ -85,10 +101,10 @@ def test_no_number_that_a_record_may_hold_breaks_the_text(most: int) -> None:
     extreme = profile(slope_permille=most, low_permille=most, high_permille=most)
     records = [Record(topic=SERVICE_PROFILE.name, partition=0, offset=0, timestamp_ms=0, key=WEB.encode(),
                       value=encode(extreme))]  # fmt: skip
-    found = explain_service(records, WEB, START_MS)
+    found = explained(records)
     assert found is not None
     assert service_text(found)
-    assert services_text(explain_services(records, START_MS))
+    assert services_text(every_service(records))
 
 
 @situations(

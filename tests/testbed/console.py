@@ -31,6 +31,7 @@ from testbed.parts import SLACKTIDE
 from testbed.queue_log import FLAVOR, Log, local, queue, term, workload
 from testbed.reaching import needs
 from testbed.samples import FACTS, PODS, START_MS
+from testbed.services import INSENSITIVE, LEARNING, profile, services
 from testbed.spawning import spawn
 
 END_S = 12.0
@@ -96,8 +97,11 @@ def texts(page: Page, selector: str) -> Sequence[str]:
 
 
 def record(path: Path, nodes: Sequence[str], span_s: int) -> None:
-    """Minutes of nodes as a follower records them; a pod is evicted on each, and two pods have a CPU of their own."""
-    records = []
+    """Minutes of nodes as a follower records them; a pod is evicted on each, and two pods have a CPU of their own.
+
+    Profiles of services are there, too; one has a hostile name.
+    """
+    records = services(None, [profile(), profile(f"shop/{HTML}", **LEARNING), profile("shop/calm", **INSENSITIVE)])
     processors = [Processor(cpu=cpu, core=cpu, socket=0, numa_node=cpu // 2) for cpu in range(4)]
     owners = [
         Pod(uid=qos, namespace="shop", name=f"{qos.lower()}-0", qos_label=qos, kube_qos="Guaranteed", cpuset=cpu,

@@ -206,9 +206,10 @@ def service(name: str | None, bootstrap: Cluster, output: str) -> None:
 
 async def _services(bootstrap: Cluster, now_ms: int) -> Services:
     from slacktide.deploy.cli.explain.log import service_records  # noqa: PLC0415
-    from slacktide.streams.analysis.explain.service import explain_services, why_none  # noqa: PLC0415
+    from slacktide.streams.analysis.explain.service import colocation_in, explain_services, why_none  # noqa: PLC0415
 
-    found = explain_services(await service_records(bootstrap), now_ms)
+    records = await service_records(bootstrap)
+    found = explain_services(records, now_ms, colocation_in(records))
     if not found.services:
         raise NotFoundError(f"{bootstrap}: no service has a profile; {why_none(found.mode)}")
     return found
@@ -216,15 +217,22 @@ async def _services(bootstrap: Cluster, now_ms: int) -> Services:
 
 async def _service(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> ServiceExplanation:
     from slacktide.deploy.cli.explain.log import nodes_of_owner, service_records  # noqa: PLC0415
-    from slacktide.streams.analysis.explain.service import explain_service, explain_services, why_none  # noqa: PLC0415
+    from slacktide.streams.analysis.explain.service import (  # noqa: PLC0415
+        colocation_in,
+        explain_service,
+        profiles,
+        why_none,
+    )
 
     service = f"{namespace}/{name}"
-    found = explain_service(await service_records(bootstrap, service), service, now_ms)
+    records = await service_records(bootstrap, service)
+    colocation = colocation_in(records)
+    found = explain_service(records, service, now_ms, colocation)
     if found is None:
-        every = explain_services(await service_records(bootstrap), now_ms)
         nodes = await nodes_of_owner(bootstrap, namespace, name, now_ms)
-        names = near(service, [one.service for one in every.services])
-        raise NotFoundError(f"{bootstrap}: no profile of service {service}; {names}. {why_none(every.mode, nodes)}")
+        names = near(service, [one.body.service for one in profiles(await service_records(bootstrap))])
+        why = why_none(colocation.learned_caps, nodes)
+        raise NotFoundError(f"{bootstrap}: no profile of service {service}; {names}. {why}")
     return found
 
 

@@ -9,7 +9,17 @@ from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.streams.analysis.explain.service import ServiceExplanation, Services, Slowdown, Tenth
 
 BAR_CHARS = 40
-COLUMNS = ("SERVICE", "STATUS", "SLOPE", "INTERVAL", "HALF A NODE", "CAP", "NODE-HOURS", "NODES", "NEWEST MINUTE")
+COLUMNS = (
+    "SERVICE",
+    "STATUS",
+    "SLOPE",
+    "INTERVAL",
+    "SLOWDOWN BY HALF A NODE",
+    "CAP",
+    "NODE-HOURS",
+    "NODES",
+    "NEWEST MINUTE",
+)
 _MODES = {
     "off": "services are not measured",
     "shadow": "caps are shown, and not applied",
@@ -24,7 +34,7 @@ def services_text(found: Services) -> str:
         cap = "-" if one.cap_pct is None else f"{one.cap_pct}%"
         hours = f"{one.node_hours:,.1f}"
         interval = f"{slope_text(one.low_permille)} to {slope_text(one.high_permille)}"
-        half = f"+{one.half_pct:.0f}%"
+        half = percent(one.half_pct)
         slope = slope_text(one.slope_permille)
         rows.append((one.service, one.status, slope, interval, half, cap, hours, one.nodes, age(one.age_ms)))
     return "\n".join([_mode(found.mode, found.budget_pct), "", table(COLUMNS, rows)])
@@ -43,6 +53,11 @@ def slope_text(permille: int) -> str:
     return f"{permille / 1_000:,.2f}"
 
 
+def percent(value: float, digits: int = 0) -> str:
+    """Format a percentage; never as -0%."""
+    return f"{round(value, digits) + 0.0:,.{digits}f}%"
+
+
 def _mode(mode: str, budget_pct: int) -> str:
     return f"learnedCaps {mode}: {_MODES[mode]}; interferenceBudgetPercent {budget_pct}"
 
@@ -56,7 +71,7 @@ def _head(one: ServiceExplanation) -> Iterator[str]:
         slope, low, high = map(slope_text, slopes)
         yield f"  slope {slope}, 90% interval {low} to {high}:"
         yield f"    with half of a node's CPU used by best-effort pods it slows down by {_pct(one.half)}"
-        yield f"  without best-effort pods it slows down by {one.alone_pct:.1f}%, because it waits for CPU or memory"
+        yield f"  without best-effort pods it slows down by {percent(one.alone_pct, 1)}, because it waits for CPU or memory"
     yield f"  measured: {profile.node_hours:,.1f} node-hours on {count(profile.nodes, 'node')}"
     cap = "none" if one.cap_pct is None else f"at most {one.cap_pct}% of a node's CPU for best-effort pods"
     yield f"  cap: {cap}"
@@ -78,7 +93,7 @@ def _published(one: ServiceExplanation) -> Iterator[str]:
 
 
 def _pct(slowdown: Slowdown) -> str:
-    return f"{slowdown.pct:.0f}% [{slowdown.low_pct:.0f}% to {slowdown.high_pct:.0f}%]"
+    return f"{percent(slowdown.pct)} [{percent(slowdown.low_pct)} to {percent(slowdown.high_pct)}]"
 
 
 def _picture(tenths: Sequence[Tenth]) -> str:
@@ -90,6 +105,6 @@ def _picture(tenths: Sequence[Tenth]) -> str:
             continue
         bar = "█" * round(BAR_CHARS * one.slowdown_pct / most) if one.slowdown_pct > 0 else ""
         span = f"{one.from_pct:>2} to {one.to_pct}%"
-        rows.append((span, f"{one.minutes:,.0f}", f"{one.by_slope_pct:.1f}%", f"{one.slowdown_pct:.1f}%", bar))
+        rows.append((span, f"{one.minutes:,.0f}", percent(one.by_slope_pct, 1), percent(one.slowdown_pct, 1), bar))
     head = ("BEST-EFFORT CPU", "MINUTES", "BY THE SLOPE", "MEASURED", "")
     return f"slowdown by the part of a node's CPU that best-effort pods used:\n{table(head, rows)}"

@@ -18,6 +18,7 @@ from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.queue import QueueState
+from slacktide.schemas.service import ServiceProfile
 from slacktide.schemas.topics import (
     CREDIT,
     DEAD_LETTER,
@@ -29,6 +30,7 @@ from slacktide.schemas.topics import (
     QUEUE_SPEC,
     QUEUE_STATE,
     QUEUE_WORKLOAD,
+    SERVICE_PROFILE,
     TICK,
     Topic,
 )
@@ -306,6 +308,9 @@ class Latest:
         if record.topic == CREDIT.name:  # a renewal changes nothing else
             lease = decode(record.value, EvictionCredit)
             return lease.boot_id, lease.granted, lease.spared_namespaces
+        if record.topic == SERVICE_PROFILE.name:  # each minute moves the other figures a little
+            profile = decode(record.value, ServiceProfile)
+            return profile.status, profile.published
         return record.value
 
     @property
@@ -327,4 +332,5 @@ _READ: Mapping[str, Callable[[Record], object]] = {
     QUEUE_WORKLOAD.name: workload_of,
     QUEUE_STATE.name: _turn,
     CREDIT.name: _turn,
+    SERVICE_PROFILE.name: lambda record: decode(record.value, ServiceProfile),
 }

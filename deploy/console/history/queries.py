@@ -57,7 +57,7 @@ class History:
         self.decisions = Decisions(self._reading, self._moments)
         self.traces = Traces(self._reading, self._moments)
         self.objects = Objects(self._reading)
-        """Jobs, queue and credit."""
+        """Jobs, queue, credit and services."""
         self.pods = Pods(self._reading)
 
     # Extent.

@@ -43,6 +43,7 @@ from slacktide.schemas.topics import (
     QUEUE_WORKLOAD,
     SAMPLE,
     SCORE,
+    SERVICE_PROFILE,
     SHADOW_ALLOCATABLE,
 )
 from slacktide.streams.analysis.explain.evidence import Logged, place_of
@@ -51,8 +52,8 @@ from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.records import Place, Record, text_of
 from slacktide.streams.samples import SampleReader
 
-OBJECTS = (JOB_STATUS, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE, CREDIT)
-"""Compacted topics of Jobs, queue and credit. A cluster may lack them."""
+OBJECTS = (JOB_STATUS, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE, CREDIT, SERVICE_PROFILE)
+"""Compacted topics of Jobs, queue, credit and services. A cluster may lack them."""
 STATE = tuple(topic for topic in SHOWN if topic.cleanup == "compact" and topic not in OBJECTS)
 """Other compacted topics: read from the start after each restart."""
 FACTS = tuple(topic for topic in SHOWN if topic.cleanup == "delete")
@@ -97,7 +98,7 @@ class Recorder:
     policy: Logged[Policy] | None = None
     """The policy in force, with its record's position."""
     latest: Latest = field(init=False)
-    """Jobs, queue and credit."""
+    """Jobs, queue, credit and services."""
     entries: Entries = field(default_factory=Entries)
     second_s: int = 0
     rates: dict[str, int] = field(default_factory=dict)

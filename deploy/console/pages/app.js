@@ -13,8 +13,9 @@ import * as node from "./views/node.js";
 import * as pod from "./views/pod.js";
 import * as policy from "./views/policy.js";
 import * as records from "./views/records.js";
+import * as services from "./views/services.js";
 
-const VIEWS = { cluster, node, pod, records, policy, jobs };
+const VIEWS = { cluster, node, pod, records, policy, jobs, services };
 const main = document.getElementById("main"), nav = document.getElementById("nav");
 const at = (id) => document.getElementById(id);
 let opened = {}, shown = null, asking = false, again = false;
@@ -91,7 +92,7 @@ function dressed() {
   at("theme").setAttribute("aria-label", at("theme").title);
 }
 
-const KEYS = [["?", "keys.help"], ["1 – 6", "keys.pages"], ["space", "keys.play"], ["L", "keys.live"], ["D", "keys.theme"],
+const KEYS = [["?", "keys.help"], ["1 – 7", "keys.pages"], ["space", "keys.play"], ["L", "keys.live"], ["D", "keys.theme"],
   ["← →", "keys.slider"], ["Shift ← →", "keys.far"], ["← ↑ ↓ →", "keys.heat"], ["Enter", "keys.enter"], ["Esc", "keys.close"]];
 const help = () => box(t("help"), el("dl.keys", {}, ...KEYS.flatMap(([key, text]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, t(text))])));
 

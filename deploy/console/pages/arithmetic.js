@@ -12,7 +12,7 @@ const dialog = document.getElementById("dialog");
 /**
  * @param {number|null} value
  * @param {string} unit milli, bytes, permille, centi (hundredths of a percent), ms, count
- * @param {{node?: string, pod?: string, job?: string, topic?: string, queue?: string, figure: string, mark?: string, span?: number, shadow?: number, at_ms?: number}} of
+ * @param {{node?: string, pod?: string, job?: string, service?: string, topic?: string, queue?: string, figure: string, mark?: string, span?: number, shadow?: number, at_ms?: number}} of
  *   what is explained: the lines that name the mark, else the figure, are marked. at_ms: of another moment than the page
  */
 export function number(value, unit, of) {
@@ -48,5 +48,5 @@ async function open(value, of) {
   }
 }
 
-const owner = (of) => of.node ?? of.pod ?? of.job ?? of.queue ?? of.topic;
+const owner = (of) => of.node ?? of.pod ?? of.job ?? of.service ?? of.queue ?? of.topic;
 const known = (figure) => { const word = t(`of.${figure}`); return word.startsWith("of.") ? figure : word; };

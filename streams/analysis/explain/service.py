@@ -122,10 +122,8 @@ def colocation_in(records: Iterable[Record]) -> Colocation:
     return Colocation() if policy is None else policy.body.colocation
 
 
-def explain_services(records: Iterable[Record], now_ms: int) -> Services:
-    """Return all services, those that are still learning last. ``records``: profiles and the policy."""
-    records = list(records)
-    colocation = colocation_in(records)
+def explain_services(records: Iterable[Record], now_ms: int, colocation: Colocation) -> Services:
+    """Return all services, those that are still learning last. ``records``: profiles."""
     rows = [
         ServiceRow(
             service=one.body.service,
@@ -148,13 +146,18 @@ def explain_services(records: Iterable[Record], now_ms: int) -> Services:
     )
 
 
-def explain_service(records: Iterable[Record], service: str, now_ms: int) -> ServiceExplanation | None:
-    """Return one service by NAMESPACE/NAME; None: it has no profile. ``records``: profiles, slopes and the policy."""
+def explain_service(
+    records: Iterable[Record], service: str, now_ms: int, colocation: Colocation
+) -> ServiceExplanation | None:
+    """Return one service by NAMESPACE/NAME; None: it has no profile.
+
+    ``records``: profiles and published slopes. ``colocation``: the cluster's strategy.
+    """
     records = list(records)
     found = logged(records, SERVICE_PROFILE, ServiceProfile, service)
     if not found:
         return None
-    profile, place, colocation = found[-1].body, found[-1].place, colocation_in(records)
+    profile, place = found[-1].body, found[-1].place
     slopes = logged(records, SERVICE_SLOPE, ServiceSlope, service)
     missing = list(_missing(profile))
     return ServiceExplanation(
@@ -207,7 +210,7 @@ def slowdown_at(profile: ServiceProfile, share: float) -> Slowdown:
 
 def _pct(log_permille: float) -> float:
     """Return the percent of a logarithm of a slowdown, which is given in thousandths."""
-    return 100 * expm1(min(LOG_MAX, log_permille / 1_000))
+    return round(100 * expm1(min(LOG_MAX, log_permille / 1_000)), 2)
 
 
 def _cap_pct(profile: ServiceProfile, colocation: Colocation) -> int | None:
