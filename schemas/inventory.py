@@ -71,6 +71,8 @@ class Pod(Message, frozen=True, kw_only=True):
     phase: str = "Running"
     owner: Name = ""
     """Its Deployment, StatefulSet or other controller; "": it has none."""
+    template: Name = ""
+    """Hash of the template that the controller made it from, as in its label; "": it has none."""
     qos_label: str | None = None
     """Label koordinator.sh/qosClass as written, even if unknown."""
     priority_class_label: str | None = None

@@ -48,6 +48,8 @@ PENDING_DEADLINE = "slacktide.io/pending-deadline-seconds"
 """On a pod of a Job: it fails if it is pending for longer."""
 TEMPLATE_HASH = "pod-template-hash"
 """Label of a Deployment's pods: what the name of their ReplicaSet ends with."""
+REVISION_HASH = "controller-revision-hash"
+"""Label of a StatefulSet's and a DaemonSet's pods."""
 KEPT_CHARS_MAX = 4_096
 """Each record of the pod contains these texts."""
 
@@ -217,6 +219,7 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
         name=reader.text(item, f"{path}.metadata.name"),
         phase=str(status.get("phase") or "Running"),
         owner=owner_of(reader.at(item, path, "metadata").get("ownerReferences"), labels),
+        template=(labels.get(TEMPLATE_HASH) or labels.get(REVISION_HASH) or "")[:NODE_CHARS_MAX],
         qos_label=labels.get(LABEL_QOS),
         priority_class_label=labels.get(LABEL_PRIORITY_CLASS),
         priority=reader.whole(spec.get("priority"), f"{path}.spec.priority"),

@@ -35,6 +35,8 @@ class ServiceMinute(Message, frozen=True, kw_only=True):
     """How long it was, by the node's monotonic clock."""
     pods: Count
     """Pods of the service that ran on the node for the whole time."""
+    template: Name = ""
+    """Hash of the template of these pods; "": they have none, or several, as during a rollout."""
     run_us: Count
     """CPU time of these pods."""
     wait_us: Count
@@ -72,6 +74,8 @@ class NodeSums(Message, frozen=True, kw_only=True, array_like=True):
     yy: Term
     yz: Term
     zz: Term
+    template: Name = ""
+    """Of the newest minute that had one. Another one is a release: the service may bear more or less since."""
 
 
 class Bin(Message, frozen=True, kw_only=True):
@@ -94,8 +98,8 @@ class ServiceProfile(Message, frozen=True, kw_only=True):
     folded_from: Int64
     """Offset of the first minute that is in it."""
     status: Literal["learning", "learned", "insensitive"]
-    """``learning``: too few node-hours, or too wide an interval; ``insensitive``: even by the upper end of the interval,
-    a node full of best-effort work slows it down by less than 25%."""
+    """``learning``: too few node-hours, or too wide an interval; ``insensitive``: even by the upper end of the
+    interval, a node full of best-effort work slows it down by less than 25%."""
     slope_permille: Int64 = 0
     """Growth of the logarithm of the slowdown from no best-effort work to a node full of it, in thousandths: the
     median over nodes."""

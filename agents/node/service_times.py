@@ -106,11 +106,13 @@ def service_minutes(
     if not 1 <= cpus <= CPUS_MAX or span_ms <= 0 or min(be_cpu_us, ls_cpu_us) < 0:
         return []
     risen: dict[str, list[_Risen]] = {}
+    templates: dict[str, set[str]] = {}
     for pod in pods:
         service = service_of(pod)
         rise = _rise(before.pods.get(pod.uid), now.pods.get(pod.uid))
         if service and rise is not None:
             risen.setdefault(service, []).append(rise)
+            templates.setdefault(service, set()).add(pod.template)
     return [
         ServiceMinute(
             service=service,
@@ -118,6 +120,7 @@ def service_minutes(
             observed_ms=observed_ms,
             span_ms=span_ms,
             pods=len(rises),
+            template=next(iter(templates[service])) if len(templates[service]) == 1 else "",
             run_us=sum(one.run_us for one in rises),
             wait_us=sum(one.wait_us for one in rises),
             mem_wait_us=sum(one.mem_wait_us for one in rises),
