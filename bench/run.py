@@ -48,6 +48,7 @@ from bench.koordinator import measure as koordinator
 from bench.peers import measure as peers
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, table
+from bench.utilization import learned
 from bench.utilization import measure as utilization
 
 PARTS: dict[str, Callable[[Rig], list[Row]]] = {
@@ -80,6 +81,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "console": console.measure,
     "crowd": crowd.measure,
     "fleet": utilization.measure,
+    "fleet-learned": learned.measure,
     "agents": agents.measure,
     "cluster": thousand.measure,
     "frontier": frontier.measure,
@@ -87,7 +89,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "frontier-v2": frontier_v2.measure,
 }
 ASKED_FOR = (
-    *("advise", "crowd", "fleet", "agents", "cluster", "kueue", "koordinator", "koordinator-fleet"),
+    *("advise", "crowd", "fleet", "fleet-learned", "agents", "cluster", "kueue", "koordinator", "koordinator-fleet"),
     *("frontier", "frontier-shipped", "frontier-v2"),
 )
 """Parts that take longer than all others."""

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import Literal, Protocol
 
 from bench.utilization.interference import Model, Pair, Rank
 from bench.utilization.load import COUNTED_S, HOURS, LEAD_S, LEAD_STEPS, Task, backlog, service_parts
-from bench.utilization.node import CPU_MILLI, SERVICE_MILLI, SERVICES, SYSTEM_MILLI, Second, SimNode
+from bench.utilization.node import CPU_MILLI, SERVICES, SERVICES_MILLI, SMALL_SERVICES, SYSTEM_MILLI, Second, SimNode
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
@@ -19,6 +19,17 @@ from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, POLICY, SAMPLE
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
+
+
+class Learning(Protocol):
+    """What learns slopes of the services' minutes."""
+
+    def take(self, node: SimNode, used: Second, slope: float, now_ms: int) -> None:
+        """A node measured its service; ``slope``: the true one, by which it slows down."""
+
+    def told(self) -> Mapping[str, int]:
+        """Return the slopes that nodes know now, in thousandths, by service."""
+
 
 LINE = 1.25
 """A service is over its line where p99 is more than this many times that of the service alone."""
@@ -87,7 +98,14 @@ class Fleet:
     """Nodes, the worker that answers them, and a scheduler that places by what is sold."""
 
     def __init__(
-        self, policy: Policy, model: Model, nodes: int, *, seed: int = 1, spread: Mapping[Rank, float] | None = None
+        self,
+        policy: Policy,
+        model: Model,
+        nodes: int,
+        *,
+        seed: int = 1,
+        spread: Mapping[Rank, float] | None = None,
+        learning: Learning | None = None,
     ) -> None:
         """Make it.
 
@@ -97,11 +115,13 @@ class Fleet:
             nodes: how many.
             seed: equal seed, equal day.
             spread: the model's error by rank, as a standard deviation of the logarithm; none: it is exact.
+            learning: what learns of the services' minutes; none: they are not measured.
 
         """
-        self._model, self._seed, self._spread = model, seed, spread or {}
+        self.model, self._seed, self._spread, self._learning = model, seed, spread or {}, learning
         self._pairs = model.pairs
-        made = (SimNode(number, policy, self._pair(number)[0]) for number in range(nodes))
+        services = SERVICES if learning is None else SMALL_SERVICES
+        made = (SimNode(number, policy, self._pair(number)[0], services) for number in range(nodes))
         self._nodes = {one.name: one for one in made}
         self._backlog = backlog(seed)
         self._pending: list[Task] = []
@@ -126,6 +146,7 @@ class Fleet:
         begin_ms = START_MS + hour * 3_600_000
         for step in range(LEAD_STEPS):
             self._step(day, [parts[name][step] for name in self._nodes], begin_ms + step * LEAD_S * 1_000, LEAD_S)
+            self._learn([parts[name][step] for name in self._nodes], hour, step)
             day.placed += self._place(hour)
         before = {way: (one.service, one.batch) for way, one in day.tallies.items()}
         for second in range(COUNTED_S):
@@ -136,6 +157,25 @@ class Fleet:
         all_s, mine = len(self._nodes) * COUNTED_S, day.tallies["policy"]
         service, batch = mine.service - before["policy"][0], mine.batch - before["policy"][1]
         day.hours.append((service / all_s, (service + batch) / all_s))
+
+    def _learn(self, parts: Sequence[float], hour: int, step: int) -> None:
+        """The agents publish what they measured, and the nodes know what was learned of it.
+
+        As the steps of the lead stand for an hour, their minutes are spread over it.
+        """
+        if self._learning is None:
+            return
+        now_ms = START_MS + hour * 3_600_000 + (step + 1) * 3_600_000 // LEAD_STEPS
+        for node, part in zip(self._nodes.values(), parts, strict=True):
+            used = node.second(part)
+            rank: Rank = "idle" if used.idle else "weight"
+            slope = self.model.slope(rank, self._pair(node.number))
+            self._learning.take(node, used, slope, now_ms)
+        told = self._learning.told()
+        for node in self._nodes.values():
+            slope_permille = told.get(f"shop/{node.service}", 0)
+            if slope_permille != node.facts.slope_permille:
+                node.told(slope_permille)
 
     def _step(self, day: Day, parts: Sequence[float], now_ms: int, span_s: int) -> list[Second]:
         """All nodes take a sample; the answers are obeyed before the next one."""
@@ -182,7 +222,7 @@ class Fleet:
         pair, service = self._pair(node.number), used.service
         rest = 1 - service - SYSTEM_MILLI / CPU_MILLI
         asked_milli = sum(task.request_milli for task, _ in node.tasks.values())
-        share = asked_milli / (asked_milli + SERVICES * SERVICE_MILLI)
+        share = asked_milli / (asked_milli + SERVICES_MILLI)
         ways: dict[Way, tuple[Rank, float]] = {
             "alone": ("weight", 0.0),
             # By requests, where both want more than there is: what the pods get, the services lack.
@@ -192,8 +232,12 @@ class Fleet:
         }
         for way, (rank, batch) in ways.items():
             left = min(service, 1 - batch)
-            ratio, error = self._model.ratio(rank, pair, batch), self._spread.get(rank, 0.0) if batch else 0.0
+            ratio, error = self.model.ratio(rank, pair, batch), self._spread.get(rank, 0.0) if batch else 0.0
             day.tallies[way].count(left, batch, ratio, error)
+
+    def node_of(self, service: str) -> str:
+        """Return the name of one of its nodes."""
+        return next(name for name, node in self._nodes.items() if node.service == service)
 
     def _pair(self, number: int) -> Pair:
         """Service and batch work of a node."""

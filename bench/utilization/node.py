@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from bench.utilization.load import Task
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod, Resources, revision_of
 from slacktide.schemas.knob import pod_group, uid_of
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Drift, Limits, NodeSample, NodeUse, PodUse
+from slacktide.schemas.service import ServiceMinute
 from slacktide.schemas.topics import NODE_PARTITIONS
 from slacktide.streams.decisions.knobs import wanted
 from slacktide.streams.decisions.suppress.cpu_suppress import looser, quota_rate
 from slacktide.streams.kafka import partition_of
 
 CPU_MILLI, MEM_BYTES = 32_000, 128 << 30
-SERVICES, SERVICE_MILLI, SERVICES_MEM_PART = 8, 2_500, 0.40
-"""Pods of services, what each requests, and what memory they hold together."""
+SERVICES, SERVICES_MILLI, SERVICES_MEM_PART = 8, 20_000, 0.40
+"""Pods of services, what they request and what memory they hold together."""
+SMALL_SERVICES = 32
+"""Pods where stalls are measured: PSI shows no more than that a pod always waits, which large pods soon do."""
 SYSTEM_MILLI, SYSTEM_BYTES = 400, 2 << 30
 BOOT = "000000000001-0000000f"
 SERVICE_LABEL = "example.com/service"
@@ -44,6 +49,8 @@ class SimNode:
     policy: Policy
     service: str
     """What its services are, as the Node's label ``SERVICE_LABEL``."""
+    services: int = SERVICES
+    """How many pods it has of them."""
     name: str = field(init=False)
     partition: int = field(init=False)
     facts: NodeFacts = field(init=False)
@@ -60,7 +67,7 @@ class SimNode:
     """Pods that the policy wants to be idle: an agent finds them so, and reports those that are not."""
     _pods: list[Pod] = field(default_factory=list)
     _revision: str = ""
-    _listed: str = ""
+    _listed: tuple[str, str] = "", ""
     _seq: int = 0
     _since_raise_ms: int | None = None
 
@@ -71,7 +78,7 @@ class SimNode:
         labels = {SERVICE_LABEL: self.service}
         self.facts = NodeFacts(name=self.name, capacity=capacity, allocatable=capacity, labels=labels)
         self._facts_revision = revision_of(self.facts)
-        self._services = [_service(self.name, place) for place in range(SERVICES)]
+        self._services = [_service(self.name, place, self.services) for place in range(self.services)]
         self._relist()
 
     def inventory(self, now_ms: int) -> NodeInventory:
@@ -110,9 +117,9 @@ class SimNode:
         if self._since_raise_ms is not None:
             self._since_raise_ms += interval_ms
         wanted_milli = max(1.0, used.wanted * CPU_MILLI)
-        each = round(used.service * CPU_MILLI / SERVICES)
+        each = round(used.service * CPU_MILLI / self.services)
         uses = [
-            PodUse(uid=pod.uid, cpu_milli=each, mem_bytes=int(MEM_BYTES * SERVICES_MEM_PART / SERVICES))
+            PodUse(uid=pod.uid, cpu_milli=each, mem_bytes=int(MEM_BYTES * SERVICES_MEM_PART / self.services))
             for pod in self._services
         ]
         uses += [
@@ -122,8 +129,9 @@ class SimNode:
             )
             for uid, (task, _) in self.tasks.items()
         ]  # fmt: skip
-        carried = {"facts": self.facts, "pods": self._pods} if self._revision != self._listed else {}
-        self._listed = self._revision
+        names = self._facts_revision, self._revision
+        carried = {"facts": self.facts, "pods": self._pods} if names != self._listed else {}
+        self._listed = names
         sample = NodeSample(
             node=self.name, boot_id=BOOT, seq=self._seq, observed_ms=now_ms, interval_ms=interval_ms,
             policy_version=self.policy.version, facts_revision=self._facts_revision, pods_revision=self._revision,
@@ -138,6 +146,22 @@ class SimNode:
             **carried,
         )  # fmt: skip
         return sample, self._pods
+
+    def minute(self, used: Second, slowdown: float, now_ms: int, span_ms: int) -> ServiceMinute:
+        """What its agent publishes of the service; ``slowdown``: CPU time and waiting, by CPU time."""
+        run_us = round(used.service * CPU_MILLI * span_ms)
+        return ServiceMinute(
+            service=f"shop/{self.service}", node=self.name, observed_ms=now_ms, span_ms=span_ms,
+            pods=self.services, template="first", run_us=run_us,
+            wait_us=min(self.services * span_ms * 1_000, max(0, round(run_us * (slowdown - 1)))),
+            be_cpu_us=round(used.batch * CPU_MILLI * span_ms), ls_cpu_us=run_us, cpus=CPU_MILLI // 1_000,
+        )  # fmt: skip
+
+    def told(self, slope_permille: int) -> None:
+        """The agent has read another slope of its service; 0: none is known."""
+        name = f"shop/{self.service}" if slope_permille else ""
+        self.facts = msgspec.structs.replace(self.facts, slope_permille=slope_permille, slope_of=name)
+        self._facts_revision = revision_of(self.facts)
 
     def obey(self, command: NodeCommand) -> None:
         """Do what it asks for at once."""
@@ -154,8 +178,8 @@ class SimNode:
         self._want_idle = {uid_of(key.group) for key, one in settings.items() if key.knob == "cpu_idle" and one.value}
 
 
-def _service(node: str, place: int) -> Pod:
-    requests = Resources(cpu_milli=SERVICE_MILLI, mem_bytes=8 << 30)
+def _service(node: str, place: int, services: int) -> Pod:
+    requests = Resources(cpu_milli=SERVICES_MILLI // services, mem_bytes=(64 << 30) // services)
     name = f"{node}-service-{place}"
     return Pod(
         uid=name, namespace="shop", name=name, qos_label="LS", priority=9_500, kube_qos="Burstable", requests=requests
