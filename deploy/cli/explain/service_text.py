@@ -71,7 +71,8 @@ def _head(one: ServiceExplanation) -> Iterator[str]:
         slope, low, high = map(slope_text, slopes)
         yield f"  slope {slope}, 90% interval {low} to {high}:"
         yield f"    with half of a node's CPU used by best-effort pods it slows down by {_pct(one.half)}"
-        yield f"  without best-effort pods it slows down by {percent(one.alone_pct, 1)}, because it waits for CPU or memory"
+        alone = percent(one.alone_pct, 1)
+        yield f"  without best-effort pods it slows down by {alone}, because it waits for CPU or memory"
     yield f"  measured: {profile.node_hours:,.1f} node-hours on {count(profile.nodes, 'node')}"
     cap = "none" if one.cap_pct is None else f"at most {one.cap_pct}% of a node's CPU for best-effort pods"
     yield f"  cap: {cap}"
