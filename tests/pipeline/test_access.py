@@ -29,8 +29,8 @@ from slacktide.deploy.console.history.store import Store
 from slacktide.schemas.access import (
     ADMINISTRATOR,
     CONSOLE,
-    GOVERNOR_GROUP,
     FOLDS_GROUP,
+    GOVERNOR_GROUP,
     PARTS,
     PUBLISHER,
     QUEUE_GROUP,
