@@ -196,8 +196,8 @@ def why_none(mode: LearnedCaps, nodes: Sequence[str] | None = None) -> str:
             "controller, not that of a pod or Service"
         )
     return (
-        f"a pod of it is on {nodes[0]}: its minutes count while it is latency-sensitive and uses at least 2% of a CPU; "
-        f"run `slacktide doctor` there, and see pressure.stall"
+        f"a pod of it is on {nodes[0]}: its minutes count while it is latency-sensitive, uses at least 2% of a CPU, and "
+        "the node has PSI of cgroups, which `slacktide doctor` reports there in pressure.stall"
     )
 
 
@@ -260,7 +260,7 @@ def _findings(profile: ServiceProfile, colocation: Colocation, missing: list[str
         yield Finding(
             "service.old",
             f"the newest minute is {hours:,.1f} hours old: no pod of the service runs, or agents do not measure it",
-            advice="run `slacktide doctor` on a node with a pod of the service: see pressure.stall",
+            advice="run `slacktide doctor` on a node with a pod of the service: pressure.stall reports PSI of cgroups",
         )
     if profile.status == "learning":
         yield Finding(
