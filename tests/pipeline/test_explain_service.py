@@ -1,4 +1,4 @@
-"""``slacktide explain service`` as a process against a broker: what the topics hold, and what to do without a profile."""
+"""``slacktide explain service`` as a process against a broker: what topics hold, and what to do where they lack it."""
 
 from __future__ import annotations
 

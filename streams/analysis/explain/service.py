@@ -196,8 +196,8 @@ def why_none(mode: LearnedCaps, nodes: Sequence[str] | None = None) -> str:
             "controller, not that of a pod or Service"
         )
     return (
-        f"a pod of it is on {nodes[0]}: its minutes count while it is latency-sensitive, uses at least 2% of a CPU, and "
-        "the node has PSI of cgroups, which `slacktide doctor` reports there in pressure.stall"
+        f"a pod of it is on {nodes[0]}: its minutes count while it is latency-sensitive and uses at least 2% of a CPU, "
+        "and the node has PSI of cgroups, which `slacktide doctor` reports there in pressure.stall"
     )
 
 
