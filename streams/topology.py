@@ -38,7 +38,7 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.topics import JOB_POD, SAMPLE, SERVICE_MINUTE
 from slacktide.streams.engine import queueing
 from slacktide.streams.engine.app import App
-from slacktide.streams.engine.folding import BEATS, FETCH_WAIT_MS, PUBLISH_S, Folding, FoldSettings
+from slacktide.streams.engine.folding import BEATS, FETCH_WAIT_MS, LOOK_S, PUBLISH_S, Folding, FoldSettings
 from slacktide.streams.engine.governing import govern
 from slacktide.streams.engine.leader_election import run_until_stopped
 from slacktide.streams.engine.session import Session, WorkerSettings, keep_connected
@@ -104,6 +104,10 @@ def folds_app(folding: Folding, settings: FoldSettings) -> App:
     @app.timer(PUBLISH_S)
     async def publish() -> None:
         await app.attempt(folding.publish, app.member)
+
+    @app.timer(LOOK_S)
+    async def look() -> None:
+        await app.attempt(folding.look)
 
     return app
 

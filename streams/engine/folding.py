@@ -34,6 +34,7 @@ BEATS = 3
 """As Kafka advises: nobody waits for the status of a Job for less than a few seconds."""
 PUBLISH_S = 1.0
 """A Job's status is published at most once in this interval."""
+LOOK_S = 1.0
 
 
 class Folder(Protocol):
@@ -178,8 +179,6 @@ class Folding(Lifetime):
     async def publish(self, member: Consumer) -> None:
         """Publish the states that changed, and let ``member`` commit. Raises LogError if Kafka is unavailable."""
         share = self._share
-        for held in share.held.values():
-            await self._look(held)
         now_ms, folders = self._now_ms(), share.folders
         outs = [out for folder in folders.values() for out in folder.due(now_ms)] + self._dead_letters
         self._dead_letters = []
@@ -194,12 +193,20 @@ class Folding(Lifetime):
         for kind in KINDS:
             kind.known.set(sum(map(len, self._share.held[kind.source].folders.values())))
 
-    async def _look(self, held: _Held) -> None:
-        """Look once, after the time in which a previous owner may still write."""
-        if held.look_s is not None and asyncio.get_running_loop().time() > held.look_s:
-            held.look_s = None
-            for place, records in (await self._states(held.folders)).items():
-                held.folders[place].overtaken(records)
+    async def look(self) -> None:
+        """Read the states of new partitions, and again after the time in which a previous owner may still write.
+
+        So events seldom wait for states, nor those of one kind for turns of another. Raises LogError if Kafka is
+        unavailable.
+        """
+        share = self._share
+        for kind in KINDS if share.known.is_set() else ():
+            await self._ready(kind, share)
+        for held in share.held.values():
+            if held.look_s is not None and asyncio.get_running_loop().time() > held.look_s:
+                held.look_s = None
+                for place, records in (await self._states(held.folders)).items():
+                    held.folders[place].overtaken(records)
 
     async def _send(self, outs: Sequence[Out], now_ms: int) -> None:
         for result in await self._sender.send_each(outs) if outs else ():
