@@ -1,8 +1,9 @@
 """What best-effort work does to a latency-sensitive service, as its nodes measure it and as it is learned of them.
 
-Three topics with the key ``namespace/owner``, where owner is the Deployment, StatefulSet or other controller of the
-pods. Agents publish a minute of each service on their node; a stream job folds these into a profile and, once the
-slope is known, publishes the slope for the nodes that run the service.
+Four topics with the key ``namespace/owner``, where owner is the Deployment, StatefulSet or other controller of the
+pods. Agents publish a minute of each service on their node, and whoever knows its latency may publish that, too; a
+stream job folds these into a profile and, once the slope is known, publishes the slope for the nodes that run the
+service.
 """
 
 from __future__ import annotations
@@ -52,6 +53,22 @@ class ServiceMinute(Message, frozen=True, kw_only=True):
     """Of the node."""
 
 
+class ServiceSli(Message, frozen=True, kw_only=True):
+    """The latency of a service as its users see it. Topic slacktide.service.sli.v1. Any exporter to streams."""
+
+    service: Service
+    node: Name = ""
+    """The node whose pods served the requests; "": all nodes together."""
+    observed_ms: TimeMs
+    """End of the span, UTC epoch."""
+    span_ms: TimeMs
+    """How long requests were counted."""
+    p99_us: Count
+    """99th percentile of the latency of requests that ended in the span."""
+    target_us: Count | None = None
+    """What the 99th percentile shall not exceed; null: unknown."""
+
+
 class NodeSums(Message, frozen=True, kw_only=True, array_like=True):
     """Decayed sums over the minutes of a service on one node.
 
@@ -64,6 +81,8 @@ class NodeSums(Message, frozen=True, kw_only=True, array_like=True):
     """End of the newest minute in it; older ones are ignored."""
     minutes: Measured
     """Their weight."""
+    mean_minutes: Measured
+    """The part of it since the last release: what the means are of."""
     mean_x: Term
     mean_y: Term
     mean_z: Term
@@ -85,6 +104,25 @@ class Bin(Message, frozen=True, kw_only=True):
     """Decayed."""
     mean_permille: Term
     """Logarithm of the slowdown, in thousandths, less what the service's nodes have without best-effort work."""
+
+
+class LatencyFit(Message, frozen=True, kw_only=True):
+    """What was learned of a service's latency, as far as it is published."""
+
+    status: Literal["learning", "learned", "insensitive"]
+    slope_permille: Int64
+    """Growth of the logarithm of the 99th percentile from no best-effort work to a node full of it, in thousandths."""
+    low_permille: Int64
+    high_permille: Int64
+    alone_us: Measured
+    """99th percentile without best-effort work."""
+    target_us: Count | None = None
+    """The newest target; null: none was published."""
+    node_hours: Measured
+    nodes: Count
+    """Nodes with a latency of their own; 1 also for that of all nodes together."""
+    sums: Annotated[list[NodeSums], Meta(max_length=NODES_MAX)] = []
+    """y is the logarithm of the percentile in ms."""
 
 
 class ServiceProfile(Message, frozen=True, kw_only=True):
@@ -113,6 +151,10 @@ class ServiceProfile(Message, frozen=True, kw_only=True):
     """Decayed weight of the minutes behind the slope."""
     nodes: Count = 0
     """Nodes that have some."""
+    latency: LatencyFit | None = None
+    """The same of the service's latency; null: none was published."""
+    signal: Literal["pressure", "latency"] = "pressure"
+    """What the slope comes from that nodes are told: the latency as soon as that is learned."""
     published: ServiceSlope | None = None
     """The slope that the service's nodes got last."""
     bins: Annotated[list[Bin], Meta(max_length=BINS)] = []

@@ -31,7 +31,7 @@ from slacktide.schemas.queue import QueueDecision, QueueOutcome, QueueSpec, Queu
 from slacktide.schemas.reservation import ReservationOpen
 from slacktide.schemas.sample_columns import SampleColumns
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.service import ServiceMinute, ServiceProfile, ServiceSlope
+from slacktide.schemas.service import ServiceMinute, ServiceProfile, ServiceSli, ServiceSlope
 from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.window import NodeWindowSegment
 from slacktide.schemas.zones import NodeZones
@@ -171,6 +171,10 @@ JOB_STATUS = Topic(name="slacktide.job.status.v1", message=JobStatus, key="the J
 SERVICE_MINUTE = Topic(name="slacktide.service.minute.v1", message=ServiceMinute, key="namespace/owner",
                        compression="zstd", retention_ms=48 * HOUR_MS, acks="1",
                        producers=("agent",), consumers=("stream",))  # fmt: skip
+SERVICE_SLI = Topic(name="slacktide.service.sli.v1", message=ServiceSli, key="namespace/owner",
+                    compression="zstd", retention_ms=48 * HOUR_MS, acks="1",
+                    producers=("sli",), consumers=("stream",))  # fmt: skip
+"""It has as many partitions as ``SERVICE_MINUTE``: one worker folds both."""
 SERVICE_PROFILE = Topic(name="slacktide.service.profile.v1", message=ServiceProfile, key="namespace/owner",
                         compression="zstd", cleanup="compact", segment_ms=HOUR_MS,
                         producers=("stream",), consumers=("stream", "operator"))  # fmt: skip

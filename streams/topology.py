@@ -11,6 +11,7 @@ read_forecast  forecasts of nodes                  dead letters
 rebuild        segments and backfill               nothing: it fills windows of partitions that were taken over
 fold_jobs      events of Jobs' pods                statuses of Jobs
 learn          minutes of services on nodes        profiles and slopes of services
+learn_latency  latencies of services               the same
 govern         outcomes, metrics, credits          leases of eviction credit
 decide_queue   queues, workloads, outcomes         decisions and states of the queue
 ============== =================================== ==========================================================
@@ -35,7 +36,7 @@ import faust
 
 from slacktide.schemas.access import FOLDS_GROUP
 from slacktide.schemas.health import Health
-from slacktide.schemas.topics import JOB_POD, SAMPLE, SERVICE_MINUTE
+from slacktide.schemas.topics import JOB_POD, SAMPLE, SERVICE_MINUTE, SERVICE_SLI
 from slacktide.streams.engine import queueing
 from slacktide.streams.engine.app import App
 from slacktide.streams.engine.folding import BEATS, FETCH_WAIT_MS, LOOK_S, PUBLISH_S, Folding, FoldSettings
@@ -89,7 +90,7 @@ def samples_app(session: Session, settings: WorkerSettings) -> App:
 def folds_app(folding: Folding, settings: FoldSettings) -> App:
     """Declare what a worker does with its share of the Jobs and of the services."""
     app = App(FOLDS_GROUP, folding, settings.bootstrap, settings.session_timeout_ms, FETCH_WAIT_MS, BEATS)
-    events, minutes = app.topic(JOB_POD.name), app.topic(SERVICE_MINUTE.name)
+    events, minutes, latencies = (app.topic(topic.name) for topic in (JOB_POD, SERVICE_MINUTE, SERVICE_SLI))
 
     @app.agent(events)
     async def fold_jobs(turns: faust.StreamT[Turn]) -> None:
@@ -98,6 +99,11 @@ def folds_app(folding: Folding, settings: FoldSettings) -> App:
 
     @app.agent(minutes)
     async def learn(turns: faust.StreamT[Turn]) -> None:
+        async for turn in turns:
+            await app.attempt(folding.fold, turn, app.member)
+
+    @app.agent(latencies)
+    async def learn_latency(turns: faust.StreamT[Turn]) -> None:
         async for turn in turns:
             await app.attempt(folding.fold, turn, app.member)
 

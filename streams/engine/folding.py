@@ -1,4 +1,4 @@
-"""Folds events of Jobs into statuses, and minutes of services into profiles.
+"""Folds events of Jobs into statuses, and minutes and latencies of services into profiles.
 
 One membership of one consumer group spreads the partitions of both over all workers. A state is published before its
 offset is committed. After a rebalance the new owner reads the states, then the events from the committed offset. It may
@@ -17,7 +17,7 @@ from prometheus_client import Gauge
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.topics import JOB_POD, JOB_STATUS, SERVICE_MINUTE, SERVICE_PROFILE, SERVICE_SLOPE
+from slacktide.schemas.topics import JOB_POD, JOB_STATUS, SERVICE_MINUTE, SERVICE_PROFILE, SERVICE_SLI, SERVICE_SLOPE
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.lifetime import Lifetime
 from slacktide.streams.engine.quarantine import Marked
@@ -62,6 +62,8 @@ class Kind:
 
     source: str
     """Topic of events."""
+    beside: str = ""
+    """Topic of statistics that the same folder takes, and that a worker's death may lose; "": none."""
     state: str
     """Compacted topic with the state of each key, in the same partition."""
     further: Sequence[str] = ()
@@ -90,6 +92,7 @@ KINDS = (
     Kind(source=JOB_POD.name, state=JOB_STATUS.name, start=JobFolder, known=metrics.JOBS, count=_count_events),
     Kind(
         source=SERVICE_MINUTE.name,
+        beside=SERVICE_SLI.name,
         state=SERVICE_PROFILE.name,
         further=(SERVICE_SLOPE.name,),
         start=ServiceFolder,
@@ -97,7 +100,7 @@ KINDS = (
         count=_count_minutes,
     ),
 )
-OF_SOURCE = {kind.source: kind for kind in KINDS}
+OF_SOURCE = {topic: kind for kind in KINDS for topic in (kind.source, kind.beside) if topic}
 WRITTEN = [topic for kind in KINDS for topic in (*kind.further, kind.state)]
 FURTHER = frozenset(topic for kind in KINDS for topic in kind.further)
 
@@ -153,8 +156,9 @@ class Folding(Lifetime):
         """Connect. Raises LogError if Kafka is unavailable, or the topics' partitions differ."""
         counts = await present(self._settings.bootstrap, [*OF_SOURCE, *WRITTEN])
         for kind in KINDS:
-            if counts[kind.source] != counts[kind.state]:
-                raise LogError(f"{kind.source} and {kind.state} differ in partitions: slacktide topics plan")
+            for topic in (kind.source, kind.beside):
+                if topic and counts[topic] != counts[kind.state]:
+                    raise LogError(f"{topic} and {kind.state} differ in partitions: slacktide topics plan")
         await self._sender.connect(WRITTEN)
 
     async def close(self) -> None:
@@ -171,9 +175,12 @@ class Folding(Lifetime):
         folders = await self._ready(kind, share)
         if share is self._share:
             for place, taken in turn.items():
-                self._dead_letters += folders[place].take(taken.records(*place), self._now_ms())
+                folder = folders.get(Place(kind.source, place.partition))
+                if folder is None:  # of ``beside``, while workers of two releases share out the topics
+                    continue
+                self._dead_letters += folder.take(taken.records(*place), self._now_ms())
                 share.folded[place] = taken.offsets[-1] + 1
-                kind.count(folders[place], len(taken))
+                kind.count(folder, len(taken))
         member.answered(turn, {})
 
     async def publish(self, member: Consumer) -> None:
@@ -182,7 +189,7 @@ class Folding(Lifetime):
         now_ms, folders = self._now_ms(), share.folders
         outs = [out for folder in folders.values() for out in folder.due(now_ms)] + self._dead_letters
         self._dead_letters = []
-        cursors = {place: folders[place].cursor(at) for place, at in share.folded.items()}
+        cursors = {place: folders[place].cursor(at) if place in folders else at for place, at in share.folded.items()}
         for further in (True, False):
             await self._send([out for out in outs if (out.topic in FURTHER) is further], now_ms)
         if share is self._share:

@@ -74,7 +74,7 @@ class Estimate:
     half: float = 0.0
     """Half of the interval that holds the true slope 9 times of 10."""
     alone: float = 0.0
-    """Natural logarithm of the slowdown without best-effort work."""
+    """y without best-effort work."""
     node_hours: float = 0.0
     nodes: int = 0
 
@@ -115,7 +115,7 @@ def estimate(nodes: Sequence[NodeSums], now_ms: int) -> Estimate:
     return Estimate(
         slope=slope,
         half=max(_within(fits, weights), _between(fits, weights, slope)),
-        alone=min(max(0.0, alone), ALONE_MAX),
+        alone=alone,
         node_hours=sum(fit.minutes for fit in fits) / 60,
         nodes=len(fits),
     )
@@ -148,7 +148,7 @@ def median(weighted: Sequence[tuple[float, float]]) -> float:
 
 def slowdown_permille(logarithm: float) -> int:
     """Return a slowdown in thousandths: 1,000 is none."""
-    return round(1_000 * exp(logarithm))
+    return round(1_000 * exp(min(max(0.0, logarithm), ALONE_MAX)))
 
 
 def _within(fits: Sequence[NodeFit], weights: Sequence[float]) -> float:

@@ -8,8 +8,18 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from slacktide.schemas.service import BINS, NODES_MAX, Bin, NodeSums, ServiceMinute, ServiceProfile, ServiceSlope
+from slacktide.schemas.service import (
+    BINS,
+    NODES_MAX,
+    Bin,
+    NodeSums,
+    ServiceMinute,
+    ServiceProfile,
+    ServiceSli,
+    ServiceSlope,
+)
 from slacktide.streams.learning.estimate import Estimate, Status, estimate, fit_node, slowdown_permille, status_after
+from slacktide.streams.learning.latency import LatencyFold
 from slacktide.streams.learning.sums import (
     EARLY_MS,
     HOUR_MS,
@@ -54,6 +64,7 @@ class ServiceFold:
         self.folded_to, self._folded_from = known.folded_to, known.folded_from
         self.published = known.published
         self._status: Status = known.status
+        self._latency = LatencyFold(known.latency)
         self._nodes = {one.node: one for one in known.sums if sound(one)}
         self._found: Estimate | None = None
         """Of the nodes as they are; None: not computed yet."""
@@ -94,7 +105,14 @@ class ServiceFold:
         self.service, self.folded_to = self.service or minute.service, offset
         self._folded_from = offset if self._folded_from < 0 else self._folded_from
         self._found = None
+        self._latency.measured(minute.node, minute.observed_ms, point)
         return "folded"
+
+    def take_latency(self, sli: ServiceSli, appended_ms: int | None = None) -> Verdict:
+        """Fold a latency, or return why it is ignored. ``appended_ms``: as in ``take``."""
+        if appended_ms is not None and (untimely := _untimely(sli.observed_ms, appended_ms)):
+            return untimely
+        return self._latency.take(sli) or "folded"
 
     def slope_out(self, partition: int = 0) -> SlopeChange | None:
         """Settle the status, drop nodes that are gone, and return what is new for the nodes; None: nothing.
@@ -106,8 +124,11 @@ class ServiceFold:
             del self._nodes[node]
             self._found = None
         found = self._estimate()
-        self._status = status_after(self._status, found)
-        slope = next_slope(self.published, self._status, round(1_000 * found.slope), self.observed_ms)
+        status = self._status = status_after(self._status, found)
+        if self._latency:
+            of_latency, its = self._latency.settle(self.observed_ms)
+            status, found = (of_latency, its) if of_latency != "learning" else (status, found)
+        slope = next_slope(self.published, status, round(1_000 * found.slope), self.observed_ms)
         if slope == (self.published.slope_permille if self.published else 0):
             return None
         self.published = None
@@ -123,7 +144,7 @@ class ServiceFold:
 
     def profile(self) -> ServiceProfile:
         """Return what is known now."""
-        found = self._estimate()
+        found, latency = self._estimate(), self._latency.fit(self.observed_ms)
         return ServiceProfile(
             service=self.service,
             observed_ms=self.observed_ms,
@@ -136,6 +157,8 @@ class ServiceFold:
             alone_permille=slowdown_permille(found.alone),
             node_hours=found.node_hours,
             nodes=found.nodes,
+            latency=latency,
+            signal="pressure" if latency is None or latency.status == "learning" else "latency",
             published=self.published,
             bins=self._bins_out(),
             sums=[self._nodes[node] for node in sorted(self._nodes)],

@@ -1,20 +1,21 @@
-"""Folds all services of one partition: minutes in, profiles and slopes out. Pure."""
+"""Folds all services of one partition: minutes and latencies in, profiles and slopes out. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import BadMessageError, failure
-from slacktide.schemas.service import ServiceMinute, ServiceProfile
-from slacktide.schemas.topics import SERVICE_PROFILE, SERVICE_SLOPE
+from slacktide.schemas.service import ServiceMinute, ServiceProfile, ServiceSli
+from slacktide.schemas.topics import SERVICE_PROFILE, SERVICE_SLI, SERVICE_SLOPE
 from slacktide.streams.learning.fold import ServiceFold, Verdict
 from slacktide.streams.learning.sums import HOUR_MS, MINUTE_MS
 from slacktide.streams.records import Out, Record, dead_letter, event, text_of
 
+Of = TypeVar("Of", ServiceMinute, ServiceSli)
 SOURCE: Final = "stream"
 SERVICES_MAX: Final = 5_000
 """Of a partition. With 12 partitions, a cluster has 60,000."""
@@ -44,7 +45,7 @@ class Folder:
         self._sums = sum(map(len, self._folds.values()))
         self._appended_ms = self._swept_ms = 0
         self.verdicts: Counter[Verdict] = Counter()
-        """Valid minutes since the reader of this cleared it."""
+        """Valid minutes and latencies since the reader of this cleared it."""
 
     def __len__(self) -> int:
         return len(self._folds)
@@ -83,11 +84,12 @@ class Folder:
                 self._again.add(service)
 
     def _take(self, record: Record) -> Verdict:
-        minute = decode(record.value, ServiceMinute)
-        if text_of(record.key or b"") != minute.service:
-            raise BadMessageError("ServiceMinute", f"the record's key is not its service {minute.service!r}")
-        if "/" not in minute.service:
-            raise BadMessageError("ServiceMinute", f"{minute.service!r} is not namespace/owner")
+        if record.topic == SERVICE_SLI.name:
+            sli = _keyed(record, decode(record.value, ServiceSli))
+            known = self._folds.get(sli.service)
+            # It is published with the next minute of the service.
+            return "unmatched" if known is None else known.take_latency(sli, record.timestamp_ms)
+        minute = _keyed(record, decode(record.value, ServiceMinute))
         self._appended_ms = max(self._appended_ms, record.timestamp_ms)
         fold = self._folds.get(minute.service)
         if not self._has_room(fold, minute.node):
@@ -159,6 +161,16 @@ class Folder:
             kept.pop(service, None)
         self._again.discard(service)
         return outs
+
+
+def _keyed(record: Record, message: Of) -> Of:
+    """Return the message. Raises BadMessageError if its service is not the record's key, or no service's name."""
+    kind = type(message).__name__
+    if text_of(record.key or b"") != message.service:
+        raise BadMessageError(kind, f"the record's key is not its service {message.service!r}")
+    if "/" not in message.service:
+        raise BadMessageError(kind, f"{message.service!r} is not namespace/owner")
+    return message
 
 
 def profiles_of(records: Iterable[Record]) -> dict[str, ServiceProfile]:

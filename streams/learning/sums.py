@@ -32,9 +32,9 @@ MEAN_MAX: Final = 10.0
 """Above every x, y and z: waiting of 150% in two ways, by 2% of a CPU, is 5.0."""
 SUM_MAX: Final = 1e6
 
-Ignored: TypeAlias = Literal["old", "early", "idle", "absurd", "crowded"]
-"""Why a minute is not folded. ``old``: it is folded already, or of another time; ``crowded``: no more services, or
-nodes, are kept."""
+Ignored: TypeAlias = Literal["old", "early", "idle", "absurd", "crowded", "unmatched"]
+"""Why a minute or a latency is not folded. ``old``: it is folded already, or of another time; ``crowded``: no more
+services, or nodes, are kept; ``unmatched``: no node measured anything while the latency was counted."""
 
 
 class Point(NamedTuple):
@@ -81,7 +81,7 @@ def decay(elapsed_ms: int) -> float:
 
 def begun(node: str, point: Point, until_ms: int) -> NodeSums:
     """Return the sums of a node's first point."""
-    return NodeSums(node=node, until_ms=until_ms, minutes=point.minutes,
+    return NodeSums(node=node, until_ms=until_ms, minutes=point.minutes, mean_minutes=point.minutes,
                     mean_x=short(point.x), mean_y=short(point.y), mean_z=short(point.z),
                     xx=0.0, xy=0.0, xz=0.0, yy=0.0, yz=0.0, zz=0.0, template=point.template)  # fmt: skip
 
@@ -89,21 +89,21 @@ def begun(node: str, point: Point, until_ms: int) -> NodeSums:
 def added(sums: NodeSums, point: Point, until_ms: int) -> NodeSums:
     """Return the sums with a newer point. Its weight is at most the time since the one before: time passes once.
 
-    After a release the sums of products lose most of their weight, and the means begin at this point: the level of
-    before would be compared with the new one, as if best-effort work had caused the difference.
+    After a release the sums of products lose most of their weight, and the means begin anew: the level of before would
+    be compared with the new one, as if best-effort work had caused the difference.
     """
-    if point.template and sums.template and point.template != sums.template:
-        return _released(sums, point, until_ms)
     elapsed_ms = until_ms - sums.until_ms
-    kept = decay(elapsed_ms)
-    before, weight = sums.minutes * kept, min(point.minutes, elapsed_ms / MINUTE_MS)
-    minutes = before + weight
-    share, gain = weight / minutes, weight * before / minutes
+    kept, before = decay(elapsed_ms), sums.mean_minutes * decay(elapsed_ms)
+    if point.template and sums.template and point.template != sums.template:
+        kept, before = kept * RELEASE_KEPT, 0.0
+    weight = min(point.minutes, elapsed_ms / MINUTE_MS)
+    share, gain = weight / (before + weight), weight * before / (before + weight)
     dx, dy, dz = point.x - sums.mean_x, point.y - sums.mean_y, point.z - sums.mean_z
     return NodeSums(
         node=sums.node,
         until_ms=until_ms,
-        minutes=short(minutes),
+        minutes=short(sums.minutes * kept + weight),
+        mean_minutes=short(before + weight),
         mean_x=short(sums.mean_x + dx * share),
         mean_y=short(sums.mean_y + dy * share),
         mean_z=short(sums.mean_z + dz * share),
@@ -117,21 +117,12 @@ def added(sums: NodeSums, point: Point, until_ms: int) -> NodeSums:
     )
 
 
-def _released(sums: NodeSums, point: Point, until_ms: int) -> NodeSums:
-    kept = decay(until_ms - sums.until_ms) * RELEASE_KEPT
-    return NodeSums(node=sums.node, until_ms=until_ms, minutes=short(sums.minutes * kept + point.minutes),
-                    mean_x=short(point.x), mean_y=short(point.y), mean_z=short(point.z),
-                    xx=short(sums.xx * kept), xy=short(sums.xy * kept), xz=short(sums.xz * kept),
-                    yy=short(sums.yy * kept), yz=short(sums.yz * kept), zz=short(sums.zz * kept),
-                    template=point.template)  # fmt: skip
-
-
 def sound(sums: NodeSums) -> bool:
     """Check restored sums: a record may hold any number that its schema allows."""
     means = (sums.mean_x, sums.mean_y, sums.mean_z)
     products = (sums.xx, sums.xy, sums.xz, sums.yy, sums.yz, sums.zz)
     return (
-        0 < sums.minutes <= SUM_MAX
+        0 < sums.mean_minutes <= sums.minutes <= SUM_MAX
         and all(abs(one) <= MEAN_MAX for one in means)
         and all(abs(one) <= SUM_MAX for one in products)
         and min(sums.xx, sums.yy, sums.zz) >= 0

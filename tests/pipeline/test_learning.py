@@ -15,8 +15,16 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.job_pod import JobSpec
 from slacktide.schemas.job_status import JobStatus
-from slacktide.schemas.service import ServiceMinute, ServiceProfile, ServiceSlope
-from slacktide.schemas.topics import JOB_POD, JOB_STATUS, SERVICE_MINUTE, SERVICE_PROFILE, SERVICE_SLOPE, Topic
+from slacktide.schemas.service import ServiceMinute, ServiceProfile, ServiceSli, ServiceSlope
+from slacktide.schemas.topics import (
+    JOB_POD,
+    JOB_STATUS,
+    SERVICE_MINUTE,
+    SERVICE_PROFILE,
+    SERVICE_SLI,
+    SERVICE_SLOPE,
+    Topic,
+)
 from slacktide.streams import topology
 from slacktide.streams.engine import folding as engine
 from slacktide.streams.engine.folding import FoldSettings
@@ -126,6 +134,27 @@ async def test_workers_share_the_services(rig: Rig, minutes: list[ServiceMinute]
 
     assert after.sums == whole(minutes, after).sums
     assert decode(statuses[-1].value, JobStatus).uid == "j"
+
+
+async def test_a_latency_joins_the_profile_of_its_service(rig: Rig, minutes: list[ServiceMinute]) -> None:
+    await put(rig, minutes[:FIRST])
+    async with folding(rig):
+        await profile(rig, 0)
+        sli = ServiceSli(
+            service=SERVICE, node="node-3", observed_ms=minutes[FIRST - 1].observed_ms, span_ms=60_000, p99_us=7_000,
+            target_us=9_000,
+        )  # fmt: skip
+        other = msgspec.structs.replace(sli, service="shop/unknown")
+        await rig.put(SERVICE_SLI.name, [(one.service.encode(), encode(one), PARTITION) for one in (sli, other)])
+        await rig.put(SERVICE_SLI.name, [(SERVICE.encode(), b"{", PARTITION)])
+        letter = (await rig.dead_letters(1))[0]
+        await put(rig, minutes[FIRST:])
+        found = await soon(lambda: profile(rig, FIRST), "a latency", enough=lambda one: one.latency is not None)
+
+    assert (letter.topic, letter.offset) == (SERVICE_SLI.name, 2)
+    assert found.latency is not None
+    assert [(one.node, one.minutes) for one in found.latency.sums] == [("node-3", 1.0)]
+    assert (found.latency.status, found.latency.target_us, found.signal) == ("learning", 9_000, "pressure")
 
 
 async def test_an_invalid_minute_stops_no_other(rig: Rig, minutes: list[ServiceMinute]) -> None:

@@ -52,6 +52,17 @@ def test_a_release_keeps_a_slope_until_another_is_known() -> None:
     assert fold.profile().node_hours < before.node_hours / 2
 
 
+def test_a_first_minute_after_a_release_in_which_pods_start_up_counts_once() -> None:
+    """Caches are cold and best-effort work is low: nothing follows from it for the slope."""
+    fold = folded(minutes(1.4, 0.2, 0.3, "one", START_MS))
+    cold = (minute(node=f"node-{node}", at_ms=START_MS + DAY_MS, x=0.0, y=2.5, z=0.9) for node in range(NODES))
+    for number, one in enumerate(cold):
+        fold.take(msgspec.structs.replace(one, template="two"), fold.folded_to + 1 + number)
+    fold = folded(minutes(1.4, 0.2, 0.3, "two", START_MS + DAY_MS + MINUTE_MS), fold)
+
+    assert fold.profile().slope_permille == pytest.approx(1_400, rel=0.2)
+
+
 def test_pods_of_two_templates_are_no_release() -> None:
     fold, last = ServiceFold(), ServiceFold()
     for number in range(600):
