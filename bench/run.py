@@ -42,6 +42,7 @@ from bench import (
     zones,
 )
 from bench.frontier import guest as frontier_v2
+from bench.frontier import learned as frontier_learned
 from bench.frontier import measure as frontier
 from bench.koordinator import fleet as koordinator_fleet
 from bench.koordinator import measure as koordinator
@@ -86,11 +87,12 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "cluster": thousand.measure,
     "frontier": frontier.measure,
     "frontier-shipped": frontier.shipped,
+    "frontier-learned": frontier_learned.measure,
     "frontier-v2": frontier_v2.measure,
 }
 ASKED_FOR = (
     *("advise", "crowd", "fleet", "fleet-learned", "agents", "cluster", "kueue", "koordinator", "koordinator-fleet"),
-    *("frontier", "frontier-shipped", "frontier-v2"),
+    *("frontier", "frontier-shipped", "frontier-learned", "frontier-v2"),
 )
 """Parts that take longer than all others."""
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import yaml
 
-ALONE, AGAIN, AWAKE = "alone", "alone again", "awake"
+ALONE, AGAIN, AWAKE, LEARNED = "alone", "alone again", "awake", "learned cap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,8 @@ class Condition:
     signal: Literal["usage", "pressure"] = "usage"
     idle: bool = False
     """Whether best-effort pods have ``cpu.idle``."""
+    learned: bool = False
+    """Whether the cap that was learned of the service is in force."""
 
     def policy_yaml(self) -> str:
         """The ``slo-controller-config`` of this condition."""
@@ -37,7 +39,7 @@ class Condition:
             "memoryEvictThresholdPercent": 99,
         }
         data = {
-            "colocation-config": json.dumps({"enable": True}),
+            "colocation-config": json.dumps({"enable": True, "learnedCaps": "on" if self.learned else "off"}),
             "resource-threshold-config": json.dumps({"clusterStrategy": threshold}),
         }
         if self.idle:
@@ -61,6 +63,7 @@ CONDITIONS = (
     Condition(name="quota 95%", threshold_pct=95),
     Condition(name="pressure", threshold_pct=65, signal="pressure"),
     Condition(name="pressure, idle", threshold_pct=65, signal="pressure", idle=True),
+    Condition(name=LEARNED, threshold_pct=65, signal="pressure", idle=True, learned=True),
     Condition(name="CPU set 65%", threshold_pct=65, knob="cpuset"),
 )
 """``alone again`` differs from ``alone`` by chance only: it shows what this experiment can tell apart."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import json
@@ -25,9 +26,15 @@ from bench.rig import CannotRunError, Rig
 from slacktide.deploy.demo import join
 from slacktide.deploy.demo.backend import Machine as SizedMachine
 from slacktide.deploy.demo.groups import KUBEPODS, OWN, Groups
-from slacktide.deploy.demo.pods import DemoPod, inventory_yaml
+from slacktide.deploy.demo.pods import NAMESPACE, DemoPod, inventory_yaml
 from slacktide.deploy.demo.real import MOUNT, groups_here, this_machine
 from slacktide.deploy.runtime import child_process
+from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.service import ServiceSlope
+from slacktide.schemas.topics import SERVICE_SLOPE
+from slacktide.streams.kafka import Sender
+from slacktide.streams.records import Out
 from testbed.brokers import free_port
 
 NODE = "frontier"
@@ -46,9 +53,11 @@ class Machine:
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
-        self._cpus = os.cpu_count() or 1
-        capacity_milli = self._cpus * 1000
-        self.service_pod = DemoPod(node=NODE, name="service", kind="service", cpu_milli=capacity_milli // 2)
+        self.cpus = os.cpu_count() or 1
+        capacity_milli = self.cpus * 1000
+        self.service_pod = DemoPod(
+            node=NODE, name="service", kind="service", cpu_milli=capacity_milli // 2, owner="service"
+        )
         self.batch_pods = {
             "burstable": [_pod("burstable", number, capacity_milli) for number in range(2)],
             "besteffort": [_pod("besteffort", number, capacity_milli) for number in range(2)],
@@ -102,6 +111,23 @@ class Machine:
         new.write_text(condition.policy_yaml())
         new.replace(self._policy)
 
+    def learned(self, slope_permille: int) -> None:
+        """Tell the node what was learned of its service, as the learner would."""
+        service = f"{NAMESPACE}/{self.service_pod.owner}"
+        slope = ServiceSlope(
+            service=service, slope_permille=slope_permille, observed_ms=time.time_ns() // 1_000_000, partition=0,
+            folded_to=0,
+        )  # fmt: skip
+        asyncio.run(_sent(self._bootstrap(), Out(topic=SERVICE_SLOPE.name, key=service.encode(), value=encode(slope))))
+
+    def _bootstrap(self) -> Cluster:
+        """Return where the stack's broker listens."""
+        for one in self.up.process.children(recursive=True):
+            with contextlib.suppress(psutil.Error, ValueError):
+                line = one.cmdline()
+                return Cluster(line[line.index("--listener-url") + 1].removeprefix("tcp://"))
+        raise CannotRunError("the stack has no broker")
+
     @contextlib.contextmanager
     def batch(self, condition: Condition, kind: str) -> Iterator[list[Path]]:
         """Batch work in its pods, with the files that count what it does; or loops that keep the CPUs awake."""
@@ -109,7 +135,7 @@ class Machine:
         if condition.awake:
             self._awake(1)
             pod, program = self.batch_pods["besteffort"][0], [sys.executable, "-c", AWAKE]
-            commands = [(pod, program)] * self._cpus
+            commands = [(pod, program)] * self.cpus
             counters: list[Path] = []
         else:
             pods = self.batch_pods.get(condition.batch, [])
@@ -151,7 +177,7 @@ class Served:
     """A running service with its generator."""
 
     def __init__(self, machine: Machine, rig: Rig, service: Service) -> None:
-        self._machine, self._service = machine, service
+        self._machine, self.service = machine, service
         port = free_port()
         folder = rig.folder / service.name
         folder.mkdir(exist_ok=True)
@@ -183,7 +209,7 @@ class Served:
     def _read(self) -> None:
         line = self._generator.stdout.readline()
         if not line:
-            raise CannotRunError(f"{self._service.name}: the load generator ended, exit code {self._generator.wait()}")
+            raise CannotRunError(f"{self.service.name}: the load generator ended, exit code {self._generator.wait()}")
         self._answer = json.loads(line)
 
     def phase(self, block: int, condition: Condition, kind: str, seconds: float) -> Phase:
@@ -203,7 +229,7 @@ class Served:
         late = Counter(bucket(ms) for at_s, ms in self._answer if LEAD_S <= at_s < LEAD_S + seconds)
         whole_s = spent["wall"] * cpus
         return Phase(
-            service=self._service.name,
+            service=self.service.name,
             batch=kind,
             block=block,
             condition=condition.name,
@@ -242,6 +268,15 @@ class Served:
 
 def _pod(kind: str, number: int, capacity_milli: int) -> DemoPod:
     return DemoPod(node=NODE, name=f"{kind}-{number}", kind=kind, cpu_milli=capacity_milli // 4)
+
+
+async def _sent(bootstrap: Cluster, out: Out) -> None:
+    sender = Sender(bootstrap, client_id="frontier")
+    await sender.connect([out.topic])
+    try:
+        await sender.send_each([out])
+    finally:
+        await sender.close()
 
 
 def _kill_all(groups: Groups, group: str) -> None:

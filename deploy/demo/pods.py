@@ -12,6 +12,7 @@ import yaml
 
 from slacktide.deploy.demo.groups import CONTAINER, PodGroup
 
+NAMESPACE = "slacktide-demo"
 BATCH_PODS = 2
 REQUEST_MIB = 256
 WINDOW_S = 10
@@ -34,6 +35,8 @@ class DemoPod:
     limit_milli: int | None = None
     mem_mib: int = REQUEST_MIB
     """The memory request; for pods with batch resources also the limit."""
+    owner: str = ""
+    """Its Deployment; "": none."""
 
     @property
     def uid(self) -> str:
@@ -108,10 +111,12 @@ def _pod(pod: DemoPod) -> dict[str, Any]:
     if pod.limit_milli is not None:
         limits |= {"kubernetes.io/batch-cpu": str(pod.limit_milli)} if best_effort else {"cpu": _cpu(pod.limit_milli)}
     resources = {"requests": amounts} | ({"limits": limits} if limits else {})
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": pod.owner, "uid": pod.uid, "controller": True}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": pod.name, "namespace": "slacktide-demo", "uid": pod.uid, "labels": labels},
+        "metadata": {"name": pod.name, "namespace": NAMESPACE, "uid": pod.uid, "labels": labels}
+        | ({"ownerReferences": [owner]} if pod.owner else {}),
         "spec": {
             "nodeName": pod.node,
             "priority": 5500 if best_effort else 9500,
