@@ -149,6 +149,7 @@ class Reclaimer:
         if self._running is None or not self._running.done():
             return
         done, self._running = self._running.result(), None
+        pauses = done.step.state.paused_until_ms > self._state.paused_until_ms
         self._state = done.step.state
         if not done.dry_run:
             tried = [replace(one.ask, ask_bytes=one.got.tried_bytes or one.ask.ask_bytes) for one in done.tries]
@@ -159,6 +160,8 @@ class Reclaimer:
             self._state = learned(self._state, tried, freed, self._doors.mono_ns() // 1_000_000)
         for one in done.tries:
             self._add(one, done)
+        if pauses:
+            self._report(everything=True)
 
     def _add(self, one: _Try, done: _Done) -> None:
         uid = one.ask.uid
