@@ -108,7 +108,6 @@ RECLAIM_ASKED = Counter(
     "slacktide_agent_reclaim_asked_bytes", "Memory that the kernel was asked to reclaim from these pods.", ["node"]
 )
 RECLAIM_SWAPPED = Counter("slacktide_agent_reclaim_swapped_bytes", "Reclaimed memory that went to swap.", ["node"])
-RECLAIM_SECONDS = Counter("slacktide_agent_reclaim_seconds", "Seconds of writes that reclaimed memory.", ["node"])
 RECLAIM_PAUSED = Gauge("slacktide_agent_reclaim_paused", "1 while pressure holds back reclaim.", ["node"])
 FREEZES = Gauge("slacktide_agent_freezes", "1 where the node's kernel can freeze best-effort pods.", ["node"])
 REFUSED = Counter("slacktide_agent_records_refused", "Records that could not be processed.", ["node", "topic"])
@@ -264,7 +263,6 @@ class AgentMetrics:
             RECLAIMED.labels(self.node).inc(outcome.reclaimed.freed_bytes)
             RECLAIM_ASKED.labels(self.node).inc(outcome.reclaimed.asked_bytes)
             RECLAIM_SWAPPED.labels(self.node).inc(outcome.reclaimed.swapped_bytes)
-            RECLAIM_SECONDS.labels(self.node).inc(outcome.reclaimed.took_us / 1e6)
 
     def policy_published(self, published_ms: int) -> None:
         """Set when the policy in force was last published."""

@@ -35,6 +35,12 @@ sys.stdin.readline()
 """
 
 
+def figures() -> dict[str, int]:
+    """Of the whole kernel, in bytes."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    return {words[0]: int(words[1]) * 1024 for words in lines}
+
+
 class ReadingNode:
     """A service and a batch pod, each with page cache of a file that it has read once."""
 
@@ -75,7 +81,7 @@ def node(groups: Groups, kernel: CgroupKernel, tmp_path: Path) -> ReadingNode:
 def test_page_cache_of_a_best_effort_pod_is_given_back_and_a_service_keeps_its_own(node: ReadingNode) -> None:
     batch, service = node.current(BATCH), node.current(SERVICE)
     assert min(batch, service) > CACHE_MIB * MIB * 0.8
-    agent = node.agent()
+    agent, before = node.agent(), figures()
 
     def fallen() -> bool:
         agent.take()
@@ -83,13 +89,16 @@ def test_page_cache_of_a_best_effort_pod_is_given_back_and_a_service_keeps_its_o
         return node.current(BATCH) < batch - CACHE_MIB * MIB // 2
 
     assert eventually(fallen, 120)
-    agent.take()
+    after = figures()
     agent.close()
     assert node.current(SERVICE) > service - MIB
     told = [one for _, one in node.spool.pending(1_000) if one.reclaimed is not None]
     assert {one.target for one in told} == {f"pod/{BATCH.uid}"}
     assert sum(one.reclaimed.freed_bytes for one in told) > CACHE_MIB * MIB // 2
     assert all(one.reclaimed.took_us for one in told)
+    assert after["MemFree:"] - before["MemFree:"] > CACHE_MIB * MIB // 4
+    moved = abs(after["MemAvailable:"] - before["MemAvailable:"])
+    assert moved < CACHE_MIB * MIB // 4, "page cache counted as available before"
 
 
 def test_a_dry_run_leaves_it_where_it_is(node: ReadingNode) -> None:

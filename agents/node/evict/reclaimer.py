@@ -168,21 +168,22 @@ class Reclaimer:
         pod, taken = self._pods.get(uid), self._taken
         if pod is None or taken is None:
             return
-        stalls, asked = done.stalls_permille, one.ask.ask_bytes if done.dry_run else one.got.tried_bytes
-        before = self._tallies.get(uid)
-        had = None if before is None else before.reclaimed
+        asked = one.ask.ask_bytes if done.dry_run else one.got.tried_bytes
+        ls_mem, io_full = (done.stalls_permille.get(name, 0) for name in ("ls_mem", "io_full"))
         now = Reclaimed(
             pod=PodName(namespace=pod.namespace, name=pod.name),
-            asked_bytes=asked + (had.asked_bytes if had else 0),
-            freed_bytes=one.got.freed_bytes + (had.freed_bytes if had else 0),
-            swapped_bytes=one.got.swapped_bytes + (had.swapped_bytes if had else 0),
-            writes=one.got.writes + (had.writes if had else 0),
-            took_us=one.took_us + (had.took_us if had else 0),
-            ls_mem_before_permille=had.ls_mem_before_permille if had else stalls.get("ls_mem", 0),
-            ls_mem_after_permille=stalls.get("ls_mem", 0),
-            io_full_before_permille=had.io_full_before_permille if had else stalls.get("io_full", 0),
-            io_full_after_permille=stalls.get("io_full", 0),
+            asked_bytes=asked,
+            freed_bytes=one.got.freed_bytes,
+            swapped_bytes=one.got.swapped_bytes,
+            writes=one.got.writes,
+            took_us=one.took_us,
+            ls_mem_before_permille=ls_mem,
+            ls_mem_after_permille=ls_mem,
+            io_full_before_permille=io_full,
+            io_full_after_permille=io_full,
         )
+        if (before := self._tallies.get(uid)) is not None and before.reclaimed is not None:
+            now = _together(before.reclaimed, now)
         result: Result = "applied" if now.freed_bytes else "failed" if one.trouble else "unchanged"
         begun = self._doors.reporter.begun(
             taken, RULE, pod_group(uid), "agent", reason=one.trouble, bound=done.step.bound, terms=done.step.terms
@@ -210,6 +211,16 @@ class Reclaimer:
         begun = self._doors.reporter.begun(self._taken, RULE, pod_group(uid), "agent", reason=trouble, bound="lacks")
         none = Reclaimed(pod=PodName(namespace=pod.namespace, name=pod.name), asked_bytes=0, freed_bytes=0)
         self._doors.report(msgspec.structs.replace(begun, result="failed", reclaimed=none), self._taken)
+
+
+def _together(before: Reclaimed, now: Reclaimed) -> Reclaimed:
+    sums = ("asked_bytes", "freed_bytes", "swapped_bytes", "writes", "took_us")
+    return msgspec.structs.replace(
+        now,
+        ls_mem_before_permille=before.ls_mem_before_permille,
+        io_full_before_permille=before.io_full_before_permille,
+        **{name: getattr(before, name) + getattr(now, name) for name in sums},
+    )
 
 
 def _lines(taken: Taken, threshold: ResourceThreshold) -> MemoryLines:
