@@ -47,7 +47,7 @@ class Reclaimed(Message, frozen=True, kw_only=True):
     asked_bytes: Amount
     """What the kernel was asked for."""
     freed_bytes: Amount
-    """What of it the kernel reclaimed."""
+    """By which the pod's memory fell. Older kernels reclaim more than they are asked for."""
     swapped_bytes: Amount = 0
     """What of it went to swap."""
     writes: Count = 0

@@ -86,22 +86,20 @@ class GroupMemory:
         group = self._checked(uid)
         if group is None or group == BEST_EFFORT_ITSELF:
             raise CgroupError(uid, "the pod no longer exists")
-        swapped, freed, left, writes = self._swapped(group), 0, ask_bytes, 0
+        swapped, held, done, left, writes = self._swapped(group), self._current(group), 0, ask_bytes, 0
         while left > 0 and (in_time() or not writes):
-            part, held = min(left, PART_BYTES), self._current(group)
+            part = min(left, PART_BYTES)
             writes, left = writes + 1, left - part
             try:
                 self._knobs.write(Write(group, FILE, str(part)))
             except CgroupError as error:
                 if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EAGAIN:
                     raise
-                freed += min(part, max(0, held - self._current(group)))
                 break
-            freed += part
-        swapped = max(0, self._swapped(group) - swapped)
-        return Reclaim(
-            freed_bytes=freed, swapped_bytes=min(swapped, freed), writes=writes, tried_bytes=ask_bytes - left
-        )
+            done += part
+        freed = max(done, held - self._current(group))  # older kernels reclaim more than they are asked for
+        swapped = min(max(0, self._swapped(group) - swapped), freed)
+        return Reclaim(freed_bytes=freed, swapped_bytes=swapped, writes=writes, tried_bytes=ask_bytes - left)
 
     def _free(self) -> tuple[int | None, int]:
         """Return free memory and free swap in bytes, from /proc/meminfo, whose unit is kB."""
