@@ -61,7 +61,7 @@ def test_a_node_tells_the_sum_of_the_last_seconds() -> None:
     (one,) = told(reclaimed(1), reclaimed(2, pod=other), reclaimed(3, reason="paused: io_full 0 to 30 permille"))
     assert one.name == "memory.reclaimed"
     assert one.text == (
-        "in the last 12 s, 180 MiB of 192 MiB asked were reclaimed from 2 best-effort pods, before any is evicted: 66% "
+        "in the last 12 s, 180 MiB were reclaimed (192 MiB asked) from 2 best-effort pods, before any is evicted: 66% "
         "used, threshold 65%; paused: io_full 0 to 30 permille"
     )
 
@@ -82,7 +82,7 @@ def test_a_dry_run_and_a_kernel_that_cannot_are_told(said: NodeOutcome, name: st
 
 def test_a_pod_tells_its_own_and_counts_no_eviction() -> None:
     (one,) = of_pod(reclaimed(2), reclaimed(1), reclaimed(3, pod=PodName(namespace="jobs", name="other")))
-    assert one.text.startswith("in the last 1 h, 120 MiB of 128 MiB asked were reclaimed from it")
+    assert one.text.startswith("in the last 1 h, 120 MiB were reclaimed (128 MiB asked) from it")
     assert of_pod(reclaimed(1, bound="lacks")) == []
 
 
@@ -103,11 +103,11 @@ def test_the_audit_lists_it_by_pod() -> None:
     assert not Choice(pod="jobs/other").wants(body)
     listed = shown([Act(partition=0, offset=0, body=body)])
     assert "jobs/etl-x2lqp" in listed
-    assert "60 MiB of 64 MiB asked were reclaimed in 31 ms" in listed
+    assert "60 MiB were reclaimed (64 MiB asked) in 31 ms" in listed
     assert "waited for memory 0.2% of the time before, 0.4% after" in listed
 
 
 def test_the_chain_of_a_node_shows_the_act() -> None:
     text = node_text(explain_node(node_log("node-1", [outcome_record(reclaimed(1))]), START_MS + 3_000))
     assert "BEMemoryReclaim on jobs/etl-x2lqp" in text
-    assert "60 MiB of 64 MiB asked were reclaimed in 31 ms" in text
+    assert "60 MiB were reclaimed (64 MiB asked) in 31 ms" in text

@@ -66,7 +66,7 @@ def _done(outcomes: Iterable[NodeOutcome]) -> str:
     if all(one.result == "dry-run" for one in found):
         return f"dry run: {amount(asked, _MEM)} would be reclaimed"
     swap = f", {amount(swapped, _MEM)} of it to swap" if swapped else ""
-    return f"{amount(freed, _MEM)} of {amount(asked, _MEM)} asked were reclaimed{swap}"
+    return f"{amount(freed, _MEM)} were reclaimed ({amount(asked, _MEM)} asked){swap}"
 
 
 def _why(outcome: NodeOutcome) -> str:
