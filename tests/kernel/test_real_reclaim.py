@@ -48,14 +48,14 @@ class ReadingNode:
         self.groups, self.kernel, self.spool = groups, kernel, MemorySpool()
         kernel._node.mem_bytes = self._mem_bytes  # type: ignore[method-assign]
         self.folders: dict[str, Path] = {}
+        for pod in (SERVICE, BATCH):
+            (folder / pod.name).write_bytes(b"x" * (CACHE_MIB * MIB))
+        # Whose process brings a page in first pays for it: so what was written from outside is dropped.
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("1")
         for tier, pod in (("burstable", SERVICE), ("besteffort", BATCH)):
             group = groups.add_pod(tier, pod.uid)
-            file = folder / pod.name
-            file.write_bytes(b"x" * (CACHE_MIB * MIB))
-            # Whose process brings a page in first pays for it: so what was written from outside is dropped.
-            os.sync()
-            Path("/proc/sys/vm/drop_caches").write_text("1")
-            groups.start(group, READS.format(file=str(file))).stdout.readline()
+            groups.start(group, READS.format(file=str(folder / pod.name))).stdout.readline()
             self.folders[pod.name] = groups.cpu / group
 
     def current(self, pod: Pod) -> int:
