@@ -12,7 +12,7 @@ Documentation/admin-guide/cgroup-v2.rst, ``memory.reclaim``. No pod beside those
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -144,18 +144,18 @@ def next_step(look: MemoryLook, lines: MemoryLines, state: ReclaimState) -> Recl
         lines: of the newest sample.
         state: as the previous step and ``learned`` left it.
     """
-    bound = wants(lines)
-    if bound != "reclaims" or look.free_bytes is None:
+    bound, capacity, used, free = wants(lines), lines.capacity_bytes, lines.used_bytes, look.free_bytes
+    if bound != "reclaims" or capacity is None or used is None or free is None:
         return _none("unknown" if bound == "reclaims" else bound, {}, replace(state, calm_permille=None))
-    terms, free_need, swap_need = _needs(look, look.free_bytes, lines)
-    if free_need <= 0 and swap_need <= 0:
+    terms, free_need, swap_need = _needs(capacity, used, free, look, lines)
+    if not (free_need or swap_need):
         return _none("enough_free", terms, replace(state, calm_permille=None))
     state = _braked(look, state)
     if state.calm_permille is None:
         return _none("no_stalls", terms, state)
     if look.now_ms < state.paused_until_ms:
         return _none("paused", terms, state)
-    asks = tuple(_asks(look, state, free_need, swap_need))
+    asks = tuple(_asks(look, state, free_need, swap_need, capacity * STEP_PCT // 100))
     terms["asked_bytes"] = sum(ask.ask_bytes for ask in asks)
     return ReclaimStep(bound="reclaims" if asks else "nobody", asks=asks, terms=terms, state=state)
 
@@ -167,7 +167,7 @@ def learned(state: ReclaimState, asks: Sequence[Ask], freed: Sequence[Freed], no
     for ask in asks:
         got = by_uid.get(ask.uid)
         # Swap alone is wanted: page cache that was freed instead does not help.
-        useful = 0 if got is None else got.swapped_bytes if ask.swap_bytes == ask.ask_bytes else got.freed_bytes
+        useful = 0 if got is None else got.swapped_bytes if ask.swap_bytes >= ask.ask_bytes else got.freed_bytes
         if useful * 100 >= ask.ask_bytes * FREED_PCT_MIN:
             rests.pop(ask.uid, None)
         else:
@@ -181,14 +181,12 @@ def _none(bound: Bound, terms: Terms, state: ReclaimState) -> ReclaimStep:
     return ReclaimStep(bound=bound, asks=(), terms=terms, state=state)
 
 
-def _needs(look: MemoryLook, free_bytes: int, lines: MemoryLines) -> tuple[Terms, int, int]:
-    """Return the arithmetic, what should become free, and what should go to swap; together at most one step."""
-    capacity, used = lines.capacity_bytes or 0, lines.used_bytes or 0
-    most = capacity * STEP_PCT // 100
+def _needs(capacity: int, used: int, free_bytes: int, look: MemoryLook, lines: MemoryLines) -> tuple[Terms, int, int]:
+    """Return the arithmetic, what should become free, and what should go to swap; each may be more than one step."""
     wanted = capacity * (lines.evict_pct - lines.threshold_pct) // 100
     above = used - capacity * lines.threshold_pct // 100
-    free_need = min(max(0, wanted - free_bytes), most)
-    swap_need = min(max(0, above), look.swap_free_bytes, most - free_need)
+    free_need = max(0, wanted - free_bytes)
+    swap_need = min(above, look.swap_free_bytes)
     terms: Terms = {
         "capacity_bytes": capacity,
         "used_pct": used * 100 // capacity,
@@ -198,7 +196,7 @@ def _needs(look: MemoryLook, free_bytes: int, lines: MemoryLines) -> tuple[Terms
         "free_bytes": free_bytes,
         "above_bytes": above,
         "swap_free_bytes": look.swap_free_bytes,
-        "step_bytes": most,
+        "step_bytes": capacity * STEP_PCT // 100,
     }
     return terms, free_need, swap_need
 
@@ -222,17 +220,21 @@ def _braked(look: MemoryLook, state: ReclaimState) -> ReclaimState:
     return state
 
 
-def _asks(look: MemoryLook, state: ReclaimState, free_need: int, swap_need: int) -> list[Ask]:
-    """Share the needs out: the pod with most unused page cache first."""
-    asks: list[Ask] = []
-    for pod in sorted(look.pods, key=lambda one: (-one.inactive_file_bytes, -one.swappable_bytes, one.uid)):
-        rest = state.rests.get(pod.uid)
-        if rest is not None and look.now_ms < rest.until_ms:
-            continue
-        file_bytes = min(free_need, max(0, pod.inactive_file_bytes))
-        swap_bytes = min(swap_need, max(0, pod.swappable_bytes))
-        if file_bytes + swap_bytes < ASK_BYTES_MIN:
-            continue
-        free_need, swap_need = free_need - file_bytes, swap_need - swap_bytes
-        asks.append(Ask(uid=pod.uid, ask_bytes=file_bytes + swap_bytes, swap_bytes=swap_bytes))
-    return asks
+def _asks(look: MemoryLook, state: ReclaimState, free_need: int, swap_need: int, most: int) -> Iterator[Ask]:
+    """Share the needs out: the pod with most unused page cache first, and page cache of all before any swap."""
+    order = sorted(look.pods, key=lambda one: (-one.inactive_file_bytes, -one.swappable_bytes, one.uid))
+    pods = [pod for pod in order if pod.uid not in state.rests or look.now_ms >= state.rests[pod.uid].until_ms]
+    files = _shared(min(free_need, most), [pod.inactive_file_bytes for pod in pods])
+    swaps = _shared(min(swap_need, most - sum(files)), [pod.swappable_bytes for pod in pods])
+    for pod, file_bytes, swap_bytes in zip(pods, files, swaps, strict=True):
+        if file_bytes + swap_bytes >= ASK_BYTES_MIN:
+            yield Ask(uid=pod.uid, ask_bytes=file_bytes + swap_bytes, swap_bytes=swap_bytes)
+
+
+def _shared(need: int, amounts: Sequence[int]) -> list[int]:
+    """Take the need from the amounts, in their order."""
+    parts = []
+    for amount in amounts:
+        parts.append(min(need, amount))
+        need -= parts[-1]
+    return parts

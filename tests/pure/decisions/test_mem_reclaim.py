@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from slacktide.streams.decisions.evict.mem_reclaim import (
     ASK_BYTES_MIN,
+    FREED_PCT_MIN,
     PAUSE_MS_MAX,
     PAUSE_MS_MIN,
     REST_MS_MAX,
     REST_MS_MIN,
     RISES_PERMILLE,
+    STALE_MS,
+    STEP_PCT,
     Ask,
     Freed,
     MemoryLines,
@@ -87,6 +90,101 @@ def test_page_cache_lowers_no_use_so_a_node_without_swap_keeps_it_once_enough_is
     assert found.bound == "enough_free"
     swaps = next_step(look(pod("a", 400, 400), free_mib=600, swap_free_bytes=60 * MIB), LINES, CALM)
     assert swaps.asks == (Ask(uid="a", ask_bytes=60 * MIB, swap_bytes=60 * MIB),)
+
+
+def test_the_sizes_are_those_that_the_page_states() -> None:
+    assert (STEP_PCT, ASK_BYTES_MIN, FREED_PCT_MIN, STALE_MS) == (1, MIB, 10, 5_000)
+    assert RISES_PERMILLE == {"ls_mem": 5, "ls_io": 20, "io_full": 20}
+    assert (PAUSE_MS_MIN, PAUSE_MS_MAX, REST_MS_MIN, REST_MS_MAX) == (2_000, 64_000, 10_000, 640_000)
+
+
+def test_what_is_absent_counts_as_nothing() -> None:
+    assert ReclaimState() == ReclaimState(paused_until_ms=0, pause_ms=0, paused_by="", calm_permille=None, rests={})
+    assert Freed(uid="a", freed_bytes=1).swapped_bytes == pod("a").swappable_bytes == 0
+    assert MemoryLook(now_ms=0, span_ms=0, free_bytes=1) == MemoryLook(
+        now_ms=0, span_ms=0, free_bytes=1, swap_free_bytes=0, stalls_permille={}, pods=()
+    )
+    assert PodMemory(uid="a", inactive_file_bytes=1).swappable_bytes == 0
+
+
+def test_the_terms_are_the_arithmetic() -> None:
+    lines = replace(LINES, used_bytes=6_999 * MIB)
+    assert next_step(look(pod("a", 500), swap_free_bytes=7 * MIB), lines, CALM).terms == {
+        "capacity_bytes": CAPACITY,
+        "used_pct": 69,
+        "threshold_pct": 65,
+        "evict_pct": 70,
+        "wanted_free_bytes": 500 * MIB,
+        "free_bytes": 50 * MIB,
+        "above_bytes": 499 * MIB,
+        "swap_free_bytes": 7 * MIB,
+        "step_bytes": STEP,
+        "asked_bytes": STEP,
+    }
+
+
+def test_a_byte_that_is_lacking_is_a_need_but_not_worth_a_write() -> None:
+    assert next_step(replace(look(pod("a", 500)), free_bytes=500 * MIB - 1), LINES, CALM).bound == "nobody"
+    now = look(pod("a", 500, 500), free_mib=500, swap_free_bytes=1)
+    assert next_step(now, LINES, CALM).bound == "nobody"
+    exact = look(pod("a", 1), free_mib=500 - 1)
+    assert asked(next_step(exact, LINES, CALM)) == {"a": 1}
+
+
+@pytest.mark.parametrize("span_ms", [1, STALE_MS, STALE_MS + 1])
+def test_stalls_over_a_longer_time_are_those_before_a_first_step(span_ms: int) -> None:
+    high = dict.fromkeys(RISES_PERMILLE, 300)
+    step = next_step(look(pod("a", 500), stalls_permille=high, span_ms=span_ms), LINES, CALM)
+    assert step.bound == ("reclaims" if span_ms > STALE_MS else "paused")
+
+
+def test_of_equal_pods_the_one_with_more_to_swap_and_then_the_first_by_uid_gives() -> None:
+    now = look(pod("b", 60), pod("a", 60), pod("c", 60, 9), free_mib=450)
+    assert asked(next_step(now, LINES, CALM)) == {"c": 50}
+    assert asked(next_step(replace(now, pods=now.pods[:2]), LINES, CALM)) == {"a": 50}
+
+
+def test_the_pods_share_both_needs_whatever_their_order() -> None:
+    now = look(pod("little", 0, 10), pod("a", 10, 30), pod("b", 20, 30), free_mib=480, swap_free_bytes=50 * MIB)
+    step = next_step(now, LINES, CALM)
+    assert [(ask.uid, ask.ask_bytes // MIB, ask.swap_bytes // MIB) for ask in step.asks] == [
+        ("b", 50, 30),
+        ("a", 20, 20),
+    ]
+    more = next_step(replace(now, free_bytes=0, swap_free_bytes=CAPACITY), LINES, CALM)
+    told = [(ask.uid, ask.ask_bytes // MIB, ask.swap_bytes // MIB) for ask in more.asks]
+    assert told == [("b", 50, 30), ("a", 40, 30), ("little", 10, 10)], "together a step"
+
+
+def test_three_pods_give_one_step_together() -> None:
+    now = look(pod("a", 30, 400), pod("b", 20, 400), pod("c", 10, 400), free_mib=0, swap_free_bytes=CAPACITY)
+    told = [(ask.uid, ask.ask_bytes // MIB, ask.swap_bytes // MIB) for ask in next_step(now, LINES, CALM).asks]
+    assert told == [("a", 70, 40), ("b", 20, 0), ("c", 10, 0)]
+    small = look(pod("a", 30, 20), pod("b", 20, 10), pod("c", 10, 400), free_mib=0, swap_free_bytes=CAPACITY)
+    told = [(ask.uid, ask.ask_bytes // MIB, ask.swap_bytes // MIB) for ask in next_step(small, LINES, CALM).asks]
+    assert told == [("a", 50, 20), ("b", 30, 10), ("c", 20, 10)]
+
+
+def test_a_stall_that_was_not_read_before_is_no_brake() -> None:
+    state = ReclaimState(calm_permille={"io_full": 3})
+    assert next_step(look(pod("a", 500), stalls_permille=QUIET | {"ls_mem": 900}), LINES, state).asks
+
+
+def test_rests_and_pauses_end_when_they_are_over_and_not_before() -> None:
+    state = replace(CALM, rests={"a": Rest(100_000, 10_000)})
+    for now_ms, asks in ((99_999, False), (100_000, True), (100_001, True)):
+        assert bool(next_step(look(pod("a", 500), now_ms=now_ms), LINES, state).asks) is asks
+    assert learned(state, (), (), 100_001 + REST_MS_MAX).rests == {}
+    paused = replace(CALM, paused_until_ms=100_000, pause_ms=4_000)
+    assert next_step(look(pod("a", 500), now_ms=100_500), LINES, paused).state.pause_ms == 4_000
+    much = [Freed(uid="a", freed_bytes=STEP)]
+    assert learned(state, [Ask(uid="a", ask_bytes=STEP, swap_bytes=0)], much, 0).rests == {}
+
+
+def test_an_old_rest_is_forgotten_so_that_the_next_one_is_short() -> None:
+    state = replace(CALM, rests={"a": Rest(1_000, 80_000), "b": Rest(1_000 + 1, 80_000)})
+    kept = learned(state, (), (), 1_000 + REST_MS_MAX)
+    assert kept.rests == {"b": Rest(1_001, 80_000)}
 
 
 def test_what_is_little_is_not_worth_a_write() -> None:
