@@ -244,6 +244,8 @@ def test_page_cache_that_was_freed_where_swap_was_wanted_counts_as_little() -> N
     got = Freed(uid="a", freed_bytes=STEP, swapped_bytes=STEP // 10 - 1)
     assert learned(CALM, asks, [got], 0).rests == {"a": Rest(REST_MS_MIN, REST_MS_MIN)}
     assert learned(CALM, asks, [replace(got, swapped_bytes=STEP // 10)], 0).rests == {}
+    in_time = [Ask(uid="a", ask_bytes=STEP // 2, swap_bytes=STEP)]
+    assert "a" in learned(CALM, in_time, [Freed(uid="a", freed_bytes=STEP // 2)], 0).rests, "half was tried"
 
 
 bytes_ = st.integers(0, CAPACITY)
