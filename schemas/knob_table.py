@@ -124,5 +124,9 @@ CONTROLS: tuple[Control, ...] = (
         name="freeze", controller="freezer", v1=("freezer.state",), v2=("cgroup.freeze",),
         needed="to freeze best-effort pods that lack eviction credit",
         absent="use kernel 5.2 or newer (cgroup v2), or see controller.freezer (v1)"),
+    Control(
+        name="memory-reclaim", controller="memory", v2=("memory.reclaim",),
+        needed="to reclaim memory of best-effort pods before any is evicted",
+        absent="use kernel 5.19 or newer, or see controller.memory"),
 )
 # fmt: on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from slacktide.schemas.bounds import Count, KnobValue, Name, Revision, TimeMs
+from slacktide.schemas.bounds import Amount, Count, KnobValue, Name, Revision, TimeMs
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.message import Message, Terms
 from slacktide.schemas.sample import Limits
@@ -35,6 +35,33 @@ class Spent(Message, frozen=True, kw_only=True):
     """Since the agent's start."""
     epoch: Count = 0
     """Epoch of the governor that granted it. The governor itself takes epochs from the credit topic alone."""
+
+
+class Reclaimed(Message, frozen=True, kw_only=True):
+    """Memory that the agent reclaimed from a best-effort pod since the pod's last such outcome.
+
+    Stalls are per mille of the time between two steps, about a second, in which a process waited (PSI).
+    """
+
+    pod: PodName
+    asked_bytes: Amount
+    """What the kernel was asked for."""
+    freed_bytes: Amount
+    """By which the pod's memory fell. Older kernels reclaim more than they are asked for."""
+    swapped_bytes: Amount = 0
+    """What of it went to swap."""
+    writes: Count = 0
+    """Writes to ``memory.reclaim``."""
+    took_us: Count = 0
+    """Monotonic time of all writes together."""
+    ls_mem_before_permille: Count = 0
+    """Stalls of latency-sensitive pods for memory, before the first of these writes."""
+    ls_mem_after_permille: Count = 0
+    """The same before the last step of these, so after the earlier ones."""
+    io_full_before_permille: Count = 0
+    """Time in which all processes of the node waited for IO, before the first of these writes."""
+    io_full_after_permille: Count = 0
+    """The same before the last step of these."""
 
 
 class NodeOutcome(Message, frozen=True, kw_only=True):
@@ -72,8 +99,15 @@ class NodeOutcome(Message, frozen=True, kw_only=True):
     """Present for a setting, whose cgroup is the ``target``."""
     spent: Spent | None = None
     """Present for an eviction, done or refused."""
+    reclaimed: Reclaimed | None = None
+    """Present for memory reclaimed from a pod. ``pod`` is then None: it neither ends nor stops."""
 
     @property
     def about_limit(self) -> bool:
         """Whether it is about the best-effort limit, not about a knob or a pod."""
-        return self.knob is None and self.pod is None
+        return self.knob is None and self.pod is None and self.reclaimed is None
+
+    @property
+    def concerns(self) -> PodName | None:
+        """The pod of an act of any kind; None: none."""
+        return self.pod if self.reclaimed is None else self.reclaimed.pod

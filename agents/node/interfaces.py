@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, LsPressure, Missing, NodeUse, PodPressure, PodUse
+from slacktide.streams.decisions.evict.mem_reclaim import MemoryLook
 
 UNLIMITED_US = -1
 
@@ -42,6 +43,32 @@ class ContainersLook:
     """Uids of pods none of whose containers was throttled or held more than its limit for a while: left out."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reclaim:
+    """What the kernel reclaimed from one pod."""
+
+    freed_bytes: int
+    swapped_bytes: int
+    """What of it went to swap."""
+    writes: int
+    tried_bytes: int
+    """What was asked for in time."""
+
+
+class ReclaimableMemory(Protocol):
+    """Memory of best-effort pods. Used on a thread of its own, since writes block."""
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be reclaimed on this node; "": it can."""
+
+    def look(self, uids: Collection[str], now_ns: int) -> MemoryLook:
+        """Read the node's free memory, stalls since the previous look, and what these pods hold."""
+
+    def reclaim(self, uid: str, ask_bytes: int, *, in_time: Callable[[], bool]) -> Reclaim:
+        """Reclaim memory in parts while ``in_time``. Raises CgroupError as ``BestEffortPods``."""
+
+
 class BestEffortPods(Protocol):
     """Pods whose cgroups are below the best-effort cgroup. Other pods are always refused.
 
@@ -51,6 +78,10 @@ class BestEffortPods(Protocol):
     @property
     def freeze_trouble(self) -> str:
         """Why no pod can be frozen on this node; "": freezing works."""
+
+    @property
+    def memory(self) -> ReclaimableMemory:
+        """Their memory."""
 
     def processes(self, uid: str) -> int:
         """Return how many processes run in a pod; 0: none, or the pod is gone."""

@@ -109,6 +109,14 @@ FROZEN = Gauge("slacktide_agent_pods_frozen", "Pods frozen because there is no e
 THROTTLED = Gauge(
     "slacktide_agent_throttled", "1 while best-effort pods are throttled because there is no eviction credit.", ["node"]
 )
+RECLAIMED = Counter(
+    "slacktide_agent_reclaimed_bytes", "Memory reclaimed from best-effort pods before any was evicted.", ["node"]
+)
+RECLAIM_ASKED = Counter(
+    "slacktide_agent_reclaim_asked_bytes", "Memory that the kernel was asked to reclaim from these pods.", ["node"]
+)
+RECLAIM_SWAPPED = Counter("slacktide_agent_reclaim_swapped_bytes", "Reclaimed memory that went to swap.", ["node"])
+RECLAIM_PAUSED = Gauge("slacktide_agent_reclaim_paused", "1 while pressure holds back reclaim.", ["node"])
 FREEZES = Gauge("slacktide_agent_freezes", "1 where the node's kernel can freeze best-effort pods.", ["node"])
 REFUSED = Counter("slacktide_agent_records_refused", "Records that could not be processed.", ["node", "topic"])
 REFUSED_BY_KAFKA = Counter(
@@ -187,7 +195,7 @@ class AgentMetrics:
         self._guard = GUARD.labels(node)
         self._policy_refused = POLICY_REFUSED.labels(node)
         self._spool = [gauge.labels(node) for gauge in (SPOOL_BYTES, SPOOL_WAITING, SPOOL_FAILURES, SPOOL_TORN)]
-        self._evicting = [gauge.labels(node) for gauge in (DYING, STUCK, FROZEN, THROTTLED, FREEZES)]
+        self._evicting = [gauge.labels(node) for gauge in (DYING, STUCK, FROZEN, THROTTLED, FREEZES, RECLAIM_PAUSED)]
         self._lacking: set[Knob] = set()
         self._pods_pressed: set[tuple[str, str, str, str, str]] = set()
         self._capacity_milli: int | None = None
@@ -261,6 +269,10 @@ class AgentMetrics:
             self._act_age.observe(outcome.age_ms / 1_000)
         if outcome.spent is not None:
             EVICTIONS.labels(self.node, outcome.rule, outcome.result).inc(outcome.count)
+        if outcome.reclaimed is not None and outcome.result != "dry-run":
+            RECLAIMED.labels(self.node).inc(outcome.reclaimed.freed_bytes)
+            RECLAIM_ASKED.labels(self.node).inc(outcome.reclaimed.asked_bytes)
+            RECLAIM_SWAPPED.labels(self.node).inc(outcome.reclaimed.swapped_bytes)
 
     def policy_published(self, published_ms: int) -> None:
         """Set when the policy in force was last published."""
@@ -278,7 +290,14 @@ class AgentMetrics:
 
     def evicting(self, standing: Standing) -> None:
         """Set how many pods are terminating or held back."""
-        figures = (standing.dying, standing.stuck, standing.frozen, standing.throttled, standing.freezes)
+        figures = (
+            standing.dying,
+            standing.stuck,
+            standing.frozen,
+            standing.throttled,
+            standing.freezes,
+            standing.reclaim_paused,
+        )
         for gauge, value in zip(self._evicting, figures, strict=True):
             gauge.set(value)
 

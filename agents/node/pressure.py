@@ -20,8 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.files import KeptFile, Room, figures, renewed
-from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED, Hierarchy
+from slacktide.agents.node.cgroup.files import KeptFile, Room, figures, renewed, risen_us
+from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, GUARANTEED_MAX, Hierarchy, stalling_groups
 from slacktide.agents.node.run_delay import RunDelayReader, groups_of, is_limited, pods_of, throttled_us
 from slacktide.schemas.sample import PressureLook
 
@@ -79,8 +79,6 @@ class LatencySensitiveUse:
 
 
 LISTED_NS = 5_000_000_000
-GUARANTEED_MAX = 16
-"""Most guaranteed pods read. Each is read alone, since their parent holds best-effort pods, too."""
 LIMITED_MAX = 256
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -125,7 +123,7 @@ class StallReader:
         now = self._before
         if before is None or now is None or now.ls_ns < before.ls_ns or now.be_ns < before.be_ns:
             return None
-        ran_us, stall_us = (now.ls_ns - before.ls_ns) // 1_000, _risen(before.cpu_stall_us, now.cpu_stall_us)
+        ran_us, stall_us = (now.ls_ns - before.ls_ns) // 1_000, risen_us(before.cpu_stall_us, now.cpu_stall_us)
         if not self._cpu:
             delay = self._run_delay.look(mono_ns)
             if delay is None:
@@ -137,8 +135,8 @@ class StallReader:
             be_cpu_us=(now.be_ns - before.be_ns) // 1_000,
             idle_us=max(0, now.idle_us - before.idle_us),
             cpu_stall_us=stall_us,
-            mem_stall_us=_risen(before.mem_stall_us, now.mem_stall_us),
-            throttled_us=_risen(before.throttled_us, now.throttled_us),
+            mem_stall_us=risen_us(before.mem_stall_us, now.mem_stall_us),
+            throttled_us=risen_us(before.throttled_us, now.throttled_us),
         )
 
     def close(self) -> None:
@@ -183,22 +181,6 @@ class StallReader:
         """The files with throttled time of pods and containers with a CPU limit."""
         for pod in pods_of(self._hierarchy):
             yield from (f"{group}/cpu.stat" for group in groups_of(pod) if is_limited(group))
-
-
-def stalling_groups(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
-    """Cgroups without best-effort pods: the burstable tier, and each guaranteed pod."""
-    burstable = root / hierarchy.tier(BURSTABLE)
-    if burstable.is_dir():
-        yield burstable
-    try:
-        pods = sorted(group for _, group in hierarchy.layout.pod_groups(root, GUARANTEED))
-    except OSError:
-        return
-    yield from (root / group for group in pods[:GUARANTEED_MAX])
-
-
-def _risen(before: Mapping[str, int], now: Mapping[str, int]) -> int:
-    return sum(max(0, figure - before[path]) for path, figure in now.items() if path in before)
 
 
 WINDOW_MS_MIN, WINDOW_MS_MAX = 500, 10_000

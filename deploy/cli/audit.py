@@ -42,6 +42,7 @@ from slacktide.streams.analysis.audit.acts import (
 from slacktide.streams.analysis.audit.chain import Chain
 from slacktide.streams.analysis.audit.chain import verify as verified
 from slacktide.streams.analysis.explain.offered import amount, resource_name
+from slacktide.streams.analysis.explain.reclaimed import text_of as text_of_reclaim
 from slacktide.streams.decisions.evict.node_evict import observed
 from slacktide.streams.kafka import Tail, partition_counts
 from slacktide.streams.records import Record, text_of
@@ -231,10 +232,11 @@ def shown(acts: Sequence[Act]) -> str:
 
 
 def _row(one: NodeOutcome) -> tuple[str, ...]:
-    pod = "all best-effort pods" if one.pod is None else f"{one.pod.namespace}/{one.pod.name}"
+    whom = one.concerns
+    pod = "all best-effort pods" if whom is None else f"{whom.namespace}/{whom.name}"
     spent = "-" if one.spent is None else f"{one.spent.evictions} of epoch {one.spent.epoch}"
     seen = observed(one.terms) or "-"
-    policy, why = one.policy_version or "-", one.reason or "-"
+    policy, why = one.policy_version or "-", "; ".join(filter(None, (text_of_reclaim(one), one.reason))) or "-"
     return instant(one.acted_ms), pod, one.node, what(one), one.rule, seen, policy, spent, one.origin, why
 
 

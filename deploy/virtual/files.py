@@ -19,13 +19,10 @@ from pathlib import Path
 from slacktide.agents.node.cgroup.group_knobs import FILES, KnobFile, as_reads_back, weight_of
 from slacktide.deploy.virtual.machine import Group, Machine
 from slacktide.schemas.errors import CgroupError
-from slacktide.schemas.knob_table import CONTROLS, Knob
+from slacktide.schemas.knob_table import KNOBS, Knob
 from slacktide.streams.decisions.cpu_list import cpu_list, cpu_ranges
 
-CONTROL = {
-    version: tuple(file for row in CONTROLS if row.controller != "freezer" for file in row.files(version))
-    for version in (1, 2)
-}
+CONTROL = {version: tuple(file for row in KNOBS.values() for file in row.files(version)) for version in (1, 2)}
 """Files that the agent writes; the kernel writes all others."""
 _JIFFY_NS = 10_000_000
 

@@ -243,6 +243,7 @@ class Conflict(NamedTuple):
 _BELOW: Mapping[type[Message], tuple[tuple[str, str], ...]] = {
     ResourceThreshold: (
         ("mem_evict_lower_pct", "mem_evict_threshold_pct"),
+        ("mem_early_reclaim_threshold_pct", "mem_evict_threshold_pct"),
         ("cpu_evict_lower_pct", "cpu_evict_threshold_pct"),
         ("cpu_evict_be_satisfaction_lower_pct", "cpu_evict_be_satisfaction_upper_pct"),
         ("mem_allocatable_evict_lower_pct", "mem_allocatable_evict_threshold_pct"),

@@ -39,6 +39,14 @@ def memory_used(threshold: ResourceThreshold) -> str:
     return _between("memoryEvictLowerPercent", lower, "memoryEvictThresholdPercent", upper)
 
 
+def early_reclaim(threshold: ResourceThreshold) -> str:
+    """Reclaim of best-effort pods' memory between two thresholds of the node's memory."""
+    lower, upper = threshold.mem_early_reclaim_threshold_pct, threshold.mem_evict_threshold_pct
+    return _unset("memoryEarlyReclaimThresholdPercent", lower) or _between(
+        "memoryEarlyReclaimThresholdPercent", lower, "memoryEvictThresholdPercent", upper
+    )
+
+
 def memory_evict(threshold: ResourceThreshold) -> str:
     """Eviction of any pod up to a priority, by the node's memory."""
     return memory_used(threshold) or _unset("evictEnabledPriorityThreshold", threshold.evict_enabled_priority_threshold)
@@ -210,6 +218,11 @@ _NODE = (
         "BECPUSuppress (cpuset)",
         "cpuset_cpus_min cpu_suppress_policy",
         lambda on: "" if on.cpu_suppress_policy == "cpuset" else "cpuSuppressPolicy is not cpuset",
+    ),
+    _thresholded(
+        "BEMemoryReclaim",
+        "mem_early_reclaim_threshold_pct mem_evict_threshold_pct mem_evict_dry_run",
+        early_reclaim,
     ),
     _thresholded(
         "BEMemoryEvict",

@@ -113,6 +113,9 @@ class ResourceThreshold(Message, frozen=True, kw_only=True):
     """Use of a node's memory from which pods are evicted."""
     mem_evict_lower_pct: Percent | None = None
     """Use of memory down to which pods are evicted; unset: 2 below the threshold."""
+    mem_early_reclaim_threshold_pct: Percent | None = None
+    """Slacktide's own: use of a node's memory from which memory of best-effort pods is reclaimed, before any pod is
+    evicted; unset: never. It must be below ``mem_evict_threshold_pct``."""
     cpu_evict_be_satisfaction_lower_pct: Percent | None = None
     """Evict when best-effort pods get less than this part of the CPU that they request."""
     cpu_evict_be_satisfaction_upper_pct: Percent | None = None

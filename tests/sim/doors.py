@@ -99,7 +99,7 @@ class WatchedBestEffort:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._inner = VirtualBestEffort(node.machine)
-        self.frozen = self._inner.frozen
+        self.frozen, self.memory = self._inner.frozen, self._inner.memory
 
     def processes(self, uid: str) -> int:
         self._node.advance()

@@ -21,6 +21,7 @@ from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.files import Knobs, is_gone, why_of
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, TIERS, Hierarchy
 from slacktide.agents.node.cgroup.plan import Write
+from slacktide.agents.node.cgroup.reclaim import GroupMemory
 from slacktide.schemas.errors import CgroupError
 
 KILL_FILE = "cgroup.kill"
@@ -240,10 +241,11 @@ def is_kernels(folder: Path) -> bool:
 class CgroupBestEffort:
     """Each call looks up the pod's cgroup and checks it again. A uid is only compared, never used in a path."""
 
-    def __init__(self, hierarchy: Hierarchy) -> None:
+    def __init__(self, hierarchy: Hierarchy, proc_mount: Path = Path("/proc")) -> None:
         self._hierarchy = hierarchy
         self._freezer = Freezer(hierarchy)
         self._processes = Processes(hierarchy, self._freezer)
+        self.memory = GroupMemory(hierarchy, proc_mount, self._groups, self._checked)
 
     @property
     def freeze_trouble(self) -> str:

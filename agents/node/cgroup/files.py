@@ -118,6 +118,11 @@ def figures(files: Mapping[str, KeptFile], read: Callable[[bytes], _T]) -> dict[
     return found
 
 
+def risen_us(before: Mapping[str, int], now: Mapping[str, int]) -> int:
+    """Return by how much the counters rose together. Those that are new or were reset count as 0."""
+    return sum(max(0, figure - before[path]) for path, figure in now.items() if path in before)
+
+
 WRITABLE = frozenset({QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, CPUSET_FILE})
 _GONE = (errno.ENOENT, errno.ENODEV)
 _SUBTREE_CONTROL = "cgroup.subtree_control"

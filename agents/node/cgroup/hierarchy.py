@@ -105,6 +105,8 @@ def _groups_in(folder: Path) -> Iterator[str]:
                 yield entry.name
 
 
+GUARANTEED_MAX = 16
+"""Most guaranteed pods whose stalls are read. Each is read alone, since their parent holds best-effort pods, too."""
 _CONTROLLERS = ("cpu", "cpuacct", "memory", "cpuset", "freezer")
 
 
@@ -152,6 +154,18 @@ class Hierarchy:
     def pod_groups(self, tier: str) -> Iterator[tuple[str, str]]:
         """Return uid and cgroup (relative to each root) of each pod of a tier. Raises OSError if unreadable."""
         return self.layout.pod_groups(self.cpu, tier)
+
+
+def stalling_groups(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
+    """Cgroups without best-effort pods: the burstable tier, and each guaranteed pod."""
+    burstable = root / hierarchy.tier(BURSTABLE)
+    if burstable.is_dir():
+        yield burstable
+    try:
+        pods = sorted(group for _, group in hierarchy.layout.pod_groups(root, GUARANTEED))
+    except OSError:
+        return
+    yield from (root / group for group in pods[:GUARANTEED_MAX])
 
 
 def find(mount: Path, kubepods: str | None, layout: Layout | None = None) -> Hierarchy:

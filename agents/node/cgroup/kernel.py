@@ -46,7 +46,7 @@ class CgroupKernel:
         layout: Layout | None = None,
     ) -> None:
         self.hierarchy: Hierarchy = find(cgroup_mount, kubepods, layout)
-        self.best_effort = CgroupBestEffort(self.hierarchy)
+        self.best_effort = CgroupBestEffort(self.hierarchy, proc_mount)
         room = Room.of_process()
         self._node = NodeReader(proc_mount, room)
         self._pods = PodsReader(self.hierarchy, room)

@@ -72,6 +72,15 @@ def stall_us(text: bytes) -> int:
     return _digits(words[4][6:])
 
 
+def full_stall_us(text: bytes) -> int:
+    """Parse the total time in which all processes stalled: ``total`` in the line ``full`` of a PSI file."""
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 5 and words[0] == b"full" and words[4].startswith(b"total="):
+            return _digits(words[4][6:])
+    raise ValueError("malformed: no line 'full' with a total")
+
+
 def schedstat_ns(text: bytes) -> tuple[int, int]:
     """Parse the time that a thread ran, and the time that it waited in a run queue, of /proc/TID/schedstat."""
     words = text.split()

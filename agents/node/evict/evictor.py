@@ -10,6 +10,7 @@ from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node.evict.eviction_api import EvictionRequest
 from slacktide.agents.node.evict.eviction_client import EvictionApi, Requests
 from slacktide.agents.node.evict.holdback import THAWED, Holdback, Starved
+from slacktide.agents.node.evict.reclaimer import Reclaimer
 from slacktide.agents.node.evict.victims import INTERRUPTED, Standing, Victims
 from slacktide.agents.node.interfaces import Reading
 from slacktide.agents.node.protocol import Taken
@@ -18,7 +19,7 @@ from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome, Origin, Result, Spent
-from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy import Policy, ResourceThreshold
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import BeCpuWindow, EvictState
 from slacktide.streams.decisions.evict.be_cpu_history import BeCpuHistory
@@ -65,6 +66,8 @@ class Evictor:
         self._victims = Victims(doors)
         self._requests = None if eviction_client is None else Requests(eviction_client, doors)
         self._holdback = Holdback(doors)
+        self._reclaimer = Reclaimer(doors, dry_run=dry_run)
+        self._threshold = ResourceThreshold()
         self._be_cpu = BeCpuHistory()
         self._window: BeCpuWindow | None = None
         self._may_kill = False
@@ -86,6 +89,7 @@ class Evictor:
             frozen=self._holdback.frozen,
             throttled=self._holdback.throttled,
             freezes=not self._doors.best_effort.freeze_trouble,
+            reclaim_paused=self._reclaimer.paused,
         )
 
     def start(self) -> None:
@@ -141,7 +145,7 @@ class Evictor:
     def saw(self, reading: Reading, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> None:
         """Record the CPU that best-effort pods got, and the thresholds in force."""
         self._be_cpu.saw(now_ns, reading, facts, pods)
-        threshold = resource_threshold_on(policy, facts)
+        threshold = self._threshold = resource_threshold_on(policy, facts)
         self._window = self._be_cpu.window(threshold)
         self._may_kill = threshold.mem_evict_fallback == "kill"
         self._notice_s = threshold.evict_notice_s
@@ -179,6 +183,7 @@ class Evictor:
         self._report(refused, "refused", taken)
         self._report(dry_run, "dry-run", taken)
         self._holdback.step(starved, taken, origin, fed=fed)
+        self._reclaimer.carry_out(taken, self._threshold, evicting=bool(victims))
 
     def suspend(self, reason: str) -> None:
         """Thaw held pods and begin no eviction until called with ""."""
@@ -189,6 +194,7 @@ class Evictor:
     def close(self) -> None:
         """Thaw held pods. The next start continues with terminating ones."""
         self._holdback.close()
+        self._reclaimer.close()
 
     def _left_ns(self, victim: Eviction) -> int:
         notice_ns = self._notice_s * SECOND_NS

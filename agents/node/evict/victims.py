@@ -206,3 +206,5 @@ class Standing:
     frozen: int
     throttled: bool
     freezes: bool
+    reclaim_paused: bool = False
+    """Whether pressure holds back the reclaim of memory."""

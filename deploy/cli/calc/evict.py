@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from slacktide.deploy.cli.calc.case import NO_AMOUNTS, Calculated, GivenResources, kubernetes_names, pod_form, unique
+from slacktide.deploy.cli.calc.case import (
+    NO_AMOUNTS,
+    Calculated,
+    GivenResources,
+    figure,
+    kubernetes_names,
+    pod_form,
+    unique,
+)
 from slacktide.deploy.cli.calc.forms import AMOUNT_MAX, Amount, By, Cores, Flat, Form, Given, Nullable, Seconds, Whole
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.evict.evict_tasks import Evictions, EvictPod, Order
+from slacktide.streams.decisions.evict.mem_reclaim import MemoryLines, MemoryLook, PodMemory, ReclaimState, next_step
 from slacktide.streams.decisions.evict.node_evict import CpuEvictNode, EvictNode, cpu_evict, memory_evict
 from slacktide.streams.decisions.load.load_aware_classify import (
     Amounts,
@@ -93,6 +102,25 @@ def shown(evictions: Evictions) -> Calculated:
 def milli(cores: float | None) -> int | None:
     """Convert cores to millicores, rounded down."""
     return None if cores is None else int(cores * 1000)
+
+
+GivenLook = Annotated[
+    MemoryLook,
+    Form(
+        stalls_permille=(Mapping[str, Whole], {}),
+        pods=(Sequence[Annotated[PodMemory, Form(swappable_bytes=(Amount, 0))]], ()),
+    ),
+]
+GivenState = Annotated[ReclaimState, Form("calm_permille paused_until_ms pause_ms")]
+FIRST = ReclaimState()
+
+
+def calc_mem_reclaim(
+    *, node: Annotated[MemoryLines, Form()], look: GivenLook, state: Nullable[GivenState] = FIRST
+) -> Calculated:
+    """Compute how much memory to reclaim from which best-effort pods, before any pod is evicted."""
+    step = next_step(look, node, state)
+    return figure("asked_bytes", {ask.uid: ask.ask_bytes for ask in step.asks}, step)
 
 
 MemoryStrategy = Annotated[

@@ -41,6 +41,7 @@ from slacktide.deploy.cli.doctor.machine_checks import (
     policy_findings,
     writable,
 )
+from slacktide.deploy.cli.doctor.swap import gather_swap, swap_findings
 from slacktide.deploy.runtime.settings import PORT, Kafka, configured, file, folder, named, setting, stored
 from slacktide.deploy.runtime.text import show_result
 from slacktide.schemas.connection import Cluster
@@ -162,6 +163,7 @@ def _of_machine(settings: DoctorSettings) -> Iterator[Finding]:
     machine = machine_facts.gather_machine(machine_facts.Mounts(proc=settings.proc_mount), settings.state_folder)
     yield from machine_findings(machine, quota_writable=writable(cgroups, "cpu-quota"))
     yield from cgroup_findings(cgroups)
+    yield from swap_findings(*gather_swap(settings.proc_mount))
     agent = machine_facts.gather_agent(
         settings.metrics_host, settings.metrics_port, settings.state_folder, settings.proc_mount
     )

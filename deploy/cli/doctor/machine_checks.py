@@ -31,6 +31,7 @@ _MIB = 1024 * 1024
 NAMED_MAX = 5
 KNOB_OF = {
     "BECPUSuppress": "cpu-quota",
+    "BEMemoryReclaim": "memory-reclaim",
     "CPUBurst": "cpu-burst",
     "CFSQuotaBurst": "cpu-quota",
     "CPUQOS (beClass)": "cpu-weight",

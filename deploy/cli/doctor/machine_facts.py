@@ -22,9 +22,9 @@ from slacktide.agents.http import Access, Answer, HttpError, token_of
 from slacktide.agents.listening import reachable
 from slacktide.agents.node.apiserver import ApiServer
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, PlainHost, find
+from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, PlainHost, find, stalling_groups
 from slacktide.agents.node.host_pods import HostPods, watch
-from slacktide.agents.node.pressure import KINDS, NO_GROUPS, Kind, Stall, pressure_files, set_trigger, stalling_groups
+from slacktide.agents.node.pressure import KINDS, NO_GROUPS, Kind, Stall, pressure_files, set_trigger
 from slacktide.agents.node.run_delay import RunDelayReader
 from slacktide.deploy.cli.doctor.facts import (
     API_RIGHTS,

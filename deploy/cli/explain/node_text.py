@@ -19,6 +19,7 @@ from slacktide.streams.analysis.explain.evidence import Finding
 from slacktide.streams.analysis.explain.held import pressure_text
 from slacktide.streams.analysis.explain.node import Input, NodeExplanation, Step
 from slacktide.streams.analysis.explain.offered import amount, resource_name
+from slacktide.streams.analysis.explain.reclaimed import text_of as reclaimed_text
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 
@@ -144,7 +145,7 @@ def _command(body: NodeCommand) -> Iterator[str]:
 
 
 def _outcome(body: NodeOutcome) -> Iterator[str]:
-    whom = f" on {body.pod.namespace}/{body.pod.name}" if body.pod else ""
+    whom = f" on {body.concerns.namespace}/{body.concerns.name}" if body.concerns else ""
     times = f", {body.count} times" if body.count > 1 else ""
     why = f": {body.reason}" if body.reason else ""
     bound = f" ({body.bound})" if body.bound else ""
@@ -154,6 +155,8 @@ def _outcome(body: NodeOutcome) -> Iterator[str]:
         yield f"{body.knob.knob} of {body.target}: {before} -> {after}"
     elif body.pod is None and (body.before or body.after):
         yield f"{limits_text(body.before)} -> {limits_text(body.after)}"
+    if text := reclaimed_text(body):
+        yield text
     if body.terms:
         yield terms_text(body.terms)
         yield from _pressure(body.bound, body.terms)

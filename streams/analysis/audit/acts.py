@@ -49,7 +49,8 @@ class Choice:
         if not self.pod:
             return True
         namespace, _, name = self.pod.partition("/")
-        return one.pod is not None and one.pod.namespace == namespace and name in {"", one.pod.name}
+        pod = one.concerns
+        return pod is not None and pod.namespace == namespace and name in {"", pod.name}
 
 
 def prefilter(choice: Choice) -> Callable[[Record], bool]:
@@ -115,6 +116,8 @@ def what(one: NodeOutcome) -> str:
         return f"not {one.bound}" if one.result == "failed" else one.bound
     if one.bound in ENDS:
         return one.bound
+    if one.reclaimed is not None:
+        return "reclaimed"
     return "evicted" if one.result == "applied" else "not evicted"
 
 

@@ -64,6 +64,8 @@ _OF_NODES: Final[Mapping[Severity, Mapping[str, str]]] = {
         "command.dry-run": "dry run: a command was not carried out",
         "free.exhausted": "no free resources are left",
         "limit.dry-run": "dry run: limits are not applied",
+        "memory.not-reclaimed": "no memory can be reclaimed before pods are evicted",
+        "memory.reclaimed": "memory of best-effort pods is reclaimed",
         "tier.critical": "critical pods without requests are not limited",
         "window.partial": "its window is not full yet",
     },
@@ -86,8 +88,8 @@ _OF_OTHERS: Final[Mapping[Severity, str]] = {
     "lint.band lint.bare lint.equal lint.limits lint.over lint.requests lint.service lint.stateful log.short "
     "pending.passed-over pod.cores-lost pod.cores-unset pod.held pod.ignored pod.no-cores worker.lags",
     "note": "descheduling.dry-run descheduling.over eviction.no-credit job.failures job.unseen lint.idle "
-    "lint.no-priority pending.condition pending.fits-requests pending.not-judged pod.borrowed pod.planned pod.unlisted "
-    "pod.unmeasured service.learning service.off service.old",
+    "lint.no-priority pending.condition pending.fits-requests pending.not-judged pod.borrowed pod.planned "
+    "pod.reclaimed pod.unlisted pod.unmeasured service.learning service.off service.old",
     "ok": "descheduling.stays evicted.never pending.fits pod.cores pod.forecast pod.limit pod.pressure service.cap "
     "service.no-cap",
 }

@@ -33,6 +33,7 @@ from slacktide.streams.analysis.explain.held import (
 from slacktide.streams.analysis.explain.node_log import NodeLog, order
 from slacktide.streams.analysis.explain.offered import mid_findings, offered_findings
 from slacktide.streams.analysis.explain.placement import left_of
+from slacktide.streams.analysis.explain.reclaimed import node_reclaimed_findings
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 
 OUTCOMES_SHOWN = 10
@@ -135,6 +136,7 @@ def node_findings(log: NodeLog, asked_ms: int, lasting: Lasting | None = None) -
             *carried_out_findings(log, asked_ms),
             *tier_held_findings(log),
             *pressure_findings(log),
+            *node_reclaimed_findings(log, asked_ms),
             *unheld_findings(log),
         ]
     )

@@ -35,6 +35,7 @@ from slacktide.streams.analysis.explain.placement import (
     refused_by_all,
     unserved,
 )
+from slacktide.streams.analysis.explain.reclaimed import pod_reclaimed_findings
 from slacktide.streams.decisions.admission.namespace_quota import annotation_of
 
 
@@ -156,6 +157,7 @@ def explain_pod(
         findings.append(unserved(manifest))
     findings += eviction_findings(evictions, name, log.span_ms)
     findings += notice_findings(log.outcomes, namespace, name, asked_ms)
+    findings += pod_reclaimed_findings(log.outcomes, namespace, name, log.span_ms)
     wanted = any(one.policy is not None and one.policy.body.descheduling.wanted for one in log.nodes)
     findings += descheduling_findings(log.looks, node, asked_ms, log.span_ms, wanted=wanted)
     findings += _missed(log.missed)

@@ -358,9 +358,14 @@ ENDS = frozenset({"ended", "killed", "stuck"})
 
 
 def audited(outcome: NodeOutcome) -> bool:
-    """Return whether the audit keeps an outcome: actions on pods and failures, but no requests or dry runs."""
+    """Return whether the audit keeps an outcome: actions on pods and failures, but no requests or dry runs.
+
+    Memory reclaimed from a pod is kept, at most every 5 s for each pod.
+    """
     if outcome.knob is not None or outcome.result in {"refused", "dry-run", "gap"}:
         return False
+    if outcome.reclaimed is not None:
+        return outcome.result == "applied"
     if outcome.pod is None:  # the best-effort limit: the audit omits suppression
         return outcome.bound in HOLDS and outcome.rule in MEMORY_RULES | CPU_RULES
     return outcome.result != "unchanged" or outcome.bound in HOLDS

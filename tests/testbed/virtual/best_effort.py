@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from typing import NoReturn
+
+from slacktide.agents.node.interfaces import ReclaimableMemory
 from slacktide.deploy.virtual.machine import BEST_EFFORT, Group, Machine
 from slacktide.schemas.errors import CgroupError
+
+
+class NoReclaim:
+    """Memory of a virtual machine, which has no page cache."""
+
+    trouble = "a virtual machine has no memory.reclaim"
+
+    def look(self, uids: Collection[str], now_ns: int) -> NoReturn:
+        raise AssertionError(self.trouble)
+
+    def reclaim(self, uid: str, ask_bytes: int, *, in_time: Callable[[], bool]) -> NoReturn:
+        raise AssertionError(self.trouble)
 
 
 class VirtualBestEffort:
     """Terminates, kills and freezes pods. A pod is one process, which ends after SIGTERM or only after SIGKILL."""
 
     freeze_trouble = ""
+    memory: ReclaimableMemory = NoReclaim()
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
