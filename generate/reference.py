@@ -41,6 +41,7 @@ METRICS = {
     "Scheduler": "slacktide.agents.cluster.scheduler.metrics",
     "Webhook": "slacktide.agents.cluster.webhook.metrics",
     "Agent, bridge, scheduler and webhook": "slacktide.agents.ignored",
+    "Latency of services (slacktide sli)": "slacktide.agents.sli.metrics",
     "Console": "slacktide.deploy.console.metrics",
 }
 ACTS = {

@@ -145,8 +145,9 @@ WEBHOOK = _in_the_loop("webhook", "slacktide webhook: lists pods that came past 
 SCHEDULER = _in_the_loop(
     "scheduler", "slacktide scheduler, beside each kube-scheduler", "scheduler", reads=(PLACEMENT,)
 )  # the other replicas' placements, before it reports a pod without one
+SLI = _in_the_loop("sli", "slacktide sli, or another program that publishes latencies of services", "sli")
 QUEUE = _in_the_loop("queue", "slacktide queue run: either of its replicas", "queue", joins=(QUEUE_GROUP,))
-IN_THE_LOOP = (AGENT, STREAM, PUBLISHER, BRIDGE, WEBHOOK, SCHEDULER, QUEUE)
+IN_THE_LOOP = (AGENT, STREAM, PUBLISHER, BRIDGE, WEBHOOK, SCHEDULER, QUEUE, SLI)
 """Parts of the control loop itself. The others only observe, or run for a while."""
 
 READER = Part(

@@ -48,8 +48,14 @@ PENDING_DEADLINE = "slacktide.io/pending-deadline-seconds"
 """On a pod of a Job: it fails if it is pending for longer."""
 TEMPLATE_HASH = "pod-template-hash"
 """Label of a Deployment's pods: what the name of their ReplicaSet ends with."""
+ROLLOUT_HASH = "rollouts-pod-template-hash"
+"""The same of an Argo Rollout's pods."""
 REVISION_HASH = "controller-revision-hash"
 """Label of a StatefulSet's and a DaemonSet's pods."""
+LABEL_CHARS_MAX = 63
+"""Of a label's value."""
+NO_SERVICES = frozenset({"Job", "Node"})
+"""Kinds of controllers whose pods are no service: Jobs end, and a Node owns mirrors of static pods."""
 KEPT_CHARS_MAX = 4_096
 """Each record of the pod contains these texts."""
 
@@ -219,7 +225,7 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
         name=reader.text(item, f"{path}.metadata.name"),
         phase=str(status.get("phase") or "Running"),
         owner=owner_of(reader.at(item, path, "metadata").get("ownerReferences"), labels),
-        template=(labels.get(TEMPLATE_HASH) or labels.get(REVISION_HASH) or "")[:NODE_CHARS_MAX],
+        template=next(iter(_hashes(labels, TEMPLATE_HASH, ROLLOUT_HASH, REVISION_HASH)), ""),
         qos_label=labels.get(LABEL_QOS),
         priority_class_label=labels.get(LABEL_PRIORITY_CLASS),
         priority=reader.whole(spec.get("priority"), f"{path}.spec.priority"),
@@ -237,18 +243,22 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
 
 
 def owner_of(references: object, labels: Mapping[str, str]) -> str:
-    """Return the name of the pod's controller, for a Deployment's pod the Deployment's; "": it has none.
+    """Return the name of the pod's controller, without the hash that a Deployment or a Rollout gives its ReplicaSets.
 
-    A name that cannot be used counts as none. The Node, which owns mirrors of static pods, is no controller of a
-    service.
+    "": it has none, or one of ``NO_SERVICES``. A name that cannot be used counts as none.
     """
     given = references if isinstance(references, list) else []
     controllers = [one for one in given if isinstance(one, dict) and one.get("controller") is True]
     kind, name = (controllers[0].get("kind"), controllers[0].get("name")) if controllers else ("", "")
-    if not isinstance(name, str) or len(name) > NODE_CHARS_MAX or kind == "Node":
+    if not isinstance(kind, str) or not isinstance(name, str) or len(name) > NODE_CHARS_MAX or kind in NO_SERVICES:
         return ""
-    of_deployment = kind == "ReplicaSet" and labels.get(TEMPLATE_HASH)
-    return name.removesuffix(f"-{labels[TEMPLATE_HASH]}") if of_deployment else name
+    ends = [f"-{one}" for one in _hashes(labels, TEMPLATE_HASH, ROLLOUT_HASH)] if kind == "ReplicaSet" else []
+    return next((name.removesuffix(end) for end in ends if name.endswith(end)), name)
+
+
+def _hashes(labels: Mapping[str, str], *keys: str) -> list[str]:
+    """Return the values of those labels that are there. One that is too long is no label's value, and ignored."""
+    return [value for key in keys if (value := labels.get(key)) and len(value) <= LABEL_CHARS_MAX]
 
 
 def _allocated(status: Mapping[str, Any], path: str, reader: Reader) -> dict[str, Container]:

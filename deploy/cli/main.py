@@ -31,6 +31,7 @@ COMMANDS = {
         "slacktide.deploy.cli.scheduler",
         "Run the extender of a kube-scheduler: filter and score nodes by load.",
     ),
+    "sli": ("slacktide.deploy.cli.sli", "Publish the latency of services, as a Prometheus server knows it."),
     "doctor": (
         "slacktide.deploy.cli.doctor.command",
         "Check whether machine, Kafka and cluster are ready, and print what to do if not.",

@@ -12,6 +12,7 @@ from slacktide.schemas.policy import Colocation
 from slacktide.schemas.topics import SERVICE_PROFILE
 from slacktide.streams.analysis.explain.service import (
     ServiceExplanation,
+    counting,
     explain_service,
     explain_services,
     slowdown_at,
@@ -44,16 +45,19 @@ def service_of(history: History, service: str, at_ms: int) -> ServiceExplanation
 def detailed_service(one: ServiceExplanation) -> dict[str, Any]:
     """Return one service's details, the lines of its picture, and its explanation as text."""
     profile = one.profile
+    fit = counting(profile)
     return {
         "service": one.service,
-        "status": profile.status,
+        "signal": profile.signal,
+        "status": fit.status,
         "mode": one.mode,
         "budget_pct": one.budget_pct,
         "cap_pct": one.cap_pct,
         "half": one.half,
         "alone_pct": one.alone_pct,
-        "node_hours": profile.node_hours,
-        "nodes": profile.nodes,
+        "latency": one.latency,
+        "node_hours": fit.node_hours,
+        "nodes": fit.nodes,
         "age_ms": one.age_ms,
         "place": str(one.place),
         "minutes": one.minutes,

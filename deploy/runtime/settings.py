@@ -98,6 +98,13 @@ class WorkloadName(click.ParamType):
         return str(value)
 
 
+class Lines(click.ParamType):
+    """Text that may be given several times; in an environment variable, each line is one."""
+
+    name = "TEXT"
+    envvar_list_splitter = "\n"
+
+
 class Label(click.ParamType):
     """``KEY=VALUE`` of a Kubernetes label."""
 
@@ -122,7 +129,8 @@ class Kafka(HostPort):
 def setting(text: str, kind: Any = None, *, default: Any, shown: str = "", hidden: bool = False) -> Any:
     """Define a field of a settings class: description with unit, type, default.
 
-    A callable default is called on demand; ``shown`` is its text in help.
+    A callable default is called on demand; ``shown`` is its text in help. A tuple as default: the option may be given
+    several times.
     """
     metadata = {"help": text, "kind": kind, "hidden": hidden, "shown": shown or True}
     if callable(default):
@@ -225,6 +233,7 @@ def _option_of(field: dataclasses.Field[Any]) -> Callable[[C], C]:
         "--" + field.name.replace("_", "-"),
         type=meta["kind"],
         is_flag=isinstance(default, bool),
+        multiple=isinstance(default, tuple),
         default=default,
         help=meta["help"],
         hidden=meta["hidden"],
@@ -239,6 +248,7 @@ def shown(ctx: click.Context, names: list[str]) -> str:
     for name in names:
         flag, value = "--" + name.replace("_", "-"), values[name]
         text = ("yes" if value else "no") if isinstance(value, bool) else "-" if value is None else str(value)
+        text = ", ".join(value) if isinstance(value, tuple) else text
         match ctx.get_parameter_source(name):
             case ParameterSource.COMMANDLINE:
                 origin = f"flag {flag}"

@@ -188,7 +188,8 @@ def cap_of_slope_pct(slope_permille: int, budget_pct: int) -> int | None:
 
 def cap_in_force_pct(colocation: Colocation, facts: NodeFacts) -> int | None:
     """``learned_cap_pct`` where the policy applies it; else None."""
-    return learned_cap_pct(colocation, facts) if colocation.learned_caps == "on" else None
+    applied = colocation.enable and colocation.learned_caps == "on"
+    return learned_cap_pct(colocation, facts) if applied else None
 
 
 def _capped(colocation: Colocation, facts: NodeFacts) -> Colocation:

@@ -36,12 +36,15 @@ DEVIATION_BY_MEAN: Final = 1.2533
 """The same, by its mean absolute deviation."""
 FEW_NODES: Final = 5
 """The median of fewer deviations is mostly that of a node from itself, so their mean is taken."""
+FREEDOM_MIN: Final = 3
+"""Two nodes, by themselves, say little of how nodes differ: a second one would unlearn what the first one showed."""
 T_90: Final = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
 """Student's t for an interval of 90%, by degrees of freedom from 1."""
 NORMAL_90: Final = 1.645
 
-HOURS_TO_LEARN: Final = 8.0
-HOURS_TO_KEEP: Final = 2.0
+HOURS_TO_LEARN: Final = 4.0
+"""The decayed weight of one node alone is never above 8.7."""
+HOURS_TO_KEEP: Final = 0.5
 WIDTH_TO_LEARN: Final = (0.25, 0.1)
 """Half of the interval: a share of the slope, or an absolute width; the larger one."""
 WIDTH_TO_KEEP: Final = (0.5, 0.2)
@@ -76,7 +79,20 @@ class Estimate:
     alone: float = 0.0
     """y without best-effort work."""
     node_hours: float = 0.0
+    """Of nodes that show what best-effort work does."""
     nodes: int = 0
+    hours: float = 0.0
+    """Of all nodes."""
+
+    @property
+    def precise(self) -> bool:
+        """Whether it is good enough to learn from."""
+        return self.node_hours >= HOURS_TO_KEEP and self.half <= max(WIDTH_TO_LEARN[0] * self.slope, WIDTH_TO_LEARN[1])
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can confirm what was learned before, or contradict it."""
+        return self.node_hours >= HOURS_TO_KEEP and self.half <= max(WIDTH_TO_KEEP[0] * self.slope, WIDTH_TO_KEEP[1])
 
 
 def fit_node(sums: NodeSums, now_ms: int) -> NodeFit | None:
@@ -105,8 +121,9 @@ def fit_node(sums: NodeSums, now_ms: int) -> NodeFit | None:
 def estimate(nodes: Sequence[NodeSums], now_ms: int) -> Estimate:
     """Return the median over nodes, and how sure it is. ``now_ms``: event time to which weights decay."""
     found = [(sums, fit) for sums in nodes if (fit := fit_node(sums, now_ms)) is not None]
+    hours = sum(sums.minutes * decay(now_ms - sums.until_ms) for sums in nodes) / 60
     if not found:
-        return Estimate()
+        return Estimate(hours=hours)
     fits = [fit for _, fit in found]
     most = WEIGHT_TIMES_MAX * median([(fit.weight, 1.0) for fit in fits])
     weights = [min(fit.weight, most) for fit in fits]
@@ -118,19 +135,24 @@ def estimate(nodes: Sequence[NodeSums], now_ms: int) -> Estimate:
         alone=alone,
         node_hours=sum(fit.minutes for fit in fits) / 60,
         nodes=len(fits),
+        hours=hours,
     )
 
 
 def status_after(status: Status, found: Estimate) -> Status:
-    """Return the status that follows from an estimate; a status once reached is kept for longer."""
-    hours = HOURS_TO_KEEP if status != "learning" else HOURS_TO_LEARN
-    if found.node_hours < hours:
+    """Return the status that follows from an estimate.
+
+    A status once reached stays as long as nodes measure the service and nothing contradicts it: where a cap is in
+    force, best-effort work hardly varies, and shows nothing more.
+    """
+    if found.hours < HOURS_TO_KEEP or (status == "learning" and found.node_hours < HOURS_TO_LEARN):
         return "learning"
+    if status != "learning" and not found.usable:
+        return status
     if found.slope + found.half < (SENSITIVE_AGAIN if status == "insensitive" else INSENSITIVE):
         return "insensitive"
-    share, width = WIDTH_TO_KEEP if status == "learned" else WIDTH_TO_LEARN
-    surely = found.slope > (0 if status == "learned" else found.half)
-    return "learned" if surely and found.half <= max(share * found.slope, width) else "learning"
+    surely = found.slope > 0 if status == "learned" else found.precise and found.slope > found.half
+    return "learned" if surely else "learning"
 
 
 def median(weighted: Sequence[tuple[float, float]]) -> float:
@@ -168,6 +190,6 @@ def _between(fits: Sequence[NodeFit], weights: Sequence[float], slope: float) ->
     else:
         deviation = DEVIATION_BY_MAD * median(deviations)
     effective = total**2 / sum(weight**2 for weight in weights)
-    freedom = max(1, round(effective) - 1)
+    freedom = max(FREEDOM_MIN, round(effective) - 1)
     t = T_90[freedom - 1] if freedom <= len(T_90) else NORMAL_90 + 1.6 / freedom
     return t * deviation * sqrt(MEDIAN_VARIANCE / effective)

@@ -44,6 +44,9 @@ DIFFERENCE_PERMILLE: Final = 100
 """A smaller difference is not published."""
 STEP: Final = 1.25
 """Largest change at once, so that limits do not jump."""
+UNCONFIRMED_MS: Final = 24 * HOUR_MS
+"""A slope that nothing confirms for so long is lowered by a step: under its cap best-effort work no longer varies
+enough to show whether the service still is as sensitive. With each step it varies more."""
 
 PICTURE_MAX: Final = 10_000.0
 """Thousandths: no minute is slowed down more."""
@@ -64,6 +67,7 @@ class ServiceFold:
         self.folded_to, self._folded_from = known.folded_to, known.folded_from
         self.published = known.published
         self._status: Status = known.status
+        self._confirmed_ms = known.confirmed_ms
         self._latency = LatencyFold(known.latency)
         self._nodes = {one.node: one for one in known.sums if sound(one)}
         self._found: Estimate | None = None
@@ -105,7 +109,7 @@ class ServiceFold:
         self.service, self.folded_to = self.service or minute.service, offset
         self._folded_from = offset if self._folded_from < 0 else self._folded_from
         self._found = None
-        self._latency.measured(minute.node, minute.observed_ms, point)
+        self._latency.measured(minute.node, minute.observed_ms, minute.span_ms, point)
         return "folded"
 
     def take_latency(self, sli: ServiceSli, appended_ms: int | None = None) -> Verdict:
@@ -128,7 +132,11 @@ class ServiceFold:
         if self._latency:
             of_latency, its = self._latency.settle(self.observed_ms)
             status, found = (of_latency, its) if of_latency != "learning" else (status, found)
-        slope = next_slope(self.published, status, round(1_000 * found.slope), self.observed_ms)
+        if found.usable:
+            self._confirmed_ms = self.observed_ms
+        slope = 0
+        if status == "learned":
+            slope = next_slope(self.published, found, self._confirmed_ms, self.observed_ms)
         if slope == (self.published.slope_permille if self.published else 0):
             return None
         self.published = None
@@ -159,6 +167,7 @@ class ServiceFold:
             nodes=found.nodes,
             latency=latency,
             signal="pressure" if latency is None or latency.status == "learning" else "latency",
+            confirmed_ms=self._confirmed_ms,
             published=self.published,
             bins=self._bins_out(),
             sums=[self._nodes[node] for node in sorted(self._nodes)],
@@ -221,20 +230,23 @@ def _untimely(observed_ms: int, appended_ms: int) -> Ignored | None:
     return "old" if observed_ms < appended_ms - LATE_MS else None
 
 
-def next_slope(published: ServiceSlope | None, status: Status, slope_permille: int, observed_ms: int) -> int:
-    """Return the slope that nodes shall know, in thousandths; 0: none.
+def next_slope(published: ServiceSlope | None, found: Estimate, confirmed_ms: int, observed_ms: int) -> int:
+    """Return the slope that nodes of a learned service shall know, in thousandths; 0: none.
 
-    The first one is published as it is. Later ones differ by more than a tenth, come at most every half hour of event
-    time, and change by a quarter at most.
+    The first one is published as it is. Later ones come at most every half hour of event time, and change by a quarter
+    at most: to a precise estimate that differs by more than a tenth, or because the interval excludes what nodes know.
     """
-    if status != "learned" or slope_permille <= 0:
-        return 0
-    if published is None or not published.slope_permille:
-        return slope_permille
-    before = published.slope_permille
-    if (
-        observed_ms - published.observed_ms < PUBLISH_MS
-        or abs(slope_permille - before) * 1_000 <= before * DIFFERENCE_PERMILLE
-    ):
+    slope_permille = max(0, round(1_000 * found.slope))
+    before = published.slope_permille if published else 0
+    if published is None or not before:
+        return slope_permille if found.precise else 0
+    if observed_ms - published.observed_ms < PUBLISH_MS:
+        return before
+    if not found.usable:
+        return (
+            round(before / STEP) if observed_ms - max(published.observed_ms, confirmed_ms) >= UNCONFIRMED_MS else before
+        )
+    excluded = abs(before / 1_000 - found.slope) > found.half
+    if not (found.precise or excluded) or abs(slope_permille - before) * 1_000 <= before * DIFFERENCE_PERMILLE:
         return before
     return min(max(slope_permille, round(before / STEP)), round(before * STEP))

@@ -26,6 +26,7 @@ PUBLISH_MS: Final = MINUTE_MS
 DUE_SUMS_MAX: Final = 1_000
 """Nodes in the profiles of one call, a few milliseconds of work: samples are answered in the same process. The profiles
 of 60,000 nodes of services are a minute's."""
+QUIET_MS: Final = HOUR_MS
 SILENT_MS: Final = 7 * 24 * HOUR_MS
 """A service without minutes for so long, by append time, is forgotten."""
 
@@ -41,7 +42,10 @@ class Folder:
         self._pending: dict[str, int] = {}
         """Offset of the first minute that is in no published profile, in order."""
         self._again: set[str] = set()
+        self._unsure = set(self._folds)
+        """Services whose slope a killed worker may have published without the profile, or the other way round."""
         self._published_ms: dict[str, int] = {}
+        self._dropped: list[Out] = []
         self._sums = sum(map(len, self._folds.values()))
         self._appended_ms = self._swept_ms = 0
         self.verdicts: Counter[Verdict] = Counter()
@@ -62,7 +66,8 @@ class Folder:
 
     def due(self, now_ms: int) -> list[Out]:
         """Return profiles that are due, each after its slope if that changed; forget silent services."""
-        outs = [out for service in self._silent() for out in self._forgotten(service)]
+        outs = self._dropped + [out for service in self._silent() for out in self._forgotten(service)]
+        self._dropped = []
         sums = 0
         for service in [*sorted(self._again), *(one for one in self._pending if self._is_due(one, now_ms))]:
             if sums >= DUE_SUMS_MAX:
@@ -88,11 +93,11 @@ class Folder:
             sli = _keyed(record, decode(record.value, ServiceSli))
             known = self._folds.get(sli.service)
             # It is published with the next minute of the service.
-            return "unmatched" if known is None else known.take_latency(sli, record.timestamp_ms)
+            return "unknown" if known is None else known.take_latency(sli, record.timestamp_ms)
         minute = _keyed(record, decode(record.value, ServiceMinute))
         self._appended_ms = max(self._appended_ms, record.timestamp_ms)
         fold = self._folds.get(minute.service)
-        if not self._has_room(fold, minute.node):
+        if not self._has_room(fold, minute.node, record.timestamp_ms):
             return "crowded"
         fold = fold or ServiceFold()
         before = len(fold)
@@ -103,10 +108,17 @@ class Folder:
             self._pending.setdefault(minute.service, record.offset)
         return verdict
 
-    def _has_room(self, fold: ServiceFold | None, node: str) -> bool:
-        if fold is None:
-            return len(self._folds) < SERVICES_MAX and self._sums < SUMS_MAX
-        return self._sums < SUMS_MAX or node in fold
+    def _has_room(self, fold: ServiceFold | None, node: str, now_ms: int) -> bool:
+        """Check the bounds; full, they drop what was not heard of for ``QUIET_MS`` before it is forgotten."""
+        if fold is not None and node in fold:
+            return True
+        if (fold is not None or len(self._folds) < SERVICES_MAX) and self._sums < SUMS_MAX:
+            return True
+        oldest = min(self._folds, key=lambda service: self._folds[service].observed_ms)
+        if now_ms - self._folds[oldest].observed_ms < QUIET_MS:
+            return False
+        self._dropped += self._forgotten(oldest)
+        return True
 
     def _is_due(self, service: str, now_ms: int) -> bool:
         """Check the interval. A worker's clock that goes back does not stop it."""
@@ -129,7 +141,9 @@ class Folder:
             return [dead_letter(one, reader=SOURCE, reason=failure("write a profile", exc), now_ms=now_ms)]
         self._written[service] = fold.folded_to
         self._sums += len(fold) - before
-        return [slope, profile] if changed or again else [profile]
+        unsure = service in self._unsure
+        self._unsure.discard(service)
+        return [slope, profile] if changed or again or unsure else [profile]
 
     def _slope(self, fold: ServiceFold, service: str) -> Out:
         value = None if fold.published is None else encode(fold.published)
@@ -160,6 +174,7 @@ class Folder:
         for kept in (self._folds, self._written, self._pending, self._published_ms):
             kept.pop(service, None)
         self._again.discard(service)
+        self._unsure.discard(service)
         return outs
 
 

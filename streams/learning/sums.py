@@ -5,6 +5,7 @@ West (1979), "Updating mean and variance estimates: an improved method", with we
 
 from __future__ import annotations
 
+import re
 from math import log
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -32,9 +33,12 @@ MEAN_MAX: Final = 10.0
 """Above every x, y and z: waiting of 150% in two ways, by 2% of a CPU, is 5.0."""
 SUM_MAX: Final = 1e6
 
-Ignored: TypeAlias = Literal["old", "early", "idle", "absurd", "crowded", "unmatched"]
+_NODE, _TEMPLATE = re.compile(r"[a-z0-9.-]{1,253}"), re.compile(r"[A-Za-z0-9._-]{0,63}")
+"""Names of Nodes and values of labels, as Kubernetes has them. With others a profile may be too large for a record."""
+
+Ignored: TypeAlias = Literal["old", "early", "idle", "absurd", "crowded", "unknown"]
 """Why a minute or a latency is not folded. ``old``: it is folded already, or of another time; ``crowded``: no more
-services, or nodes, are kept; ``unmatched``: no node measured anything while the latency was counted."""
+services, or nodes, are kept; ``unknown``: no node measures the service of a latency."""
 
 
 class Point(NamedTuple):
@@ -57,7 +61,7 @@ def point_of(minute: ServiceMinute) -> Point | Ignored:
     span_us = minute.span_ms * 1_000
     pods_us, capacity_us = minute.pods * span_us, minute.cpus * span_us
     waited_us = minute.wait_us + minute.mem_wait_us
-    if not SPAN_MS_MIN <= minute.span_ms <= SPAN_MS_MAX:
+    if not SPAN_MS_MIN <= minute.span_ms <= SPAN_MS_MAX or not is_node(minute.node):
         return "absurd"
     if minute.be_cpu_us + minute.ls_cpu_us > BEYOND * capacity_us or minute.run_us > BEYOND * capacity_us:
         return "absurd"
@@ -70,8 +74,13 @@ def point_of(minute: ServiceMinute) -> Point | Ignored:
         y=log((minute.run_us + waited_us) / minute.run_us),
         z=minute.ls_cpu_us / capacity_us,
         minutes=min(WEIGHT_MAX, minute.span_ms / MINUTE_MS),
-        template=minute.template,
+        template=minute.template if _TEMPLATE.fullmatch(minute.template) else "",
     )
+
+
+def is_node(name: str) -> bool:
+    """Check that it can be the name of a Node."""
+    return _NODE.fullmatch(name) is not None
 
 
 def decay(elapsed_ms: int) -> float:

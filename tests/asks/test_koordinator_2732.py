@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from slacktide.deploy.cli.doctor.finding import Finding
-from slacktide.deploy.cli.doctor.machine_checks import policy_findings
+from slacktide.deploy.cli.doctor.policy_checks import policy_findings
 from slacktide.schemas.policy import parse
 from testbed.doctor_facts import V2
 from testbed.policies import config_map

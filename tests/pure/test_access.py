@@ -22,6 +22,7 @@ from slacktide.schemas.access import (
     READER,
     REPLAYER,
     SCHEDULER,
+    SLI,
     STREAM,
     WEBHOOK,
     Part,
@@ -81,6 +82,7 @@ def named_in(files: Iterable[Path]) -> set[str]:
         pytest.param(WEBHOOK, python("agents/cluster/webhook"), id="webhook"),
         pytest.param(SCHEDULER, python("agents/cluster/scheduler"), id="scheduler"),
         pytest.param(QUEUE, queue(), id="queue"),
+        pytest.param(SLI, python("agents/sli"), id="sli"),
         pytest.param(CONSOLE, python("deploy/console"), id="console"),
     ],
 )

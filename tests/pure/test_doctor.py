@@ -33,14 +33,8 @@ from slacktide.deploy.cli.doctor.facts import (
     WebhookClients,
 )
 from slacktide.deploy.cli.doctor.finding import Finding, as_table, failed, good, plain, ready, warned
-from slacktide.deploy.cli.doctor.machine_checks import (
-    KNOB_OF,
-    cgroup_findings,
-    host_findings,
-    knob_of,
-    machine_findings,
-    policy_findings,
-)
+from slacktide.deploy.cli.doctor.machine_checks import cgroup_findings, host_findings, machine_findings
+from slacktide.deploy.cli.doctor.policy_checks import KNOB_OF, knob_of, policy_findings
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.topic_plan import Change
 from slacktide.deploy.runtime.text import rendered
@@ -210,6 +204,15 @@ def test_a_rule_whose_knob_cannot_be_used_is_void_here(configs: dict, knob_name:
     for without_void in (V2, replace(V2, knobs={})):  # that there is no group is said already
         assert "policy.void-here" not in {one.check for one in of_policy(without_void, **configs)}
     assert checks(of_policy(groups(knobs={knob_name: {"state": "not writable"}}), **configs)) == snapshot
+
+
+@pytest.mark.parametrize("mode", ["off", "shadow", "on"])
+def test_caps_that_are_learned_need_psi_of_cgroups_and_no_run_queue_delay(mode: str, snapshot) -> None:
+    configs = {"colocation": {"enable": True, "learnedCaps": mode}}
+    assert of_policy(V2, **configs) == []
+    found = [one for one in of_policy(RUN_DELAY, **configs) if one.check == "policy.unmeasured-here"]
+    assert bool(found) == (mode != "off")
+    assert checks(found) == snapshot
 
 
 def test_a_policy_that_is_refused_fails_with_every_finding(snapshot) -> None:

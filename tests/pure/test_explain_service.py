@@ -24,8 +24,13 @@ from slacktide.streams.analysis.explain.service import (
 )
 from slacktide.streams.records import Record
 from testbed.samples import FACTS, START_MS
-from testbed.services import INSENSITIVE, LEARNING, WEB, profile, services, slope
+from testbed.services import INSENSITIVE, LATENCY, LEARNING, WEB, of_latency, profile, services, slope
 from testbed.snapshots import situations
+
+STALLS = {"signal": "pressure"}
+CALM: dict[str, Any] = {
+    "status": "insensitive", "slope_permille": 90, "low_permille": 20, "high_permille": 160, "target_us": 8_000,
+}  # fmt: skip
 
 
 def explained(records: list[Record]) -> ServiceExplanation | None:
@@ -53,6 +58,20 @@ def every_service(records: list[Record]) -> Services:
         "a slope that nodes follow in steps": ("on", profile(published=slope(slope_permille=400)), {}),
         "off, with what was learned before": ("off", profile(), {}),
         "no policy": (None, profile(), {}),
+        "a latency that counts, with a target": ("on", profile(**LATENCY), {}),
+        "a latency whose slope nodes follow in steps": ("on", profile(**LATENCY | {"published": slope()}), {}),
+        "a latency that bears a whole node": ("on", profile(**of_latency(**CALM) | {"published": None}), {}),
+        "a latency above its target alone": ("shadow", profile(**of_latency(target_us=3_000)), {}),
+        "a latency that is learning": (
+            "shadow",
+            profile(**of_latency(status="learning", node_hours=2.5, target_us=None) | STALLS),
+            {},
+        ),
+        "a latency that no node explains": (
+            "shadow",
+            profile(**LEARNING | of_latency(status="learning", node_hours=0.0, nodes=0) | STALLS),
+            {},
+        ),
         "no minute for long": ("on", profile(observed_ms=START_MS - 9_000_000), {}),
     },
 )  # fmt: skip
@@ -70,6 +89,7 @@ def test_services_are_listed_with_the_most_sensitive_first(snapshot) -> None:
         profile("shop/db", slope_permille=1_900, low_permille=1_700, high_permille=2_100,
                 published=slope("shop/db", 1_900)),
         profile(),
+        profile("shop/cache", **LATENCY),
     ]  # fmt: skip
     assert services_text(every_service(services("shadow", every))) == snapshot
 
@@ -86,6 +106,19 @@ def test_the_cap_is_the_one_that_nodes_compute() -> None:
             assert slowdown_at(of_published, (found.cap_pct + 1) / 100).pct > budget_pct
 
 
+def test_the_latency_that_counts_decides_cap_and_target_and_no_sums_are_shown() -> None:
+    found = explained(services("on", [profile(**INSENSITIVE | LATENCY)]))
+    assert found is not None
+    assert found.latency is not None
+    assert found.cap_pct == 18
+    at = slowdown_at(of_latency()["latency"], (found.latency.target_at_pct or 0) / 100)
+    assert found.latency.alone_ms * (1 + at.pct / 100) == pytest.approx(8.0, rel=0.01)
+    assert found.profile.latency is not None
+    assert (found.profile.sums, found.profile.latency.sums) == ([], [])
+    [row] = every_service(services("on", [profile(**INSENSITIVE | LATENCY)])).services
+    assert (row.signal, row.status, row.slope_permille, row.nodes) == ("latency", "learned", 1_200, 9)
+
+
 def test_a_deleted_or_malformed_profile_is_not_known() -> None:
     records = services("shadow", [profile()])
     there = next(one for one in records if one.topic == SERVICE_PROFILE.name)
@@ -98,7 +131,8 @@ def test_a_deleted_or_malformed_profile_is_not_known() -> None:
 
 @pytest.mark.parametrize("most", [-(2**63), 2**63 - 1])
 def test_no_number_that_a_record_may_hold_breaks_the_text(most: int) -> None:
-    extreme = profile(slope_permille=most, low_permille=most, high_permille=most)
+    ends: dict[str, Any] = {"slope_permille": most, "low_permille": most, "high_permille": most}
+    extreme = profile(**of_latency(**ends, alone_us=0.0 if most < 0 else 2.0**50) | ends)
     records = [Record(topic=SERVICE_PROFILE.name, partition=0, offset=0, timestamp_ms=0, key=WEB.encode(),
                       value=encode(extreme))]  # fmt: skip
     found = explained(records)

@@ -17,6 +17,7 @@ from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND
 from slacktide.streams.analysis.explain.node import explain_node
 from slacktide.streams.analysis.explain.node_log import node_log
+from slacktide.streams.decisions.suppress.cpu_suppress import capped
 from testbed.chains import Chain
 from testbed.samples import FACTS
 
@@ -106,6 +107,22 @@ def test_explain_names_the_service_that_a_cap_is_learned_of() -> None:
     )
     capped = next(one for one in explained(it, now_ms) if one.name == "batch.capped")
     assert "by what was learned of shop/web" in capped.text
+
+
+def test_without_colocation_nothing_is_capped() -> None:
+    policy = policy_of(Colocation(enable=False, learned_caps="on"), THRESHOLD)
+    assert cap_in_force_pct(policy.colocation, SENSITIVE) is None
+    it = Chain(policy, FACTS)
+    it.facts = SENSITIVE
+    assert cap_finding(it, it.run(1, 10)) == ""
+
+
+@pytest.mark.parametrize("quota_us", [7_000, 14_000, 28_000, 55_000, 170_001])
+def test_a_quota_at_the_cap_is_not_changed(quota_us: int) -> None:
+    limits = Limits(be_cfs_quota_us=quota_us)
+    assert capped(limits, quota_us) is limits
+    assert capped(limits, quota_us - 1) == Limits(be_cfs_quota_us=quota_us - 1)
+    assert capped(Limits(be_cfs_quota_us=None), quota_us) == limits
 
 
 @pytest.mark.parametrize("facts", [FACTS, msgspec.structs.replace(SENSITIVE, slope_permille=100)])

@@ -197,47 +197,95 @@ def test_the_median_of_weights():
 
 
 STATUSES = [
-    ("learning", 7.9, 1.0, 0.1, "learning"),
-    ("learning", 8.0, 1.0, 0.25, "learned"),
-    ("learning", 8.0, 1.0, 0.26, "learning"),
-    ("learning", 8.0, 0.3, 0.1, "learned"),
-    ("learned", 2.0, 1.0, 0.5, "learned"),
-    ("learned", 1.9, 1.0, 0.5, "learning"),
-    ("learned", 2.0, 1.0, 0.51, "learning"),
-    ("learned", 2.0, 0.1, 0.1, "insensitive"),
-    ("insensitive", 2.0, 0.15, 0.1, "insensitive"),
-    ("insensitive", 2.0, 0.2, 0.07, "learned"),
-    ("learning", 8.0, 0.15, 0.1, "learned"),
-    ("learning", 8.0, -1.0, 0.1, "insensitive"),
-    ("learning", 8.0, 0.2, 0.3, "learning"),
+    ("learning", 3.9, 1.0, 0.1, "learning"),
+    ("learning", 4.0, 1.0, 0.25, "learned"),
+    ("learning", 4.0, 1.0, 0.26, "learning"),
+    ("learning", 4.0, 0.3, 0.1, "learned"),
+    ("learning", 4.0, 0.15, 0.1, "learned"),
+    ("learning", 4.0, -1.0, 0.1, "insensitive"),
+    ("learning", 4.0, 0.2, 0.3, "learning"),
+    ("learned", 0.5, 1.0, 0.5, "learned"),
+    ("learned", 0.5, 1.0, 0.51, "learned"),
+    ("learned", 0.5, -0.1, 0.51, "learned"),
+    ("learned", 0.5, 0.1, 0.1, "insensitive"),
+    ("learned", 0.5, -0.1, 0.4, "learned"),
+    ("learned", 0.4, 1.0, 0.1, "learning"),
+    ("insensitive", 0.5, 0.15, 0.1, "insensitive"),
+    ("insensitive", 0.5, 0.2, 0.07, "learned"),
+    ("insensitive", 0.5, 0.2, 0.19, "learning"),
+    ("insensitive", 0.5, 0.3, 0.3, "insensitive"),
 ]
 
 
 @pytest.mark.parametrize(("before", "hours", "slope", "half", "after"), STATUSES)
-def test_a_status_that_is_reached_is_kept_for_longer(before, hours, slope, half, after):
-    assert status_after(before, Estimate(slope=slope, half=half, node_hours=hours, nodes=4)) == after
+def test_a_status_that_is_reached_is_kept_until_something_contradicts_it(before, hours, slope, half, after):
+    assert status_after(before, Estimate(slope=slope, half=half, node_hours=hours, nodes=4, hours=hours)) == after
+
+
+def test_a_status_is_kept_while_nodes_measure_what_shows_nothing():
+    assert status_after("learned", Estimate(hours=0.5)) == "learned"
+    assert status_after("learned", Estimate(hours=0.4)) == "learning"
 
 
 STEPS = [
-    ("the first one as it is", None, "learned", 1_000, 0, 1_000),
-    ("too early", 1_000, "learned", 2_000, 29, 1_000),
-    ("a step up", 1_000, "learned", 2_000, 30, 1_250),
-    ("a step down", 1_000, "learned", 500, 30, 800),
-    ("less than a step", 1_000, "learned", 1_101, 30, 1_101),
-    ("a small difference", 1_000, "learned", 1_100, 30, 1_000),
-    ("no more known", 1_000, "learning", 1_000, 0, 0),
-    ("insensitive", 1_000, "insensitive", 100, 0, 0),
-    ("negative", 1_000, "learned", -1, 0, 0),
-    ("not known", None, "learning", 1_000, 0, 0),
+    ("the first one as it is", None, 1_000, 0.1, 0, 1_000),
+    ("the first one, once it is precise", None, 1_000, 0.3, 0, 0),
+    ("too early", 1_000, 2_000, 0.1, 29, 1_000),
+    ("a step up", 1_000, 2_000, 0.1, 30, 1_250),
+    ("a step down", 1_000, 500, 0.1, 30, 800),
+    ("a step up that is sure, but not precise", 1_000, 2_000, 0.9, 30, 1_250),
+    ("neither sure nor precise", 1_000, 1_500, 0.6, 30, 1_000),
+    ("less than a step", 1_000, 1_101, 0.1, 30, 1_101),
+    ("a small difference", 1_000, 1_100, 0.1, 30, 1_000),
+    ("nothing confirms it", 1_000, 3_000, 9.0, 60, 1_000),
+    ("nothing has confirmed it for a day", 1_000, 3_000, 9.0, 24 * 60, 800),
+    ("negative", None, -1, 0.1, 0, 0),
 ]
 
 
-@pytest.mark.parametrize(("name", "before", "status", "slope", "minutes", "after"), STEPS)
-def test_nodes_get_a_new_slope_in_steps(name, before, status, slope, minutes, after):
+@pytest.mark.parametrize(("name", "before", "slope", "half", "minutes", "after"), STEPS)
+def test_nodes_get_a_new_slope_in_steps(name, before, slope, half, minutes, after):
     known = before and ServiceSlope(
         service=SERVICE, slope_permille=before, observed_ms=START_MS, partition=0, folded_to=0
     )
-    assert next_slope(known, status, slope, START_MS + minutes * MINUTE_MS) == after, name
+    found = Estimate(slope=slope / 1_000, half=half, node_hours=9.0, nodes=4, hours=9.0)
+    assert next_slope(known, found, START_MS, START_MS + minutes * MINUTE_MS) == after, name
+
+
+@pytest.mark.parametrize("nodes", [1, 3, 10])
+def test_a_cap_that_works_stays_though_best_effort_work_no_longer_varies(nodes: int):
+    """Batch work always takes all that the cap allows. Without evidence the cap rises by a step a day."""
+    fold, dice, slope = ServiceFold(), random.Random(2), 1.4
+    known, caps, offset = list[int](), list[float](), 0
+    for number in range(4 * 24 * 60):
+        cap = 0.95 if fold.published is None else min(0.95, 0.223 / (fold.published.slope_permille / 1_000))
+        asked = dice.random() if number < 12 * 60 else 1.0
+        for node in range(nodes):
+            x = min(cap, asked) * dice.uniform(0.995, 1)
+            z = 0.3 + dice.gauss(0, 0.02)
+            one = minute(node=f"node-{node}", at_ms=START_MS + number * MINUTE_MS, x=x, z=z,
+                         y=0.2 + slope * x + dice.gauss(0, 0.1))  # fmt: skip
+            offset += 1
+            fold.take(one, offset)
+        fold.slope_out()
+        if number >= 8 * 60:
+            known.append(fold.published.slope_permille if fold.published else 0)
+            caps.append(cap)
+    assert min(known) > 0
+    assert max(caps) < 2 * 0.223 / slope
+
+
+def test_a_second_node_does_not_unlearn_what_the_first_showed():
+    fold, dice = ServiceFold(), random.Random(4)
+    for number in range(3 * 24 * 60):
+        nodes = ["node-1", "node-2"] if number >= 36 * 60 else ["node-1"]
+        for place, node in enumerate(nodes):
+            x = dice.random() * 0.6
+            one = minute(node=node, at_ms=START_MS + number * MINUTE_MS, x=x, z=0.3 + dice.gauss(0, 0.02),
+                         y=0.2 + (1.0 + 0.15 * place) * x + dice.gauss(0, 0.1))  # fmt: skip
+            fold.take(one, 2 * number + place)
+        fold.slope_out()
+        assert number < 24 * 60 or fold.published is not None
 
 
 def test_a_slope_names_the_minutes_behind_it():

@@ -195,3 +195,50 @@ def test_killed_anywhere_each_minute_counts_once(acts, data):
         whole = folded(decode(one.value, ServiceMinute) for one in LOG if one.key == f"shop/{number}".encode())
         profile = found[f"shop/{number}"]
         assert (profile.sums, profile.bins) == (whole.profile().sums, whole.profile().bins)
+
+
+def test_who_takes_over_says_again_what_nodes_know_of_each_service():
+    """A worker that is killed between the two sends leaves a slope that its profile does not name, or none."""
+    before = Folder(3, ())
+    log = records(World(nodes=20).minutes(3 * HOUR_MS))
+    before.take(log[:2_400], 0)
+    outs = before.due(0)
+    after = Folder(3, as_records(outs))
+    after.take(log[2_400:2_420], MINUTE_MS)
+    after_outs = after.due(MINUTE_MS)
+    assert topics(after_outs) == [SLOPE, PROFILE]
+    assert decode(after_outs[0].value, ServiceSlope) == decode(after_outs[1].value, ServiceProfile).published
+    after.take(log[2_420:], 2 * MINUTE_MS)
+    assert PROFILE in topics(after.due(2 * MINUTE_MS))
+
+
+def test_where_there_is_no_room_what_was_not_heard_of_for_longest_goes(monkeypatch):
+    monkeypatch.setattr(folders, "SERVICES_MAX", 2)
+    folder = Folder(3, ())
+    old = [minute(service=f"shop/{name}", at_ms=START_MS + number) for number, name in enumerate("ab")]
+    folder.take(records(old), 0)
+    folder.due(0)
+    soon = minute(service="shop/c", at_ms=START_MS + 10 * MINUTE_MS)
+    folder.take(records([soon], 2), 0)
+    assert folder.verdicts["crowded"] == 1
+    later = minute(service="shop/c", at_ms=START_MS + 2 * HOUR_MS)
+    folder.take(records([later], 3), 0)
+    outs = folder.due(2 * MINUTE_MS)
+    assert [(out.topic, out.key, out.value is None) for out in outs] == [
+        (PROFILE, b"shop/a", True),
+        (PROFILE, b"shop/c", False),
+    ]
+
+
+def test_a_profile_fits_in_a_record_whatever_agents_write():
+    folder = Folder(3, ())
+    names = [f"{number:03d}{'x' * 250}" for number in range(300)] + ["\x01" * 253]
+    log = []
+    for turn in range(3):
+        for node in names:
+            one = minute(node=node, at_ms=START_MS + turn * MINUTE_MS)
+            log.append(msgspec.structs.replace(one, template="\x01" * 253 if turn else "t" * 63))
+    folder.take(records(log), 0)
+    (profile,) = folder.due(0)
+    assert len(profile.value) < 200_000
+    assert folder.verdicts["absurd"] == 3

@@ -83,7 +83,13 @@ def test_what_was_learned_of_the_latency_outlives_the_worker() -> None:
     assert again.profile() == profile
     last = sli(profile.observed_ms, 5.0, "node-0")
     assert again.take_latency(last) == "old"
-    assert again.take_latency(msgspec.structs.replace(last, observed_ms=profile.observed_ms + MINUTE_MS)) == "unmatched"
+    after = msgspec.structs.replace(last, observed_ms=profile.observed_ms + MINUTE_MS)
+    assert again.take_latency(after) == "folded"
+    assert again.take_latency(after) == "old"
+    again.take(minute(node="node-0", at_ms=after.observed_ms), profile.folded_to + 1)
+    found = again.profile().latency
+    assert found is not None
+    assert found.sums[0].until_ms == after.observed_ms
 
 
 @pytest.mark.parametrize(
@@ -94,22 +100,61 @@ def test_what_was_learned_of_the_latency_outlives_the_worker() -> None:
         ({"span_ms": 9_999}, "absurd"),
         ({"observed_ms": START_MS + HOUR_MS}, "early"),
         ({"observed_ms": START_MS - 49 * HOUR_MS}, "old"),
-        ({"observed_ms": START_MS + 4 * MINUTE_MS}, "unmatched"),
+        ({"observed_ms": START_MS + 4 * MINUTE_MS}, "folded"),
     ],
 )
 def test_a_latency_that_says_nothing_is_ignored(changes: dict[str, int], verdict: str) -> None:
     fold = ServiceFold()
     fold.take(minute(at_ms=START_MS), 0)
     assert fold.take_latency(sli(START_MS, 5.0, "node-1", **changes), START_MS) == verdict
-    assert fold.take_latency(sli(START_MS, 5.0, "node-2"), START_MS) == "unmatched"
+    assert fold.take_latency(sli(START_MS, 5.0, "\n"), START_MS) == "absurd"
 
 
 def test_the_newest_target_is_kept() -> None:
     fold = ServiceFold()
-    for number in range(3):
+    for number in range(4):
         fold.take(minute(at_ms=START_MS + number * MINUTE_MS), number)
         fold.take_latency(sli(START_MS + number * MINUTE_MS, 5.0, target_us=1_000 * (number + 8)))
 
     latency = fold.profile().latency
     assert latency is not None
     assert latency.target_us == 10_000
+
+
+@pytest.mark.parametrize("span_minutes", [1, 5, 10])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_latency_is_held_against_its_own_span(span_minutes: int, first: bool) -> None:  # noqa: FBT001
+    """Batch jobs come and go within it; ``first``: it is read before the minutes of its span."""
+    fold, dice, slope, x = ServiceFold(), random.Random(5), 1.0, 0.0
+    loads: list[float] = []
+    for number in range(36 * 60):
+        x = dice.random() * 0.8 if dice.random() < 0.2 else x
+        loads.append(x)
+        at_ms = START_MS + number * MINUTE_MS
+        measured = minute(at_ms=at_ms, x=x, y=0.1, z=0.3 + dice.gauss(0, 0.02))
+        latency = None
+        if number % span_minutes == span_minutes - 1:
+            mean = sum(loads[-span_minutes:]) / span_minutes
+            latency = msgspec.structs.replace(
+                sli(at_ms, 4 * math.exp(slope * mean + dice.gauss(0, 0.1)), "node-1"), span_ms=span_minutes * MINUTE_MS
+            )
+        if latency is not None and first:
+            fold.take_latency(latency, at_ms)
+        fold.take(measured, number)
+        if latency is not None and not first:
+            fold.take_latency(latency, at_ms)
+    found = fold.profile().latency
+    assert found is not None
+    assert found.slope_permille == pytest.approx(1_000 * slope, rel=0.1)
+
+
+def test_nodes_that_are_gone_make_room() -> None:
+    fold = ServiceFold()
+    for number in range(258):
+        at_ms = START_MS + (number > 256) * 25 * HOUR_MS + 1
+        for step in range(2):
+            fold.take(minute(node=f"node-{number}", at_ms=at_ms + step * MINUTE_MS), 2 * number + step)
+            fold.take_latency(sli(at_ms + step * MINUTE_MS, 5.0, f"node-{number}"))
+    latency = fold.profile().latency
+    assert latency is not None
+    assert [one.node for one in latency.sums] == ["node-257"]

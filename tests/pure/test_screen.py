@@ -54,7 +54,7 @@ def cases(draw: st.DrawFn) -> tuple[NodeSample, NodeFacts, Policy]:
         allocatable=Resources(cpu_milli=allocatable, mem_bytes=mem),
         slope_permille=draw(st.just(0) | st.integers(0, 5_000)),
     )
-    colocation = Colocation(learned_caps=draw(st.sampled_from(["on", "shadow"])))
+    colocation = Colocation(enable=True, learned_caps=draw(st.sampled_from(["on", "shadow"])))
     threshold = ResourceThreshold(
         enable=True,
         cpu_suppress_policy="cfsQuota",
@@ -147,7 +147,7 @@ def test_samples_of_a_node_at_its_learned_cap_are_left_to_no_rule(signal: Suppre
     capacity = Resources(cpu_milli=16_000, mem_bytes=64 << 30)
     facts = NodeFacts(name="n", capacity=capacity, allocatable=capacity, slope_permille=1_000)
     threshold = ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_signal=signal)
-    policy = Policy(version="p", colocation=Colocation(learned_caps="on"), resource_threshold=threshold)
+    policy = Policy(version="p", colocation=Colocation(enable=True, learned_caps="on"), resource_threshold=threshold)
     cap_us = learned_cap_us(policy, facts)
     sample = sample_of(
         1,

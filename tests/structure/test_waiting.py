@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-PARTS = {"agent", "bridge", "publish", "queue", "scheduler", "stream", "up", "webhook"}
+PARTS = {"agent", "bridge", "publish", "queue", "scheduler", "sli", "stream", "up", "webhook"}
 """Commands that serve /metrics, each on a port of its own unless an argument names another."""
 
 

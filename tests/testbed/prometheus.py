@@ -15,6 +15,7 @@ from slacktide.agents.cluster.queue import metrics as of_queued_jobs
 from slacktide.agents.cluster.scheduler import metrics as of_schedulers
 from slacktide.agents.cluster.webhook import metrics as of_webhooks
 from slacktide.agents.node import metrics as of_agents
+from slacktide.agents.sli import metrics as of_latencies
 from slacktide.deploy.console import metrics as of_consoles
 from slacktide.streams.engine import metrics as of_workers
 from slacktide.streams.engine import queue_metrics as of_queues
@@ -45,6 +46,6 @@ def all_metrics() -> list[MetricWrapperBase]:
     """Those of all parts."""
     rooms = (
         *(of_agents, of_workers, of_queues, of_bridges, of_queued_jobs, of_descheduling),
-        *(of_schedulers, of_webhooks, of_consoles, of_api_watches),
+        *(of_schedulers, of_webhooks, of_latencies, of_consoles, of_api_watches),
     )
     return [one for room in rooms for one in vars(room).values() if isinstance(one, MetricWrapperBase)]

@@ -8,7 +8,7 @@ from typing import Any
 from slacktide.schemas.codec import encode
 from slacktide.schemas.policy import Colocation, ResourceThreshold, policy_of
 from slacktide.schemas.policy.strategies import LearnedCaps
-from slacktide.schemas.service import Bin, NodeSums, ServiceProfile, ServiceSlope
+from slacktide.schemas.service import Bin, LatencyFit, NodeSums, ServiceProfile, ServiceSlope
 from slacktide.schemas.topics import POLICY, SERVICE_PROFILE, SERVICE_SLOPE
 from slacktide.streams.records import Record
 from testbed.samples import START_MS
@@ -54,6 +54,18 @@ LEARNING: dict[str, Any] = {
 INSENSITIVE: dict[str, Any] = {
     "status": "insensitive", "slope_permille": 40, "low_permille": -20, "high_permille": 100, "published": None,
 }  # fmt: skip
+
+
+def of_latency(**given: Any) -> dict[str, Any]:
+    """What a profile has of a learned latency: 4 ms alone, and 82% more with half of a node."""
+    fields: dict[str, Any] = {
+        "status": "learned", "slope_permille": 1_200, "low_permille": 1_050, "high_permille": 1_360,
+        "alone_us": 4_012.5, "target_us": 8_000, "node_hours": 38.2, "nodes": 9, "sums": SUMS,
+    }  # fmt: skip
+    return {"latency": LatencyFit(**fields | given), "signal": "latency"}
+
+
+LATENCY: dict[str, Any] = of_latency() | {"published": slope(slope_permille=1_180)}
 
 
 def services(mode: LearnedCaps | None, profiles: Sequence[ServiceProfile], **given: Any) -> list[Record]:

@@ -19,8 +19,6 @@ from slacktide.schemas import policy as policies
 if TYPE_CHECKING:
     from slacktide.deploy.cli.assess.prometheus import Asked
 
-USER, PASSWORD = "SLACKTIDE_PROMETHEUS_USER", "SLACKTIDE_PROMETHEUS_PASSWORD"
-
 
 @click.command(epilog="Example: slacktide assess --prometheus http://127.0.0.1:9090 --html assess.html")
 @click.option("--prometheus", "url", help="Address of a Prometheus that scrapes kube-state-metrics and cAdvisor.")
@@ -92,6 +90,7 @@ def command(  # noqa: PLR0913 - one argument per option
     """
     if (url is None) == (recording is None):
         raise click.UsageError("nothing to read: give --prometheus URL for a server, or --from FILE for a recording")
+    from slacktide.agents.prometheus import PASSWORD, USER, Prometheus  # noqa: PLC0415 - as below
     from slacktide.deploy.cli.assess import prometheus, report  # noqa: PLC0415 - numpy: not for --help
     from slacktide.deploy.cli.assess.gathering import Gathering  # noqa: PLC0415
     from slacktide.streams.analysis.assess.assessment import assess  # noqa: PLC0415
@@ -105,7 +104,7 @@ def command(  # noqa: PLR0913 - one argument per option
         assert url is not None
         asked = _asked(**span, pool_label=pool_label, max_used_request=needs_larger)
         login = os.environ.get(USER), os.environ.get(PASSWORD)
-        coming = prometheus.answers(prometheus.Prometheus(url, token_file, login, ca), asked)
+        coming = prometheus.answers(Prometheus(url, prometheus.LIMITS, token_file, login, ca), asked)
     if needs_larger and not asked.max_used_request:
         raise click.UsageError(
             f"{recording} lacks the series that maxUsageRequest needs: record it again with this --policy"

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from slacktide.deploy.cli.assess.prometheus import LABELS, POOL_LABELS, Answer, Asked, Series, queries
+from slacktide.agents.prometheus import Series
+from slacktide.deploy.cli.assess.prometheus import LABELS, POOL_LABELS, Answer, Asked, queries
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import SlacktideError
 from slacktide.streams.analysis.assess.usage import Amounts, Matrix, Usage

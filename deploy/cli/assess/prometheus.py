@@ -5,28 +5,21 @@ The queries sum by node, so that responses do not grow with pods.
 
 from __future__ import annotations
 
-import base64
 import gzip
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
-from http.client import HTTPException, HTTPMessage
 from pathlib import Path
-from typing import IO, Annotated, BinaryIO, NamedTuple, cast
-from urllib.parse import urlencode, urlsplit
+from typing import Annotated, BinaryIO, NamedTuple, cast
 
 import msgspec
 
-from slacktide.agents.http import token_of
+from slacktide.agents.prometheus import Limits, Prometheus, Series, TooMuchError
 from slacktide.deploy.runtime.line_file import ExportFileError, Lines
 from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.errors import SlacktideError
 
-TIMEOUT_S = 120.0
 BYTES_MAX = 512 * 1024 * 1024
-SHOWN = 300
+LIMITS = Limits(timeout_s=120.0, bytes_max=BYTES_MAX, smaller="a longer --step reads fewer samples")
 STEPS_MAX = 50_000
 WINDOW_S = 300
 """Rates are averaged over a NodeMetric's default window."""
@@ -44,151 +37,6 @@ CHUNK_STEPS = 72
 """Steps per query: six hours at five minutes."""
 FORMAT = "slacktide assess 1"
 LABELS = "labels"
-
-
-class PrometheusError(SlacktideError):
-    """Prometheus is unavailable, denies access, or is another server."""
-
-
-class TooMuchError(PrometheusError):
-    """The query exceeds the server's sample limit; a shorter span may pass."""
-
-
-class Series(msgspec.Struct, frozen=True):
-    """A time series: labels, and pairs of Unix seconds and text."""
-
-    metric: dict[str, str]
-    values: list[tuple[float, str]]
-
-
-class _Data(msgspec.Struct, frozen=True):
-    result: list[Series]
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    status: str
-    data: _Data | None = None
-    error: str = ""
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Rejects redirects, which could send the token to another host."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> None:
-        """Follow no redirect."""
-        del req, fp, msg, headers
-        raise PrometheusError(f"the server answered {code}, a redirect to {newurl}: give that address if you trust it")
-
-
-class Prometheus:
-    """One server.
-
-    Args:
-        url: its address.
-        token_file: with a bearer token, read for each request.
-        login: user and password, without a token file; None: unknown.
-        ca: the CA certificates in PEM; None: the system's.
-
-    Raises:
-        PrometheusError: the address is not a URL, or the CA file is unreadable.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        token_file: Path | None = None,
-        login: tuple[str | None, str | None] = (None, None),
-        ca: Path | None = None,
-    ) -> None:
-        try:
-            parts = urlsplit(url)
-        except ValueError:  # such as of brackets without an IPv6 address
-            parts = urlsplit("")
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query:
-            raise PrometheusError(
-                f"{url.rpartition('@')[2]} is not a valid address; accepted: http://HOST:PORT or https://HOST:PORT, "
-                "with an optional path"
-            )
-        self._url, self._token_file, self._login = url, token_file, login
-        try:
-            context = ssl.create_default_context(cafile=ca)
-        except OSError as exc:
-            raise PrometheusError(f"{ca}: {exc.strerror or exc}; accepted: certificates in PEM") from exc
-        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirect())
-
-    def range(self, query: str, start_s: int, end_s: int, step_s: int) -> list[Series]:
-        """Return all series of a query at each step from start to end, both inclusive.
-
-        Raises:
-            TooMuchError: the query exceeds the server's sample limit.
-            PrometheusError: no response, or not from Prometheus.
-        """
-        form = {"query": query, "start": start_s, "end": end_s, "step": step_s, "timeout": f"{TIMEOUT_S:.0f}s"}
-        # GET: read-only proxies, such as the API server's, deny POST.
-        address = f"{self._url.rstrip('/')}/api/v1/query_range?{urlencode(form)}"
-        request = urllib.request.Request(address, headers=self._headers())  # noqa: S310
-        try:
-            with self._opener.open(request, timeout=TIMEOUT_S) as response:
-                body: bytes = response.read(BYTES_MAX + 1)
-        except urllib.error.HTTPError as exc:
-            raise self._refused(exc.code, exc.read(65_536)) from exc
-        except (OSError, HTTPException, UnicodeError) as exc:
-            raise PrometheusError(
-                f"{self._url} cannot be reached: {_why(exc)}; check the address and that Prometheus runs"
-            ) from exc
-        if len(body) > BYTES_MAX:
-            raise TooMuchError(f"an answer is longer than {BYTES_MAX >> 20} MiB; a longer --step reads fewer samples")
-        try:
-            answer = msgspec.json.decode(body, type=_Answer)
-        except MALFORMED as exc:
-            raise PrometheusError(
-                f"{self._url} did not answer like Prometheus ({exc}). Give the address without /api/v1"
-            ) from exc
-        if answer.status != "success" or answer.data is None:
-            raise PrometheusError(f"{self._url} rejected a query: {answer.error[:SHOWN]}")
-        return answer.data.result
-
-    def _headers(self) -> dict[str, str]:
-        headers = {"Accept": "application/json", "User-Agent": "slacktide-assess"}
-        user, password = self._login
-        if self._token_file is not None:
-            headers["Authorization"] = f"Bearer {token_of(self._token_file)}"
-        elif user is not None:
-            pair = f"{user}:{password or ''}".encode()
-            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-        return headers
-
-    def _refused(self, code: int, body: bytes) -> PrometheusError:
-        url = self._url
-        if code in {401, 403}:
-            return PrometheusError(
-                f"{url} answered {code}: it requires a login that may query. Give --token-file FILE, or set "
-                "SLACKTIDE_PROMETHEUS_USER and SLACKTIDE_PROMETHEUS_PASSWORD"
-            )
-        try:
-            why = msgspec.json.decode(body, type=_Answer).error
-        except MALFORMED:
-            text = body[:80].decode(errors="replace").strip()
-            return PrometheusError(
-                f"{url} answered {code}: it is not Prometheus, or its API has another path. Give the address "
-                f"without /api/v1: {text}"
-            )
-        if "too many samples" in why or "maximum resolution" in why:
-            return TooMuchError(f"{url}: {why}; a longer --step reads fewer samples")
-        return PrometheusError(f"{url} rejected a query ({code}): {why[:SHOWN]}")
-
-
-def _why(exc: Exception) -> str:
-    reason = getattr(exc, "reason", exc)
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return (
-            f"its certificate could not be verified: {reason.verify_message}; give the CA that signed it with --ca FILE"
-        )
-    if isinstance(reason, TimeoutError):
-        return f"no answer within {TIMEOUT_S:.0f} s; a longer --step reads fewer samples"
-    return str(getattr(reason, "strerror", None) or reason or exc)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):

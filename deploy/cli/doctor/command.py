@@ -38,9 +38,9 @@ from slacktide.deploy.cli.doctor.machine_checks import (
     cgroup_findings,
     host_findings,
     machine_findings,
-    policy_findings,
     writable,
 )
+from slacktide.deploy.cli.doctor.policy_checks import policy_findings
 from slacktide.deploy.cli.doctor.swap import gather_swap, swap_findings
 from slacktide.deploy.runtime.settings import PORT, Kafka, configured, file, folder, named, setting, stored
 from slacktide.deploy.runtime.text import show_result

@@ -1,4 +1,4 @@
-"""Checks whether a machine meets an agent's requirements, and a policy's fields have an effect on it. Pure."""
+"""Checks whether a machine meets an agent's requirements. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,6 @@ from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.knob_table import CONTROLS, KNOBS, Control
-from slacktide.schemas.message import Message
-from slacktide.schemas.policy import Parsed, Policy, ResourceThreshold
-from slacktide.schemas.policy.configmap import key_of, path_of
-from slacktide.schemas.policy.features import FEATURES, Feature
-from slacktide.schemas.policy.idle import above_capacity, unused
-from slacktide.schemas.policy.keys import value_at
 
 KERNEL_MIN = (5, 3)
 """Older kernels lack process handles (pidfd), which an agent needs to end evicted pods safely."""
@@ -29,22 +23,6 @@ OPEN_FILES_MIN = 128
 SLOW_CLOCKS = frozenset({"acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies"})
 _MIB = 1024 * 1024
 NAMED_MAX = 5
-KNOB_OF = {
-    "BECPUSuppress": "cpu-quota",
-    "BEMemoryReclaim": "memory-reclaim",
-    "CPUBurst": "cpu-burst",
-    "CFSQuotaBurst": "cpu-quota",
-    "CPUQOS (beClass)": "cpu-weight",
-    "CPUQOS idle (beClass)": "cpu-idle",
-    "MemoryQOS": "memory-high",
-}
-"""The knobs of each feature; of a feature per QoS class, for all classes."""
-NEEDED = "fields that have an effect"
-_IDLE = (
-    "set schedIdle to 0, or cpuPolicy to podIdle, which makes each best-effort pod idle instead of their cgroup. Linux "
-    "rejects a weight for an idle cgroup (EINVAL), and the kubelet writes one. It logs an error each minute, and does "
-    "not start again until the cgroup's cpu.idle is 0"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +169,7 @@ def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
             yield _idle_tier(facts)
         yield _group_pressure(facts)
         # Never a failure here: the policy's checks report it if a policy needs it.
-        yield good("pressure.stall", _stall(facts), "only for cpuSuppressSignal pressure or both")
+        yield good("pressure.stall", _stall(facts), "only for cpuSuppressSignal pressure or both, and learnedCaps")
 
 
 def _stall(facts: CgroupFacts) -> str:
@@ -302,7 +280,8 @@ def to_have_pressure(why: str, facts: CgroupFacts) -> str:
     return "boot with psi=1, on a kernel with CONFIG_PSI (4.20 or newer)"
 
 
-def _invalid(check: str, error: ConfigError) -> Iterator[Finding]:
+def invalid(check: str, error: ConfigError) -> Iterator[Finding]:
+    """Report each fault of a file."""
     for one in error.findings:
         yield failed(check, one.found, one.accepted or "a file that exists", f"correct it in {one.file}")
 
@@ -310,7 +289,7 @@ def _invalid(check: str, error: ConfigError) -> Iterator[Finding]:
 def host_findings(facts: HostFacts | ConfigError) -> Iterator[Finding]:
     """Report all findings of the workloads of a machine without Kubernetes."""
     if isinstance(facts, ConfigError):
-        yield from _invalid("host.valid", facts)
+        yield from invalid("host.valid", facts)
         return
     yield good("host.valid", facts.file, "workloads by QoS class")
     pods, more = count(len(facts.pods), "pod"), len(facts.pods) - NAMED_MAX
@@ -319,80 +298,3 @@ def host_findings(facts: HostFacts | ConfigError) -> Iterator[Finding]:
     yield good("host.pods", found, f"the contents of {facts.best_effort}, and matching workloads")
     for remark in facts.remarks:
         yield warned("host.match", f"{remark.what}: {remark.why}", "cgroups as in the file", remark.advice)
-
-
-def policy_findings(file: str, parsed: Parsed | ConfigError, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
-    """Report all findings of a policy, on a machine with these cgroups and this number of CPUs."""
-    if isinstance(parsed, ConfigError):
-        yield from _invalid("policy.valid", parsed)
-        return
-    yield good("policy.valid", f"{file}, version {parsed.policy.version}", "a policy that can be published")
-    notes = [note.removeprefix(f"{file}: ") for note in parsed.notes if note not in parsed.unknown]
-    if notes:
-        fields = count(len(notes), "field")
-        yield warned("policy.not-built", fields, "only fields that have an effect", "; ".join(notes))
-    for note in parsed.unknown:
-        key = note.removeprefix(f"{file}: ")
-        yield warned("policy.unknown-key", key, "only keys that Slacktide reads", f"correct {file}")
-    for idle in unused(parsed.policy):
-        where = f"{path_of(idle.strategy, idle.field)} ({idle.source})"
-        yield warned("policy.without-effect", where, NEEDED, idle.because)
-    for above in above_capacity(parsed.policy):
-        where = f"{path_of(above.strategy, above.field)} ({above.source})"
-        yield warned("policy.above-capacity", where, "at most 100", above.because)
-    yield from _void_here(parsed.policy, cgroups, cpus)
-
-
-def _void_here(policy: Policy, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
-    for source, threshold in _strategies(policy, "resource_threshold"):
-        if not isinstance(threshold, ResourceThreshold) or not threshold.enable:
-            continue
-        if threshold.cpu_suppress_policy == "cpuset":
-            yield from _by_cpuset(source, threshold.cpuset_cpus_min, cgroups, cpus)
-        if threshold.cpu_suppress_signal != "usage" and cgroups.no_stall and cgroups.no_run_delay:
-            where = path_of("resource_threshold", "cpu_suppress_signal")
-            advice = (
-                f"no effect on this machine: {cgroups.no_stall}; {cgroups.no_run_delay}. Best-effort pods are limited "
-                f"by CPU use instead; to use pressure, {to_have_pressure(cgroups.no_stall, cgroups)}"
-            )
-            found = f"{where} {threshold.cpu_suppress_signal} ({source})"
-            yield warned("policy.void-here", found, "pressure.stall", advice)
-    for feature in FEATURES:
-        knob = knob_of(feature)
-        void = knob is not None and cgroups.knobs and not writable(cgroups, knob)
-        for source, strategy in _strategies(policy, feature.strategy) if void or knob == "cpu-idle" else ():
-            if feature.lacks(strategy):
-                continue
-            if void:
-                found = f"{key_of(feature.strategy)}: {feature.name} ({source})"
-                advice = f"no effect on this machine: see knob.{knob}"
-                yield warned("policy.void-here", found, f"knob.{knob}", advice)
-            elif value_at(strategy, "policies.cpu") == "coreSched":
-                found = f"{key_of(feature.strategy)}: beClass.cpuQOS.schedIdle 1 ({source})"
-                yield warned("policy.idle-weight", found, "a kubelet that can write its weights", _IDLE)
-
-
-def knob_of(feature: Feature) -> str | None:
-    """Return the knob that the feature requires; None: it requires none, or is reported in another way."""
-    return KNOB_OF.get("MemoryQOS" if feature.name.startswith("MemoryQOS (") else feature.name)
-
-
-def _by_cpuset(source: str, cpus_min: int, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
-    found = f"{path_of('resource_threshold', 'cpu_suppress_policy')} cpuset ({source})"
-    if cpus <= cpus_min:
-        advice = (
-            f"no CPU set is used here, only the CPU quota: a best-effort CPU set has at least {cpus_min} CPUs, and "
-            f"this machine has {cpus}"
-        )
-        advice += f"; to use a CPU set, lower {path_of('resource_threshold', 'cpuset_cpus_min')}"
-        yield warned("policy.cpuset-floor", found, f"more than {cpus_min} CPUs", advice)
-    elif cgroups.knobs and not writable(cgroups, "cpu-set"):
-        advice = "no effect on this machine: see knob.cpu-set; the CPU quota is used instead"
-        yield warned("policy.void-here", found, "knob.cpu-set", advice)
-
-
-def _strategies(policy: Policy, name: str) -> Iterator[tuple[str, Message]]:
-    """Yield the cluster's strategy and each node strategy, with its source."""
-    yield "cluster strategy", getattr(policy, name)
-    for node in getattr(policy, f"node_{name}"):
-        yield f"node strategy {node.name}", node.strategy

@@ -189,9 +189,9 @@ def service(name: str | None, bootstrap: Cluster, output: str) -> None:
     the most sensitive first. docs/learned-caps.md explains how the slope is learned.
 
     With --output json: {"service", "asked_ms", "place", "age_ms", "mode", "budget_pct", "cap_pct", "half", "alone_pct",
-    "missing", "tenths", "minutes", "published_place", "findings", "profile"}. The profile is the record of the topic
-    slacktide.service.profile.v1, without defaults and without the sums of nodes. The list is {"asked_ms", "mode",
-    "budget_pct", "services"}.
+    "latency", "missing", "tenths", "minutes", "published_place", "findings", "profile"}. The profile is the record of
+    the topic slacktide.service.profile.v1, without defaults and without the sums of nodes. The list is {"asked_ms",
+    "mode", "budget_pct", "services"}.
     """
     from slacktide.deploy.cli.explain.service_text import service_text, services_text  # noqa: PLC0415
 

@@ -6,11 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from slacktide.deploy.cli.explain.node_text import age, findings_text
 from slacktide.deploy.runtime.text import count, instant, table
-from slacktide.streams.analysis.explain.service import ServiceExplanation, Services, Slowdown, Tenth
+from slacktide.schemas.service import LatencyFit, ServiceProfile
+from slacktide.streams.analysis.explain.service import (
+    LatencyExplanation,
+    ServiceExplanation,
+    Services,
+    Slowdown,
+    Tenth,
+    counting,
+)
 
 BAR_CHARS = 40
 COLUMNS = (
     "SERVICE",
+    "SIGNAL",
     "STATUS",
     "SLOPE",
     "INTERVAL",
@@ -26,6 +35,8 @@ _MODES = {
     "on": "nodes apply the cap of their most sensitive service",
 }
 
+_SIGNALS = {"latency": "latency, as users see it", "pressure": "pressure: the latency is not learned yet"}
+
 
 def services_text(found: Services) -> str:
     """Return the list of all services."""
@@ -36,7 +47,9 @@ def services_text(found: Services) -> str:
         interval = f"{slope_text(one.low_permille)} to {slope_text(one.high_permille)}"
         half = percent(one.half_pct)
         slope = slope_text(one.slope_permille)
-        rows.append((one.service, one.status, slope, interval, half, cap, hours, one.nodes, age(one.age_ms)))
+        rows.append(
+            (one.service, one.signal, one.status, slope, interval, half, cap, hours, one.nodes, age(one.age_ms))
+        )
     return "\n".join([_mode(found.mode, found.budget_pct), "", table(COLUMNS, rows)])
 
 
@@ -44,7 +57,7 @@ def service_text(one: ServiceExplanation) -> str:
     """Return the complete text of one service."""
     parts = ["\n".join(_head(one)), findings_text(one.findings)]
     if one.tenths:
-        parts.append(_picture(one.tenths))
+        parts.append(("" if one.latency is None else "pressure: ") + _picture(one.tenths))
     return "\n\n".join(parts)
 
 
@@ -64,21 +77,59 @@ def _mode(mode: str, budget_pct: int) -> str:
 
 def _head(one: ServiceExplanation) -> Iterator[str]:
     profile = one.profile
-    yield f"service {one.service}, {profile.status}"
+    yield f"service {one.service}, {counting(profile).status}"
     yield f"  {_mode(one.mode, one.budget_pct)}"
-    if profile.nodes:
-        slopes = (profile.slope_permille, profile.low_permille, profile.high_permille)
-        slope, low, high = map(slope_text, slopes)
-        yield f"  slope {slope}, 90% interval {low} to {high}:"
-        yield f"    with half of a node's CPU used by best-effort pods it slows down by {_pct(one.half)}"
-        alone = percent(one.alone_pct, 1)
-        yield f"  without best-effort pods it slows down by {alone}, because it waits for CPU or memory"
-    yield f"  measured: {profile.node_hours:,.1f} node-hours on {count(profile.nodes, 'node')}"
+    if one.latency is not None and profile.latency is not None:
+        yield f"  signal: {_SIGNALS[profile.signal]}"
+        yield f"  latency, {profile.latency.status}"
+        yield from (f"    {line}" for line in _latency(one.latency, profile.latency))
+        yield f"  pressure, {profile.status}"
+        yield from (f"    {line}" for line in _pressure(one))
+    else:
+        yield from (f"  {line}" for line in _pressure(one))
     cap = "none" if one.cap_pct is None else f"at most {one.cap_pct}% of a node's CPU for best-effort pods"
     yield f"  cap: {cap}"
     yield from _published(one)
     yield f"  learned of {one.minutes}; the newest minute ended {age(one.age_ms)}"
     yield f"  {one.place}"
+
+
+def _pressure(one: ServiceExplanation) -> Iterator[str]:
+    if one.profile.nodes:
+        yield f"{_slope(one.profile)}:"
+        yield f"  with half of a node's CPU used by best-effort pods it slows down by {_pct(one.half)}"
+        alone = percent(one.alone_pct, 1)
+        yield f"without best-effort pods it slows down by {alone}, because it waits for CPU or memory"
+    yield _measured(one.profile)
+
+
+def _latency(one: LatencyExplanation, fit: LatencyFit) -> Iterator[str]:
+    if fit.nodes:
+        yield f"{_slope(fit)}:"
+        yield f"  with half of a node's CPU used by best-effort pods its 99th percentile grows by {_pct(one.half)}"
+        yield f"99th percentile without best-effort pods: {one.alone_ms:,.1f} ms"
+    if one.target_ms is not None:
+        yield f"target: {one.target_ms:,.1f} ms{_reached(one) if fit.nodes else ''}"
+    yield _measured(fit)
+    if one.missing:
+        yield f"missing: {'; '.join(one.missing)}"
+
+
+def _reached(one: LatencyExplanation) -> str:
+    if one.target_at_pct is None:
+        return ", not reached with all of a node's CPU used by best-effort pods"
+    if not one.target_at_pct:
+        return ", exceeded without best-effort pods"
+    return f", reached with {percent(one.target_at_pct)} of a node's CPU used by best-effort pods"
+
+
+def _slope(fit: ServiceProfile | LatencyFit) -> str:
+    slope, low, high = map(slope_text, (fit.slope_permille, fit.low_permille, fit.high_permille))
+    return f"slope {slope}, 90% interval {low} to {high}"
+
+
+def _measured(fit: ServiceProfile | LatencyFit) -> str:
+    return f"measured: {fit.node_hours:,.1f} node-hours on {count(fit.nodes, 'node')}"
 
 
 def _published(one: ServiceExplanation) -> Iterator[str]:
@@ -89,7 +140,7 @@ def _published(one: ServiceExplanation) -> Iterator[str]:
     place = "" if one.published_place is None else f" ({one.published_place})"
     slope, since = slope_text(published.slope_permille), instant(published.observed_ms)
     yield f"  published to nodes: slope {slope} since {since}{place}"
-    if abs(published.slope_permille - one.profile.slope_permille) * 10 > published.slope_permille:
+    if abs(published.slope_permille - counting(one.profile).slope_permille) * 10 > published.slope_permille:
         yield "    it follows the learned slope in steps of at most a quarter each half hour"
 
 

@@ -310,7 +310,7 @@ class Latest:
             return lease.boot_id, lease.granted, lease.spared_namespaces
         if record.topic == SERVICE_PROFILE.name:  # each minute moves the other figures a little
             profile = decode(record.value, ServiceProfile)
-            return profile.status, profile.published
+            return profile.status, profile.signal, profile.published
         return record.value
 
     @property

@@ -193,7 +193,7 @@ def learned_cap_findings(on: NodeLog) -> Iterator[Finding]:
         return
     colocation = colocation_on(on.policy.body, on.facts)
     cap_pct = learned_cap_pct(colocation, on.facts)
-    if cap_pct is None or colocation.learned_caps == "off":
+    if cap_pct is None or not colocation.enable or colocation.learned_caps == "off":
         return
     applied = colocation.learned_caps == "on"
     yield Finding(

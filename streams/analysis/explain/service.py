@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import expm1
+from math import expm1, log
 from typing import Final
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from slacktide.schemas.policy import Colocation
 from slacktide.schemas.policy.effective import cap_of_slope_pct
 from slacktide.schemas.policy.strategies import LearnedCaps
-from slacktide.schemas.service import BINS, ServiceProfile, ServiceSlope
+from slacktide.schemas.service import BINS, LatencyFit, ServiceProfile, ServiceSlope
 from slacktide.schemas.topics import SERVICE_MINUTE, SERVICE_PROFILE, SERVICE_SLOPE
 from slacktide.streams.analysis.explain.evidence import Finding, Logged, Place, by_key, logged
 from slacktide.streams.analysis.explain.node_log import policy_of
@@ -51,6 +51,23 @@ class Tenth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyExplanation:
+    """What follows from the service's latency."""
+
+    half: Slowdown
+    """Growth of the 99th percentile with half of a node's CPU used by best-effort pods."""
+    alone_ms: float
+    """99th percentile without best-effort work."""
+    target_ms: float | None
+    """None: no target was published."""
+    target_at_pct: float | None
+    """Percent of a node's CPU, used by best-effort pods, with which the 99th percentile is predicted to reach the
+    target; 0: it is above the target without them; None: not even with all of a node's CPU, or there is no target."""
+    missing: list[str]
+    """What a latency with the status ``learning`` lacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceExplanation:
     """One service's explanation. ``None`` for a cap: all of the node's CPU, or no slope is published."""
 
@@ -66,11 +83,13 @@ class ServiceExplanation:
     cap_pct: int | None
     """By the published slope: percent of a node's CPU that best-effort pods may use."""
     half: Slowdown
-    """With half of a node's CPU used by best-effort pods."""
+    """By stalls, with half of a node's CPU used by best-effort pods."""
     alone_pct: float
-    """Slowdown without best-effort work."""
+    """Slowdown by stalls without best-effort work."""
+    latency: LatencyExplanation | None
+    """None: no latency was published. It counts, instead of stalls, if it is the profile's ``signal``."""
     missing: list[str]
-    """What a service with the status ``learning`` lacks."""
+    """What the stalls of a service with the status ``learning`` lack."""
     tenths: list[Tenth]
     minutes: str
     """The minutes behind the profile: topic, partition, first and last offset."""
@@ -86,6 +105,8 @@ class ServiceRow:
     """One service in the list of all."""
 
     service: str
+    signal: str
+    """``pressure`` or ``latency``: what all figures of the row come from."""
     status: str
     slope_permille: int
     low_permille: int
@@ -127,18 +148,20 @@ def explain_services(records: Iterable[Record], now_ms: int, colocation: Colocat
     rows = [
         ServiceRow(
             service=one.body.service,
-            status=one.body.status,
-            slope_permille=one.body.slope_permille,
-            low_permille=one.body.low_permille,
-            high_permille=one.body.high_permille,
-            half_pct=slowdown_at(one.body, HALF).pct,
-            node_hours=one.body.node_hours,
-            nodes=one.body.nodes,
+            signal=one.body.signal,
+            status=fit.status,
+            slope_permille=fit.slope_permille,
+            low_permille=fit.low_permille,
+            high_permille=fit.high_permille,
+            half_pct=slowdown_at(fit, HALF).pct,
+            node_hours=fit.node_hours,
+            nodes=fit.nodes,
             cap_pct=_cap_pct(one.body, colocation),
             place=one.place,
             age_ms=max(0, now_ms - one.body.observed_ms),
         )
         for one in profiles(records)
+        for fit in (counting(one.body),)
     ]
     rows.sort(key=lambda one: (one.status == "learning", -one.slope_permille, one.service))
     return Services(
@@ -170,12 +193,13 @@ def explain_service(
         cap_pct=_cap_pct(profile, colocation),
         half=slowdown_at(profile, HALF),
         alone_pct=(profile.alone_permille - 1_000) / 10,
+        latency=_latency(profile.latency),
         missing=missing,
         tenths=list(_tenths(profile)),
         minutes=f"{SERVICE_MINUTE.name} {place.partition}:{profile.folded_from} to {profile.folded_to}",
         published_place=slopes[-1].place if slopes else None,
         findings=list(_findings(profile, colocation, missing, now_ms)),
-        profile=msgspec.structs.replace(profile, sums=[]),
+        profile=_without_sums(profile),
     )
 
 
@@ -201,9 +225,14 @@ def why_none(mode: LearnedCaps, nodes: Sequence[str] | None = None) -> str:
     )
 
 
-def slowdown_at(profile: ServiceProfile, share: float) -> Slowdown:
+def counting(profile: ServiceProfile) -> ServiceProfile | LatencyFit:
+    """Return the fit from which nodes get the slope: that of the latency as soon as it is learned."""
+    return profile.latency if profile.signal == "latency" and profile.latency is not None else profile
+
+
+def slowdown_at(fit: ServiceProfile | LatencyFit, share: float) -> Slowdown:
     """Return the slowdown for a share of a node's CPU, 0 to 1, that best-effort pods use."""
-    slopes = (profile.slope_permille, profile.low_permille, profile.high_permille)
+    slopes = (fit.slope_permille, fit.low_permille, fit.high_permille)
     pct, low_pct, high_pct = (_pct(slope * share) for slope in slopes)
     return Slowdown(pct=pct, low_pct=low_pct, high_pct=high_pct)
 
@@ -211,6 +240,32 @@ def slowdown_at(profile: ServiceProfile, share: float) -> Slowdown:
 def _pct(log_permille: float) -> float:
     """Return the percent of a logarithm of a slowdown, which is given in thousandths."""
     return round(100 * expm1(min(LOG_MAX, log_permille / 1_000)), 2)
+
+
+def _without_sums(profile: ServiceProfile) -> ServiceProfile:
+    latency = None if profile.latency is None else msgspec.structs.replace(profile.latency, sums=[])
+    return msgspec.structs.replace(profile, sums=[], latency=latency)
+
+
+def _latency(fit: LatencyFit | None) -> LatencyExplanation | None:
+    if fit is None:
+        return None
+    return LatencyExplanation(
+        half=slowdown_at(fit, HALF),
+        alone_ms=fit.alone_us / 1_000,
+        target_ms=None if fit.target_us is None else fit.target_us / 1_000,
+        target_at_pct=_target_at_pct(fit),
+        missing=list(_missing(fit)),
+    )
+
+
+def _target_at_pct(fit: LatencyFit) -> float | None:
+    if not fit.target_us or not fit.nodes:
+        return None
+    if fit.alone_us >= fit.target_us:
+        return 0.0
+    growth, slope = log(fit.target_us / max(fit.alone_us, 1.0)), fit.slope_permille / 1_000
+    return round(100 * growth / slope, 1) if 0 < growth < slope else None
 
 
 def _cap_pct(profile: ServiceProfile, colocation: Colocation) -> int | None:
@@ -230,21 +285,21 @@ def _tenths(profile: ServiceProfile) -> Iterator[Tenth]:
         )
 
 
-def _missing(profile: ServiceProfile) -> Iterator[str]:
+def _missing(fit: ServiceProfile | LatencyFit) -> Iterator[str]:
     """Return what is missing before the slope counts as learned."""
-    if profile.status != "learning":
+    if fit.status != "learning":
         return
-    if profile.node_hours < HOURS_TO_LEARN:
-        yield f"{profile.node_hours:,.1f} of {HOURS_TO_LEARN:g} node-hours are measured"
-    if not profile.nodes:
+    if fit.node_hours < HOURS_TO_LEARN:
+        yield f"{fit.node_hours:,.1f} of {HOURS_TO_LEARN:g} node-hours are measured"
+    if not fit.nodes:
         yield "no node has 30 minutes in which the CPU use of best-effort pods varied"
         return
-    half = (profile.high_permille - profile.low_permille) / 2_000
+    half = (fit.high_permille - fit.low_permille) / 2_000
     share, width = WIDTH_TO_LEARN
-    most = max(share * profile.slope_permille / 1_000, width)
+    most = max(share * fit.slope_permille / 1_000, width)
     if half > most:
         yield f"the slope is known within ±{half:.2f}; it must be within ±{most:.2f}"
-    elif profile.low_permille <= 0:
+    elif fit.low_permille <= 0:
         yield "the interval of the slope includes 0"
 
 
@@ -262,7 +317,8 @@ def _findings(profile: ServiceProfile, colocation: Colocation, missing: list[str
             f"the newest minute is {hours:,.1f} hours old: no pod of the service runs, or agents do not measure it",
             advice="run `slacktide doctor` on a node with a pod of the service: pressure.stall reports PSI of cgroups",
         )
-    if profile.status == "learning":
+    fit = counting(profile)
+    if fit.status == "learning":
         yield Finding(
             "service.learning",
             f"the slope is not known yet, so there is no cap: {'; '.join(missing) or 'the next minutes decide'}",
@@ -271,16 +327,22 @@ def _findings(profile: ServiceProfile, colocation: Colocation, missing: list[str
         return
     cap_pct = _cap_pct(profile, colocation)
     if cap_pct is None:
-        most = slowdown_at(profile, 1.0)
+        most = slowdown_at(fit, 1.0)
         yield Finding(
             "service.no-cap",
-            "no cap: with all of a node's CPU used by best-effort pods, the service is predicted to slow down by "
-            f"{most.pct:.0f}%, and at most by {most.high_pct:.0f}%",
+            f"no cap: with all of a node's CPU used by best-effort pods, {_effect(profile)} by {most.pct:.0f}%, and at "
+            f"most by {most.high_pct:.0f}%",
         )
         return
     limits = "limits" if colocation.learned_caps == "on" else "would limit"
     yield Finding(
         "service.cap",
-        f"the service {limits} best-effort pods to {cap_pct}% of the CPU of its nodes: beyond it, it is predicted to "
-        f"slow down by more than {colocation.interference_budget_pct}%",
+        f"the service {limits} best-effort pods to {cap_pct}% of the CPU of its nodes: beyond it, {_effect(profile)} "
+        f"by more than {colocation.interference_budget_pct}%",
     )
+
+
+def _effect(profile: ServiceProfile) -> str:
+    if profile.signal == "latency":
+        return "its 99th percentile is predicted to grow"
+    return "it is predicted to slow down"

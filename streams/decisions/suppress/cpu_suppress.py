@@ -58,7 +58,8 @@ def tighter(current: Limits, wanted: Limits, free: Collection[int]) -> Limits:
 
 def capped(limits: Limits, quota_us: int) -> Limits:
     """Cap the CPU time at ``quota_us`` per standard period."""
-    if quota_rate(limits) * PERIOD_US <= quota_us:
+    own_us = limits.be_cfs_quota_us
+    if own_us is not None and own_us * PERIOD_US <= quota_us * limits.be_cfs_period_us:
         return limits
     return Limits(be_cfs_quota_us=quota_us, be_cfs_period_us=PERIOD_US, be_cpuset=limits.be_cpuset)
 

@@ -33,26 +33,30 @@ export function open() {
 }
 
 const percent = (value) => (value === null ? "–" : `${amount(Math.round(value))}%`);
+const ms = (value) => (value === null ? "–" : `${value.toFixed(1)} ms`);
 const ends = (slowdown) => `${percent(slowdown.pct)} [${percent(slowdown.low_pct)} … ${percent(slowdown.high_pct)}]`;
 const slope = (row, figure) => (row[figure] / 1000).toFixed(2);
 const figure = (service, name, text) => number(text, "text", { service, figure: name, mark: MARKS[name] });
 /** Words of an explanation's lines about a figure. */
-const MARKS = { half: "half of a node", cap_pct: "cap:", alone_pct: "without best-effort", node_hours: "measured:" };
+const MARKS = { half: "half of a node", cap_pct: "cap:", alone_pct: "because it waits", node_hours: "measured:", signal: "signal:", alone_ms: "99th percentile without", target_ms: "target:", pressure: "it slows down by" };
 
 function listed({ services, services_count }) {
-  const rows = services.map((row) => [el("a", { href: link({ page: "services", name: row.service }), "data-key": row.service }, named(row.service)), t(`service.${row.status}`),
+  const rows = services.map((row) => [el("a", { href: link({ page: "services", name: row.service }), "data-key": row.service }, named(row.service)), t(`service.${row.signal}`), t(`service.${row.status}`),
     figure(row.service, "slope", slope(row, "slope_permille")), `${slope(row, "low_permille")} … ${slope(row, "high_permille")}`,
     figure(row.service, "half", percent(row.half_pct)), figure(row.service, "cap_pct", percent(row.cap_pct)), amount(row.node_hours), amount(row.nodes), span(row.age_ms), el("span.place", {}, plain(row.place))]);
-  return [table(t("services"), [t("service"), t("state"), t("of.slope"), t("service.interval"), t("of.half"), t("of.cap_pct"), t("of.node_hours"), t("nodes"), t("age"), t("place")], rows, [2, 3, 4, 5, 6, 7, 8]),
+  return [table(t("services"), [t("service"), t("of.signal"), t("state"), t("of.slope"), t("service.interval"), t("of.half"), t("of.cap_pct"), t("of.node_hours"), t("nodes"), t("age"), t("place")], rows, [3, 4, 5, 6, 7, 8, 9]),
     services_count > services.length ? el("p.small.soft", {}, t("more", { count: services_count - services.length })) : null];
 }
 
 function detail(answer) {
-  const { service } = answer, cells = [["half", ends(answer.half)], ["cap_pct", percent(answer.cap_pct)], ["alone_pct", percent(answer.alone_pct)], ["node_hours", amount(answer.node_hours)]];
+  const { service, latency } = answer, counts = latency && answer.signal === "latency";
+  const cells = [["half", ends(counts ? latency.half : answer.half)], ["cap_pct", percent(answer.cap_pct)], ["alone_pct", percent(answer.alone_pct)], ["node_hours", amount(answer.node_hours)]];
+  if (latency) cells.unshift(["signal", t(`service.${answer.signal}`)], ["alone_ms", ms(latency.alone_ms)], ["target_ms", ms(latency.target_ms)]);
+  if (counts) cells.push(["pressure", ends(answer.half)]);
   const measured = answer.tenths.filter((one) => one.minutes > 0), label = t("service.picture");
   const rows = measured.map((one) => [`${one.from_pct} … ${one.to_pct}%`, amount(Math.round(one.minutes)), percent(one.by_slope_pct), percent(one.slowdown_pct)]);
   return [
-    el("dl.figures", {}, ...cells.map(([name, text]) => el("div", {}, el("dt", {}, t(`of.${name}`)), el("dd", {}, figure(service, name, text)), name === "node_hours" ? el("dd.small", {}, t("on.count", { count: amount(answer.nodes) })) : null))),
+    el("dl.figures", {}, ...cells.map(([name, text]) => el("div", {}, el("dt", {}, t(`of.${name}`)), el("dd", {}, figure(service, name, text)), name === "node_hours" ? el("dd.small", {}, t("on.count", { count: amount(answer.nodes) })) : null, name === "target_ms" && latency.target_at_pct !== null ? el("dd.small", {}, t("service.target_at", { share: percent(latency.target_at_pct) })) : null))),
     card(t("findings"), null, el("ul.list", {}, ...answer.findings.map(finding))),
     card(label, null, measured.length || answer.line.length ? fit(label, answer) : el("p.empty", {}, t("no.minutes")),
       el("div.legend", {}, ...PARTS.map(([kind, word]) => el("span.key", {}, el(`i.fit-${kind}`), t(word)))),

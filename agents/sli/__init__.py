@@ -1,0 +1,1 @@
+"""Publishes the latency of services, as a Prometheus server knows it."""
