@@ -36,6 +36,7 @@ SLOPES_LOOK_S = 180.0
 """How often it is checked whether slopes that could not be read can be read by now."""
 SLOPES_ANSWER_S, SLOPES_FIRST_S = 1.0, 3.0
 """While commands are read, and before: a slower answer would delay them. Slopes are then left out."""
+NOT_SEEN = "no such topic, or no right to see it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +114,7 @@ class NodeReader(Reader):
 
         Raises LogError if Kafka is unreachable, or a topic was re-created.
         """
-        if not self._slopes_there and asyncio.get_running_loop().time() >= self._slopes_look_s:
-            await self._look_for_slopes()
+        await self._look_at_slopes()
         got = await self._readable()
         policies = await self._policies_of([record_of(one) for one in got.get(self._policies, [])])
         if self._slopes_there and not self._slopes_whole and await self._at_end(self._slopes):
@@ -160,7 +160,7 @@ class NodeReader(Reader):
     async def _slopes_from(self, consumer: Any, within_s: float) -> dict[TopicPartition, int]:
         """Return where slopes begin; empty if they cannot be read, which is logged."""
         found: dict[TopicPartition, int] = {}
-        why = "no such topic, or no right to see it"
+        why = NOT_SEEN
         try:
             async with asyncio.timeout(within_s):
                 if SERVICE_SLOPE.name in await consumer.topics():
@@ -173,7 +173,12 @@ class NodeReader(Reader):
         self._slopes_whole = False
         return found
 
-    async def _look_for_slopes(self) -> None:
+    async def _look_at_slopes(self) -> None:
+        """Begin with slopes once they can be read. End if their topic was deleted: the client would ask for it."""
+        if self._slopes_whole and self._consumer.partitions_for_topic(SERVICE_SLOPE.name) is None:
+            await self._leave_slopes(NOT_SEEN)
+        if self._slopes_there or asyncio.get_running_loop().time() < self._slopes_look_s:
+            return
         if found := await self._slopes_from(self._consumer, SLOPES_ANSWER_S):
             await self._stand_anew(found)
 
@@ -185,10 +190,13 @@ class NodeReader(Reader):
             cause = exc.__cause__
             if not isinstance(cause, TopicAuthorizationFailedError) or SERVICE_SLOPE.name not in cause.args:
                 raise
-        self._lacks_slopes("no right to read it")
+        await self._leave_slopes("no right to read it")
+        return {}
+
+    async def _leave_slopes(self, why: str) -> None:
+        self._lacks_slopes(why)
         self._slopes_there = self._slopes_anew = self._slopes_whole = False
         await self._stand_anew({})
-        return {}
 
     async def _stand_anew(self, slopes: dict[TopicPartition, int]) -> None:
         """Continue all other partitions where they are, with or without slopes."""
