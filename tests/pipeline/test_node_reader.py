@@ -116,8 +116,12 @@ async def test_slopes_that_it_may_not_read_any_more_stop_nothing_else(
     monkeypatch.setattr(reader, "_slopes_look_s", 0.0)
     seen = await soon(read, "slopes again")
     assert seen[0] == "anew"
-    while "whole" not in seen:
-        seen += await read()
+
+    async def more() -> list[str]:
+        seen.extend(await read())
+        return seen
+
+    await soon(more, "all slopes again", enough=lambda got: "whole" in got)
     assert [one for one in seen if one.startswith("shop/")] == ["shop/web", "shop/db"]
     assert [vars(one)["topic"] for one in caplog.records if "slopes" in one.getMessage()] == [SERVICE_SLOPE.name]
     await reader.close()
