@@ -16,8 +16,8 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from slacktide.agents.http import token_of
-from slacktide.schemas.codec import MALFORMED
-from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.errors import SlacktideError, TextError
+from slacktide.schemas.text import answer_of
 
 REFUSAL_BYTES_MAX = 65_536
 SHOWN = 300
@@ -173,11 +173,12 @@ class Prometheus:
 
     def _decoded(self, body: bytes | msgspec.Raw, kind: type[T]) -> T:
         try:
-            return msgspec.json.decode(body, type=kind)
-        except MALFORMED as exc:
+            found: T = answer_of(body, kind, where="its answer")
+        except TextError as exc:
             raise PrometheusError(
                 f"{self._url} did not answer like Prometheus ({exc}). Give the address without /api/v1"
             ) from exc
+        return found
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "slacktide"}
@@ -197,8 +198,8 @@ class Prometheus:
                 "SLACKTIDE_PROMETHEUS_USER and SLACKTIDE_PROMETHEUS_PASSWORD"
             )
         try:
-            why = msgspec.json.decode(body, type=_Answer).error
-        except MALFORMED:
+            why = answer_of(body, _Answer, where="its answer").error
+        except TextError:
             text = body[:80].decode(errors="replace").strip()
             return PrometheusError(
                 f"{url} answered {code}: it is not Prometheus, or its API has another path. Give the address "

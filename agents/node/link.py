@@ -15,7 +15,7 @@ from typing import Protocol
 
 from slacktide.agents.node.interfaces import Spool
 from slacktide.agents.node.metrics import AgentMetrics
-from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender, of_minute, of_outcome, of_sample
+from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender, of_outcome, of_sample
 from slacktide.agents.node.slopes import Slopes
 from slacktide.agents.publisher import Letters
 from slacktide.schemas.backoff import Backoff, Reasons
@@ -24,7 +24,6 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError, RecordRefusedError, SlacktideError, failure
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.service import ServiceMinute
 from slacktide.schemas.topics import AUDIT, BACKFILL, DEAD_LETTER, OUTCOME, Topic
 from slacktide.streams.decisions.evict.node_evict import audited
 from slacktide.streams.kafka import NodeReader, Placed, Refused, Sender, read_topic
@@ -101,14 +100,17 @@ class Channel:
         self._line = Line(name)
         self._topic, self._link, self._sender = topic, link, sender
 
-    async def send(self, out: Out) -> None:
-        """Connect if necessary, and send a record with its proof. Raises LogError if that fails: see ``broke``."""
+    async def send(self, *outs: Out) -> int:
+        """Connect if necessary, and send records with their proof. Return how many Kafka refused.
+
+        Raises LogError if that fails: see ``broke``.
+        """
         if not self._sender.connected:
             await self._sender.connect([self._topic.name])
             self._link.metrics.connected(self._line.name)
-        results = await self._sender.send_each([self._link.sign(out)])
+        results = await self._sender.send_each([self._link.sign(out) for out in outs])
         self._line.works()
-        self._link.refused(results)
+        return self._link.refused(results)
 
     async def newest(self, *, since_ms: int) -> Record | None:
         """Return the node's newest record of the topic since this time (UTC epoch). Raises LogError if that fails."""
@@ -162,7 +164,6 @@ class Link:
         self._newest, self._backlog = Newest(), Backlog()
         self._live_s = 0.0
         self._letters = Letters()
-        self._minutes = list[Out]()
         self._stirred, self._idle = asyncio.Event(), asyncio.Event()
         self._placed = Placed(partition=-1, offset=-1)
         self._read_anew = False
@@ -188,12 +189,6 @@ class Link:
         """Send this sample and the facts and pods it refers to. If a newer one is offered first, backfill it."""
         self._keep(self._newest.put(Offered(sample, facts, pods)))
         self._reader.wake()
-
-    def offer_minutes(self, minutes: Sequence[ServiceMinute]) -> None:
-        """Send these together, once, with the outcomes. They are a statistic: if that fails, they are dropped."""
-        self.metrics.minutes_dropped.inc(len(self._minutes))
-        self._minutes = [of_minute(one) for one in minutes]
-        self.wake()
 
     def wake(self) -> None:
         """There may be outcomes in the spool."""
@@ -313,8 +308,7 @@ class Link:
     async def _send_outcomes(self) -> None:
         while True:
             batch, letters = self._spool.pending(BATCH), self._letters.some()
-            minutes, self._minutes = self._minutes, []
-            if not batch and not letters and not minutes:
+            if not batch and not letters:
                 self._idle.set()
                 self._stirred.clear()
                 with suppress(TimeoutError):
@@ -327,15 +321,13 @@ class Link:
                     self.metrics.connected("outcomes")
                 reports = [of_outcome(outcome) for _, outcome in batch]
                 reports += [of_outcome(outcome, AUDIT) for _, outcome in batch if audited(outcome)]
-                results = await self._outcomes.send_each([*map(self.sign, [*minutes, *reports]), *letters])
+                results = await self._outcomes.send_each([*map(self.sign, reports), *letters])
             except LogError as exc:
-                self.metrics.minutes_dropped.inc(len(minutes))
                 await self._report.broke(exc)
                 continue
             self._report.works()
             self._letters.sent(letters)
             self.refused(results)
-            self.metrics.minutes_sent.inc(sum(isinstance(one, Placed) for one in results[: len(minutes)]))
             if batch:
                 self._spool.acknowledge(batch[-1][0])
             if len(batch) == BATCH:
@@ -360,13 +352,14 @@ class Link:
             self._read_anew = False
             try:
                 await self._reader.connect()
-                self._slopes.begin()
                 self.metrics.connected("answers")
                 self._in.works()
                 while not self._read_anew:
                     read = await self._reader.read()
                     self._hand_over(read.policies, self._listener.policies)
                     self._hand_over(read.inventories, self._listener.inventories)
+                    if read.slopes_anew:
+                        self._slopes.begin()
                     self._hand_over(read.slopes, partial(self._slopes.take, refuse=self.to_dead_letter))
                     if read.slopes_whole:
                         self._slopes.whole()

@@ -34,7 +34,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.proof import PROVEN
-from slacktide.schemas.topics import FORECAST, ZONES
+from slacktide.schemas.topics import FORECAST, SERVICE_MINUTE, ZONES
 from slacktide.streams.records import Record
 from slacktide.streams.tasks import ended
 
@@ -98,7 +98,7 @@ class AgentLoop:
         self._policies = Policies(self._state, self._metrics)
         prover = Prover(node, settings.state_folder if settings.enrol else None, clock.wall_ms)
         self._enrolment = Enrolment(settings.enrol, prover, self._metrics) if settings.enrol else None
-        self._slopes = Slopes(self._look_at_slopes)
+        self._slopes = Slopes(self._look_at_slopes, self._state)
         self._link = Link(
             bootstrap=bootstrap,
             node=node,
@@ -136,9 +136,8 @@ class AgentLoop:
             self._zones = ZonesPublisher(records, channel, pods=lambda: agent.pods, metrics=self._metrics)
         self._meter: ServiceMeter | None = None
         if settings.services is not None:
-            self._meter = ServiceMeter(
-                settings.services, clock, self._agent, self._colocation, self._link.offer_minutes
-            )
+            channel = self._link.channel("minutes", SERVICE_MINUTE)
+            self._meter = ServiceMeter(settings.services, clock, self._agent, self._colocation, channel, self._metrics)
         self._ahead = self._ahead_of_ticks()
         self._switch = Switch(settings.state_folder, watched=settings.node_watch is not None)
         self.removed = False
@@ -203,8 +202,9 @@ class AgentLoop:
                 self._settings.node_watch.close()
             await ended(ticking, *beside)
             await self._link.close()
-            if self._zones is not None:
-                await self._zones.close()
+            for one in (self._zones, self._meter):
+                if one is not None:
+                    await one.close()
             self._spool.close()
 
     def awaits_answer(self) -> bool:

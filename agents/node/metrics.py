@@ -62,7 +62,7 @@ SERVICE_MINUTES = Counter(
 )
 SERVICE_MINUTES_DROPPED = Counter(
     "slacktide_agent_service_minutes_dropped",
-    "Minutes of services dropped because Kafka did not acknowledge them at once.",
+    "Minutes of services dropped because Kafka refused them, or did not acknowledge them at once.",
     ["node"],
 )
 MISSING = Counter("slacktide_agent_missing_figures", "Figures that could not be read.", ["node", "what"])

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slacktide.agents.clock import Clock
+from slacktide.agents.node.link import Channel
+from slacktide.agents.node.metrics import AgentMetrics
+from slacktide.agents.node.outbox import of_minute
 from slacktide.agents.node.service_times import NodeTimes, ServiceTimesReader, service_minutes, service_of
+from slacktide.agents.node.slopes import learns
+from slacktide.schemas.errors import LogError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.service import ServiceMinute
@@ -38,7 +43,7 @@ class Node(Protocol):
 
 
 class ServiceMeter:
-    """Offers the minutes of all services as each minute ends."""
+    """Publishes the minutes of all services as each minute ends, on a connection of their own."""
 
     def __init__(
         self,
@@ -46,21 +51,27 @@ class ServiceMeter:
         clock: Clock,
         node: Node,
         colocation: Callable[[], Colocation],
-        offer: Callable[[Sequence[ServiceMinute]], None],
+        channel: Channel,
+        metrics: AgentMetrics,
     ) -> None:
         self._reader, self._clock, self._node = metered.reader, clock, node
         self._minute_ns = metered.minute_ms * 1_000_000
-        self._colocation, self._offer = colocation, offer
+        self._colocation = colocation
+        self._channel, self._metrics = channel, metrics
         self._before: NodeTimes | None = None
 
     async def run(self) -> None:
         """Measure until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            if self._colocation().learned_caps == "off":
+            if not learns(self._colocation()):
                 self._before = None
             elif self._before is None or self._clock.mono_ns() - self._before.mono_ns >= self._minute_ns:
                 await self._measure()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._channel.close()
 
     async def _measure(self) -> None:
         facts, pods = self._node.facts, self._node.pods
@@ -71,4 +82,15 @@ class ServiceMeter:
         if before is None or now is None:
             return
         if minutes := service_minutes(before, now, facts, pods, self._clock.wall_ms()):
-            self._offer(minutes)
+            await self._publish(minutes)
+
+    async def _publish(self, minutes: Sequence[ServiceMinute]) -> None:
+        """Send these together, once. They are a statistic: if that fails, they are dropped."""
+        try:
+            refused = await self._channel.send(*map(of_minute, minutes))
+        except LogError as exc:
+            self._metrics.minutes_dropped.inc(len(minutes))
+            await self._channel.broke(exc)
+            return
+        self._metrics.minutes_sent.inc(len(minutes) - refused)
+        self._metrics.minutes_dropped.inc(refused)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -22,13 +23,31 @@ SERVICES_MAX = 20_000
 """Slopes that an agent keeps: some 4 MB."""
 
 
-class Slopes:
-    """The slope of each service that has one, in thousandths."""
+def learns(colocation: Colocation) -> bool:
+    """Return whether the policy learns how much best-effort work the node's services bear."""
+    return colocation.enable and colocation.learned_caps != "off"
 
-    def __init__(self, changed: Callable[[], None]) -> None:
+
+class Kept(Protocol):
+    """Keeps slopes for the agent's next start, in thousandths. Never raises."""
+
+    def slopes(self) -> dict[str, int]:
+        """Return those that were kept last."""
+
+    def keep_slopes(self, slopes: Mapping[str, int]) -> None:
+        """Keep these."""
+
+
+class Slopes:
+    """The slope of each service that has one, in thousandths. At a start, those that the last run kept are known."""
+
+    def __init__(self, changed: Callable[[], None], kept: Kept) -> None:
         """``changed`` is called whenever a slope in force has changed."""
-        self._changed = changed
-        self._known: dict[str, int] = {}
+        self._changed, self._kept = changed, kept
+        self._known = dict(kept.slopes())
+        self._follows = False
+        """Whether the topic was read completely since the start: until then, kept slopes may be of pods not listed
+        yet, and they stay kept."""
         self._read: dict[str, int] | None = {}
         """What was read since the connection; None: all was read, and ``_known`` follows."""
         self._too_many = False
@@ -51,18 +70,24 @@ class Slopes:
     def whole(self) -> None:
         """All that the topic held was read, by now or earlier."""
         if self._read is not None:
+            self._follows = True
             before, self._known, self._read = self._known, self._read, None
             if before != self._known:
                 self._changed()
 
     def onto(self, facts: NodeFacts, pods: Sequence[Pod], colocation: Colocation) -> NodeFacts:
-        """Return the facts with the largest slope of the node's latency-sensitive pods, as far as the policy learns."""
-        slope_permille, service = 0, ""
-        if colocation.learned_caps != "off" and self._known:
+        """Return the facts with the largest slope of the node's latency-sensitive pods, as far as the policy learns.
+
+        The slopes of these pods are kept for the next start.
+        """
+        own = dict[str, int]()
+        if learns(colocation):
             services = {service_of(pod) for pod in unended(pods) if not is_best_effort(as_held(pod))}
-            found = [(-self._known[one], one) for one in services if self._known.get(one)]
-            slope_permille, service = min(found, default=(0, ""))
-        return replace(facts, slope_permille=-slope_permille, slope_of=service)
+            own = {one: self._known[one] for one in services if self._known.get(one)}
+            if self._follows:
+                self._kept.keep_slopes(own)
+        largest = min(own, key=lambda one: (-own[one], one), default="")
+        return replace(facts, slope_permille=own.get(largest, 0), slope_of=largest)
 
     def _take(self, record: Record) -> bool:
         slopes = self._known if self._read is None else self._read

@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from slacktide.agents.files import write_whole
+from slacktide.schemas.bounds import PODS_MAX
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.schemas.forecast import NodeForecast
@@ -24,6 +25,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import PressureGate
+from slacktide.schemas.service import Permille, Service
 
 log = logging.getLogger(__name__)
 LOCK_LOOK_S = 0.2
@@ -122,14 +124,21 @@ class KeptInventory(Message, frozen=True, kw_only=True):
     from_kafka: bool = msgspec.field(name="told", default=False)
 
 
+class KeptSlopes(Message, frozen=True, kw_only=True):
+    """The last slopes of the node's own services, in thousandths."""
+
+    slopes: Annotated[dict[Service, Permille], msgspec.Meta(max_length=PODS_MAX)]
+
+
 class State:
-    """Four files in the agent's state folder, each replaced atomically. Never raises."""
+    """Five files in the agent's state folder, each replaced atomically. Never raises."""
 
     def __init__(self, folder: Path) -> None:
         self._policy = folder / "policy.json"
         self._inventory = folder / "inventory.json"
         self._gate = folder / "gate.json"
         self._forecast = folder / "forecast.json"
+        self._slopes = folder / "slopes.json"
         self._written: dict[Path, bytes] = {}
         self._gate_ns = -GATE_KEPT_NS
 
@@ -148,6 +157,17 @@ class State:
     def forecast(self) -> NodeForecast | None:
         """Return the node's usage models; None: none are saved."""
         return self._read(self._forecast, NodeForecast, again=True)
+
+    def slopes(self) -> dict[str, int]:
+        """Return the last slopes of the node's own services, in thousandths; empty: none are saved."""
+        kept = self._read(self._slopes, KeptSlopes)
+        return {} if kept is None else kept.slopes
+
+    def keep_slopes(self, slopes: Mapping[str, int]) -> None:
+        """Save these slopes of the node's own services, in thousandths: the largest, if there are very many."""
+        if slopes or self._slopes.exists():
+            largest = sorted(slopes, key=lambda one: (-slopes[one], one))[:PODS_MAX]
+            self._write(self._slopes, KeptSlopes(slopes={one: slopes[one] for one in sorted(largest)}))
 
     def keep_forecast(self, forecast: NodeForecast) -> None:
         """Save the models. They always differ, so the last ones are not compared."""
@@ -203,6 +223,7 @@ def forget(folder: Path) -> None:
         "inventory.json",
         "gate.json",
         "forecast.json",
+        "slopes.json",
         "knobs.json",
         "cgroup-originals.json",
         "proof-key.json",

@@ -42,11 +42,12 @@ from slacktide.schemas.access import (
 )
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
-from slacktide.schemas.topics import COMMAND, TOPICS
-from slacktide.streams.kafka import describe_topics
+from slacktide.schemas.topics import COMMAND, POLICY, SERVICE_SLOPE, TOPICS
+from slacktide.streams.kafka import NodeReader, Sender, describe_topics
 from slacktide.streams.kafka.admin import creation_trouble
 from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.probe import lacking
+from slacktide.streams.records import Out
 from testbed.brokers import running
 from testbed.guarded import GuardedKafka
 from testbed.one_machine import NODE, SLACKTIDE, VirtualNode, eventually
@@ -269,6 +270,34 @@ async def test_a_worker_that_may_not_join_its_group_names_the_right_and_joins_on
             ready = partial(asyncio.to_thread, worker.ask, "ready")
             await soon(ready, "the error", enough=lambda said: "GroupAuthorizationFailedError" in said, part=worker)
         await asyncio.to_thread(worker.wait_ready)
+
+
+@pytest.mark.parametrize("operation", ["Read", "Describe"])
+async def test_an_agent_without_the_right_to_slopes_gets_all_else_and_slopes_once_it_may(
+    granted: GuardedKafka, operation: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    granted.forget()
+    applied(granted)
+    sender = Sender(granted.cluster, client_id="test", acks="all", timeout_s=5)
+    await sender.connect([POLICY.name, SERVICE_SLOPE.name])
+    for topic in (POLICY, SERVICE_SLOPE):
+        await sender.send([Out(topic=topic.name, key=topic.name.encode(), value=b"{}", partition=0)])
+    await sender.close()
+    reader = NodeReader(granted.doors["agent"], NODE, client_id="test", fetch_wait_ms=50, due=lambda: True)
+
+    async def read() -> set[str]:
+        got = await reader.read()
+        return {one.topic for one in (*got.policies, *got.slopes)}
+
+    async with granted.topic_denied("User:slacktide-agent", SERVICE_SLOPE.name, operation):
+        await reader.connect()
+        assert await soon(read, "the policy") == {POLICY.name}
+        assert await read() == set()
+    [warned] = [one for one in caplog.records if "slopes" in one.getMessage()]
+    assert (vars(warned)["topic"], "no right to" in vars(warned)["why"]) == (SERVICE_SLOPE.name, True)
+    reader._slopes_look_s = 0.0
+    assert await soon(read, "slopes") == {SERVICE_SLOPE.name}
+    await reader.close()
 
 
 async def test_the_preflight_names_the_consumer_group_and_the_operation_that_a_login_lacks(

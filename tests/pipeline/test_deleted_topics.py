@@ -8,12 +8,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, Topic
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, SERVICE_SLOPE, Topic
+from slacktide.streams.kafka import NodeReader, Sender
+from slacktide.streams.records import Out
 from testbed.brokers import KafkaBroker, running
 from testbed.one_machine import SLACKTIDE, VirtualNode, eventually
+from testbed.waiting import soon
 
 pytestmark = pytest.mark.kafka
 
@@ -80,3 +84,38 @@ def test_no_part_creates_a_topic_that_was_deleted(
             while time.monotonic() < until_s:
                 assert topic.name not in creating_broker.topics()
                 time.sleep(0.2)
+
+
+async def test_a_node_does_without_deleted_slopes_and_reads_new_ones(
+    creating_broker: KafkaBroker,
+) -> None:
+    creating_broker.apply_topics(1)
+    cluster, asked = creating_broker.cluster, 0
+    reader = NodeReader(cluster, "node-1", client_id="test", fetch_wait_ms=50, due=lambda: True)
+    sender = Sender(cluster, client_id="test", acks="all", timeout_s=5)
+    await reader.connect()
+    await soon(reader.read, "all slopes", enough=lambda got: got.slopes_whole)
+    client = reader._consumer._client
+    ask = client._metadata_update
+
+    def counted(*given: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return ask(*given)
+
+    client._metadata_update = counted
+    creating_broker.delete(SERVICE_SLOPE.name)
+    await soon(reader.read, "none", enough=lambda got: not got.slopes_whole)
+    asked, until_s = 0, time.monotonic() + 3.0
+    while time.monotonic() < until_s:
+        await reader.read()
+    assert asked <= 3, "it asks no more for the topic"
+    assert SERVICE_SLOPE.name not in creating_broker.topics()
+
+    creating_broker.apply_topics(1)
+    reader._slopes_look_s = 0.0
+    await sender.connect([SERVICE_SLOPE.name])
+    await sender.send([Out(topic=SERVICE_SLOPE.name, key=b"shop/web", value=b"{}", partition=0)])
+    assert await soon(reader.read, "new ones", enough=lambda got: got.slopes)
+    await reader.close()
+    await sender.close()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from prometheus_client import REGISTRY
 
+from slacktide.agents.node.state import State
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, LearnedCaps, ResourceThreshold
 from slacktide.schemas.service import ServiceMinute, ServiceSlope
-from slacktide.schemas.topics import POLICY, SERVICE_MINUTE, SERVICE_SLOPE
-from slacktide.streams.kafka import Sender, read_topic
+from slacktide.schemas.topics import POLICY, SERVICE_MINUTE, SERVICE_SLOPE, TOPICS
+from slacktide.streams.kafka import Sender, node_reader, read_topic
 from slacktide.streams.records import Out
+from testbed import brokers
 from testbed.agent_rig import agent_of
 from testbed.brokers import EmbeddedBroker
 from testbed.one_machine import CPUS, NODE, VirtualNode
@@ -41,6 +44,10 @@ def slope(permille: int, service: str = SERVICE) -> ServiceSlope:
 
 def counted(what: str) -> float:
     return REGISTRY.get_sample_value(f"slacktide_agent_service_minutes{what}_total", {"node": NODE}) or 0
+
+
+def connections(to: str) -> float:
+    return REGISTRY.get_sample_value("slacktide_agent_connections_total", {"node": NODE, "to": to}) or 0
 
 
 class Log:
@@ -127,3 +134,51 @@ async def test_minutes_of_an_outage_are_dropped_and_a_recreated_topic_is_read_an
             embedded_broker.apply_topics(4)
             assert await soon(log.minutes, "a minute again")
             assert (await log.told(0)).slope_of == "", "the broker forgot it"
+
+
+async def test_without_the_topics_of_learned_caps_an_agent_does_all_else_and_goes_on_from_what_it_knew(
+    embedded_broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The slopes of its last run hold from its first sample on, until there are others."""
+    embedded_broker.apply_topics(4)
+    log = Log(embedded_broker.bootstrap)
+    await log.put(record(policy("on")), record(slope(400)), record(slope(900, "default/elsewhere")))
+    with VirtualNode(tmp_path) as node:
+        node.own_service("web")
+        node.stall_service(0, 0)
+        async with agent_of(node, embedded_broker.bootstrap, tmp_path):
+            await log.told(400)
+        assert State(tmp_path / "state").slopes() == {SERVICE: 400}
+
+        embedded_broker.forget()
+        optional = {SERVICE_MINUTE.name, SERVICE_SLOPE.name}
+        with monkeypatch.context() as older:
+            older.setattr(brokers, "TOPICS", tuple(one for one in TOPICS if one.name not in optional))
+            embedded_broker.apply_topics(4)
+        monkeypatch.setattr(node_reader, "SLOPES_LOOK_S", 1.0)
+        dropped, outcomes = counted("_dropped"), connections("outcomes")
+
+        async def lost() -> float:
+            return counted("_dropped") - dropped
+
+        async with agent_of(node, embedded_broker.bootstrap, tmp_path, minute_ms=MINUTE_MS):
+            await log.told(400)
+            first = (await sampled(Cluster(embedded_broker.bootstrap)))[0]
+            assert first.facts is not None
+            assert (first.facts.slope_permille, first.facts.slope_of) == (400, SERVICE)
+            await log.put(record(policy("off")))
+            await log.told(0)
+            await log.put(record(policy("on")))
+            await log.told(400)
+            await soon(lost, "lost minutes", enough=lambda minutes: minutes >= 3)
+            assert connections("outcomes") <= outcomes + 1, "they cost only themselves"
+
+            answers = connections("answers")
+            embedded_broker.apply_topics(4)
+            await log.put(record(slope(700)))
+            await log.told(700)
+            assert await soon(log.minutes, "a minute")
+            assert connections("answers") == answers, "it looked for the topic"
+    [warned] = [one for one in caplog.records if "slopes of services" in one.getMessage()]
+    assert vars(warned)["topic"] == SERVICE_SLOPE.name
+    assert "slacktide topics apply" in vars(warned)["why"]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.node.state import Identity, InUseError, State, identity_of
+from slacktide.schemas.bounds import PODS_MAX
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy import DEFAULT
@@ -133,11 +134,41 @@ def test_unchanged_state_is_not_written_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"null", b"[]", b'{"version": 3}'])
 def test_state_that_cannot_be_read_is_none(tmp_path: Path, content: bytes) -> None:
     """A broken file is as good as no file."""
-    for name in ("policy.json", "inventory.json", "gate.json"):
+    for name in ("policy.json", "inventory.json", "gate.json", "slopes.json"):
         (tmp_path / name).write_bytes(content)
     state = State(tmp_path)
 
-    assert (state.policy(), state.inventory()) == (None, None)
+    assert (state.policy(), state.inventory(), state.slopes()) == (None, None, {})
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"slopes":{"shop/web":-1}}', b'{"slopes":{"shop/web":1e9}}', b'{"slopes":{"%s":1}}' % (b"x" * 318)]
+)
+def test_slopes_that_no_topic_would_have_are_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "slopes.json").write_bytes(content)
+    assert State(tmp_path).slopes() == {}
+
+
+def test_slopes_are_there_at_the_next_start_and_written_only_where_they_changed(tmp_path: Path) -> None:
+    state, file = State(tmp_path), tmp_path / "slopes.json"
+    state.keep_slopes({})
+    assert not file.exists(), "most nodes have none"
+    state.keep_slopes({"shop/web": 300, "shop/db": 900})
+    assert State(tmp_path).slopes() == {"shop/web": 300, "shop/db": 900}
+    following = State(tmp_path)
+    assert following.slopes()
+    file.unlink()
+    following.keep_slopes({"shop/db": 900, "shop/web": 300})
+    assert not file.exists()
+    state.keep_slopes({"shop/web": 400})
+    state.keep_slopes({})
+    assert State(tmp_path).slopes() == {}
+
+
+def test_of_more_slopes_than_pods_the_largest_are_kept(tmp_path: Path) -> None:
+    State(tmp_path).keep_slopes({f"shop/{number}": number for number in range(PODS_MAX + 2)})
+    kept = State(tmp_path).slopes()
+    assert (len(kept), min(kept.values())) == (PODS_MAX, 2)
 
 
 def test_state_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:

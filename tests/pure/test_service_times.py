@@ -10,14 +10,19 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from slacktide.agents.node import services
 from slacktide.agents.node.cgroup.hierarchy import find
+from slacktide.agents.node.metrics import AgentMetrics
 from slacktide.agents.node.service_times import NodeTimes, PodTimes, ServiceTimesReader, service_minutes
 from slacktide.agents.node.services import Metered, ServiceMeter
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import LogError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.service import ServiceMinute
+from slacktide.streams.records import Out
 from testbed.lone_agent import SteppedClock
 from testbed.waiting import soon
 
@@ -225,18 +230,67 @@ class Counted:
         return None if self.blind else times(mono_ns, a=ran(mono_ns // 1_000))
 
 
-async def test_each_minute_is_offered_while_the_policy_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+class Sent:
+    """A connection to Kafka, which may be broken, or refuse records."""
+
+    def __init__(self) -> None:
+        self.minutes = list[ServiceMinute]()
+        self.broken, self.refuses, self.failed = False, 0, 0
+
+    async def send(self, *outs: Out) -> int:
+        if self.broken:
+            raise LogError("no such topic")
+        self.minutes += [decode(one.value, ServiceMinute) for one in outs]
+        return self.refuses
+
+    async def broke(self, _: LogError) -> None:
+        self.failed += 1
+
+
+def counted(what: str, node: str) -> float:
+    return REGISTRY.get_sample_value(f"slacktide_agent_service_minutes{what}_total", {"node": node}) or 0
+
+
+async def test_minutes_that_cannot_be_sent_are_dropped_and_the_next_ones_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "LOOK_S", 0.001)
-    clock, reader, offered = SteppedClock(0), Counted(), list[ServiceMinute]()
-    mode, looks = "off", 0
+    clock, sent, colocation = SteppedClock(0), Sent(), Colocation(enable=True, learned_caps="on")
+    metered, metrics = Metered(reader=Counted()), AgentMetrics("losing")  # type: ignore[arg-type]
+    meter = ServiceMeter(metered, clock, Node(), lambda: colocation, sent, metrics)  # type: ignore[arg-type]
+    measuring = asyncio.create_task(meter.run())
+
+    async def counts(minutes: float, dropped: float) -> None:
+        async def now() -> tuple[float, float]:
+            clock.pass_ms(60_000)
+            return counted("", "losing"), counted("_dropped", "losing")
+
+        await soon(now, "so many", enough=lambda found: found[0] >= minutes and found[1] >= dropped)
+
+    sent.broken = True
+    await counts(0, 2)
+    assert sent.failed >= 2
+    sent.broken = False
+    await counts(1, 2)
+    sent.refuses = 1
+    before = counted("_dropped", "losing")
+    await counts(1, before + 1)
+    measuring.cancel()
+    await asyncio.gather(measuring, return_exceptions=True)
+    assert counted("", "losing") < len(sent.minutes), "a refused one is not sent"
+
+
+async def test_each_minute_is_sent_while_the_policy_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "LOOK_S", 0.001)
+    clock, reader, sent = SteppedClock(0), Counted(), Sent()
+    offered, enable, mode, looks = sent.minutes, True, "off", 0
 
     def colocation() -> Colocation:
         nonlocal looks
         looks += 1
-        return Colocation(learned_caps=mode)  # type: ignore[arg-type]
+        return Colocation(enable=enable, learned_caps=mode)  # type: ignore[arg-type]
 
     metered = Metered(reader=reader)  # type: ignore[arg-type]
-    measuring = asyncio.create_task(ServiceMeter(metered, clock, Node(), colocation, offered.extend).run())
+    meter = ServiceMeter(metered, clock, Node(), colocation, sent, AgentMetrics("metered"))  # type: ignore[arg-type]
+    measuring = asyncio.create_task(meter.run())
 
     async def came(what: str, true: Callable[[], bool]) -> None:
         await soon(lambda: asyncio.sleep(0, true()), what)
@@ -248,7 +302,10 @@ async def test_each_minute_is_offered_while_the_policy_learns(monkeypatch: pytes
 
     await looked()
     assert not reader.asked
-    mode = "shadow"
+    enable, mode = False, "on"
+    await looked()
+    assert not reader.asked, "the policy disables all colocation"
+    enable, mode = True, "shadow"
     await came("a first read", lambda: len(reader.asked) == 1)
     clock.pass_ms(59_999)
     await looked()

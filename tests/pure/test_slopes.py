@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +20,8 @@ from slacktide.schemas.topics import SERVICE_SLOPE
 from slacktide.streams.records import Record
 
 FACTS = NodeFacts(name="node-1", capacity=Resources(), allocatable=Resources())
-ON, SHADOW, OFF = Colocation(learned_caps="on"), Colocation(learned_caps="shadow"), Colocation()
+ON, SHADOW = (Colocation(enable=True, learned_caps=mode) for mode in ("on", "shadow"))
+OFF, DISABLED = Colocation(enable=True), Colocation(enable=False, learned_caps="on")
 
 
 def pod(owner: str, **more: Any) -> Pod:
@@ -33,14 +35,28 @@ def record(service: str, slope_permille: int | None, **more: Any) -> Record:
     return Record(topic=SERVICE_SLOPE.name, partition=0, offset=0, timestamp_ms=0, **given)
 
 
+class Folder:
+    """What an agent keeps, and how often it did."""
+
+    def __init__(self, **kept: int) -> None:
+        self.kept, self.writes = {f"shop/{name}": slope for name, slope in kept.items()}, 0
+
+    def slopes(self) -> dict[str, int]:
+        return self.kept
+
+    def keep_slopes(self, slopes: Mapping[str, int]) -> None:
+        self.kept, self.writes = dict(slopes), self.writes + 1
+
+
 class Read:
     """What an agent knows, how often that changed, and what it refused."""
 
-    def __init__(self, *records: Record) -> None:
+    def __init__(self, *records: Record, folder: Folder | None = None, whole: bool = True) -> None:
         self.changes, self.refused = 0, list[str]()
-        self.slopes = Slopes(self._changed)
+        self.slopes = Slopes(self._changed, folder or Folder())
         self.take(*records)
-        self.slopes.whole()
+        if whole:
+            self.slopes.whole()
 
     def _changed(self) -> None:
         self.changes += 1
@@ -63,6 +79,34 @@ def test_the_largest_slope_of_the_nodes_services_is_in_its_facts() -> None:
     assert its.on() == (0, "")
     assert its.on(pod("web"), pod("db"), colocation=SHADOW) == (900, "shop/db")
     assert its.on(pod("web"), pod("db"), colocation=OFF) == (0, "")
+    assert its.on(pod("web"), pod("db"), colocation=DISABLED) == (0, ""), "no colocation, no cap of it"
+
+
+def test_the_next_run_knows_the_slopes_of_the_nodes_own_services_until_it_has_read_the_topic() -> None:
+    folder = Folder()
+    its = Read(record("shop/web", 300), record("shop/db", 900), record("shop/batch", 5), folder=folder)
+    assert its.on(pod("web"), pod("unknown"), pod("batch", kube_qos="BestEffort")) == (300, "shop/web")
+    assert folder.kept == {"shop/web": 300}
+    following = Read(folder=folder, whole=False)
+    assert following.on(pod("web"), pod("db")) == (300, "shop/web"), "before anything was read"
+    following.take(record("shop/web", 100))
+    assert following.on() == (0, "")
+    assert following.on(pod("web")) == (300, "shop/web"), "its pod was not listed for a moment"
+    assert folder.kept == {"shop/web": 300}
+    following.slopes.whole()
+    assert (following.on(pod("web")), following.changes) == ((100, "shop/web"), 1)
+    assert folder.kept == {"shop/web": 100}
+    following.slopes.begin()
+    assert following.on(pod("db")) == (0, "")
+    assert folder.kept == {}
+
+
+def test_while_the_policy_does_not_learn_nothing_is_kept_anew() -> None:
+    folder = Folder(web=300)
+    its = Read(record("shop/web", 100), folder=folder)
+    for colocation in (OFF, DISABLED):
+        assert its.on(pod("web"), colocation=colocation) == (0, "")
+    assert (folder.kept, folder.writes) == ({"shop/web": 300}, 0)
 
 
 def test_ended_and_best_effort_pods_have_no_say() -> None:

@@ -121,7 +121,18 @@ class GuardedKafka(KafkaBroker):
     @asynccontextmanager
     async def group_denied(self, principal: str, group: str) -> AsyncIterator[None]:
         """Meanwhile a user may not be a member of a group, whatever was granted."""
-        denied = RESOURCES["group"], group, LITERAL, principal, "*", OPERATIONS["Read"], DENY
+        async with self._denied(principal, "group", group, "Read"):
+            yield
+
+    @asynccontextmanager
+    async def topic_denied(self, principal: str, topic: str, operation: str) -> AsyncIterator[None]:
+        """Meanwhile a user may not do this with a topic, whatever was granted."""
+        async with self._denied(principal, "topic", topic, operation):
+            yield
+
+    @asynccontextmanager
+    async def _denied(self, principal: str, kind: str, name: str, operation: str) -> AsyncIterator[None]:
+        denied = RESOURCES[kind], name, LITERAL, principal, "*", OPERATIONS[operation], DENY
         await self._send(CreateAclsRequest(*denied))
         try:
             yield
