@@ -154,7 +154,7 @@ class ServiceProfile(Message, frozen=True, kw_only=True):
     latency: LatencyFit | None = None
     """The same of the service's latency; null: none was published."""
     signal: Literal["pressure", "latency"] = "pressure"
-    """What the slope comes from that nodes are told: the latency as soon as that is learned."""
+    """Which of both gives the published slope: the latency as soon as its slope is learned."""
     confirmed_ms: TimeMs = 0
     """Event time of the last minute at which the estimate was good enough to confirm the slope, or to change it."""
     published: ServiceSlope | None = None

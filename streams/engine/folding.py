@@ -264,7 +264,7 @@ class Folding(Lifetime):
         if places:
             sources = {Place(OF_SOURCE[place.topic].state, place.partition): place for place in places}
             async with Tail(self._settings.bootstrap, FETCH_WAIT_MS) as tail:
-                asked = {tuple(place): WHOLE for place in sources}
+                asked = {(place.topic, place.partition): WHOLE for place in sources}
                 for record in last_of_each_key((await tail.read(asked)).records):
                     found[sources[record.place]].append(record)
         return found

@@ -109,7 +109,7 @@ class Folder:
         return verdict
 
     def _has_room(self, fold: ServiceFold | None, node: str, now_ms: int) -> bool:
-        """Check the bounds; full, they drop what was not heard of for ``QUIET_MS`` before it is forgotten."""
+        """Check the bounds. A service without minutes for ``QUIET_MS`` is dropped for a new one."""
         if fold is not None and node in fold:
             return True
         if (fold is not None or len(self._folds) < SERVICES_MAX) and self._sums < SUMS_MAX:

@@ -30,7 +30,7 @@ from slacktide.streams.learning.sums import (
 LATELY_MS: Final = SPAN_MS_MAX + 2 * MINUTE_MS
 """Minutes of nodes that are kept, for the longest span of a latency."""
 GONE_MS: Final = 24 * HOUR_MS
-"""A latency of a node that was not heard of for so long makes room for another one."""
+"""A node without a latency for so long makes room for another one."""
 COVERED: Final = 0.5
 """The part of a latency's span that minutes of a node must cover."""
 
@@ -48,8 +48,8 @@ class LatencyFold:
         self._sums = {} if known is None else {one.node: one for one in known.sums if sound(one)}
         self._status: Status = "learning" if known is None else known.status
         self._target_us = None if known is None else known.target_us
-        self._heard = bool(self._sums)
-        """Whether anybody publishes a latency."""
+        self._publishes = bool(self._sums)
+        """Whether anybody does."""
         self._lately: dict[str, list[_Minute]] = {}
         """The last minutes of each node."""
         self._waiting: dict[str, ServiceSli] = {}
@@ -60,7 +60,7 @@ class LatencyFold:
 
     def measured(self, node: str, observed_ms: int, span_ms: int, point: Point) -> None:
         """Take in what a node measured; nothing is kept of a service whose latency nobody publishes."""
-        if not self._heard:
+        if not self._publishes:
             return
         if node not in self._lately and len(self._lately) >= NODES_MAX:
             self._lately = {
@@ -84,7 +84,7 @@ class LatencyFold:
             return "old"
         if known is None and not self._has_room(sli.observed_ms):
             return "crowded"
-        self._heard, self._waiting[sli.node] = True, sli
+        self._publishes, self._waiting[sli.node] = True, sli
         if sli.node in self._lately:
             self._fold_measured(sli.node, self._lately[sli.node][-1].end_ms)
         return None
