@@ -26,7 +26,7 @@ from testbed.brokers import free_port
 from testbed.chains import evicted
 from testbed.console import HOSTILE, Shown, chromium, console, jobs_and_queue, record
 from testbed.one_machine import NODE, VirtualNode, eventually, one_machine
-from testbed.services import profile, services
+from testbed.services import LATENCY, profile, services
 
 LIVED_S = 6
 RECORDED_S = 240
@@ -85,7 +85,11 @@ async def _put(bootstrap: str) -> None:
     now_ms = SystemClock().wall_ms()
     act = evicted(9_000, node=NODE, spent=Spent(evictions=1), observed_ms=now_ms, acted_ms=now_ms + 8)
     sender = Sender(Cluster(bootstrap), client_id="test", acks="all", timeout_s=5)
-    records = [one for one in (*await jobs_and_queue(), *services(None, [profile()])) if one.topic in FOLLOWED]
+    records = [
+        one
+        for one in (*await jobs_and_queue(), *services(None, [profile(), profile("shop/cache", **LATENCY)]))
+        if one.topic in FOLLOWED
+    ]
     await sender.connect(sorted({OUTCOME.name, SAMPLE.name, *(one.topic for one in records)}))
     await sender.send([Out(topic=one.topic, key=one.key, value=one.value) for one in records])
     await sender.send([Out(topic=OUTCOME.name, key=NODE.encode(), value=encode(act))])

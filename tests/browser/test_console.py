@@ -316,6 +316,12 @@ def test_a_service_is_shown_with_the_picture_of_what_was_measured(
         expect(page.locator("pre")).to_contain_text("slacktide.service.minute.v1")
         assert not findings(page)
         page.screenshot(path=tmp_path / "service.png", full_page=True)
+    with page_of(browser, f"{live.url}/{PAGES['services']}/shop%2Fcache") as page:
+        for text in ("latency", "82% [69% … 97%]", "4.0 ms", "8.0 ms", "reached with 58% of a node", "38% [31% … 46%]"):
+            expect(page.locator(".figures div", has_text=text)).to_have_count(1)
+        expect(page.locator("pre")).to_contain_text("signal: latency, as users see it")
+        assert not findings(page)
+        page.screenshot(path=tmp_path / "latency.png", full_page=True)
 
 
 @pytest.mark.story

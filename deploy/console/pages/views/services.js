@@ -50,13 +50,13 @@ function listed({ services, services_count }) {
 
 function detail(answer) {
   const { service, latency } = answer, counts = latency && answer.signal === "latency";
-  const cells = [["half", ends(counts ? latency.half : answer.half)], ["cap_pct", percent(answer.cap_pct)], ["alone_pct", percent(answer.alone_pct)], ["node_hours", amount(answer.node_hours)]];
-  if (latency) cells.unshift(["signal", t(`service.${answer.signal}`)], ["alone_ms", ms(latency.alone_ms)], ["target_ms", ms(latency.target_ms)]);
-  if (counts) cells.push(["pressure", ends(answer.half)]);
+  const half = ["half", ends(counts ? latency.half : answer.half)], cap = ["cap_pct", percent(answer.cap_pct)], alone = ["alone_pct", percent(answer.alone_pct)], hours = ["node_hours", amount(answer.node_hours)];
+  const rows_of_figures = latency ? [[["signal", t(`service.${answer.signal}`)], ["alone_ms", ms(latency.alone_ms)], ["target_ms", ms(latency.target_ms)], cap, hours], [half, ...(counts ? [["pressure", ends(answer.half)]] : []), alone]] : [[half, cap, alone, hours]];
+  const shown = ([name, text]) => el("div", {}, el("dt", {}, t(`of.${name}`)), el("dd", {}, figure(service, name, text)), name === "node_hours" ? el("dd.small", {}, t("on.count", { count: amount(answer.nodes) })) : null, name === "target_ms" && latency.target_at_pct !== null ? el("dd.small", {}, t("service.target_at", { share: percent(latency.target_at_pct) })) : null);
   const measured = answer.tenths.filter((one) => one.minutes > 0), label = t("service.picture");
   const rows = measured.map((one) => [`${one.from_pct} … ${one.to_pct}%`, amount(Math.round(one.minutes)), percent(one.by_slope_pct), percent(one.slowdown_pct)]);
   return [
-    el("dl.figures", {}, ...cells.map(([name, text]) => el("div", {}, el("dt", {}, t(`of.${name}`)), el("dd", {}, figure(service, name, text)), name === "node_hours" ? el("dd.small", {}, t("on.count", { count: amount(answer.nodes) })) : null, name === "target_ms" && latency.target_at_pct !== null ? el("dd.small", {}, t("service.target_at", { share: percent(latency.target_at_pct) })) : null))),
+    ...rows_of_figures.map((cells) => el("dl.figures", {}, ...cells.map(shown))),
     card(t("findings"), null, el("ul.list", {}, ...answer.findings.map(finding))),
     card(label, null, measured.length || answer.line.length ? fit(label, answer) : el("p.empty", {}, t("no.minutes")),
       el("div.legend", {}, ...PARTS.map(([kind, word]) => el("span.key", {}, el(`i.fit-${kind}`), t(word)))),
