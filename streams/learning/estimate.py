@@ -37,7 +37,7 @@ DEVIATION_BY_MEAN: Final = 1.2533
 FEW_NODES: Final = 5
 """The median of fewer deviations is mostly that of a node from itself, so their mean is taken."""
 FREEDOM_MIN: Final = 3
-"""Two nodes alone show little of how nodes differ: the interval would be so wide that a second node unlearns a slope."""
+"""Two nodes alone show little of how nodes differ: a second one would widen the interval until nothing is learned."""
 T_90: Final = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
 """Student's t for an interval of 90%, by degrees of freedom from 1."""
 NORMAL_90: Final = 1.645
