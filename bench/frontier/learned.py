@@ -47,11 +47,10 @@ def fit_of(phases: Sequence[Phase], cpus: int) -> LatencyFit:
     """
     fold = LatencyFold()
     for number, phase in enumerate(phases, 1):
-        at_ms = number * MINUTE_MS
-        x, z = phase.batch_cpus / cpus, phase.service_cpus / cpus
-        fold.measured("machine", at_ms, Point(x=x, y=0.0, z=z, minutes=5.0, template=""))
-        p99_us = round(1_000 * quantile_ms([phase], 0.99))
+        at_ms, p99_us = number * MINUTE_MS, round(1_000 * quantile_ms([phase], 0.99))
         fold.take(ServiceSli(service="a/b", node="machine", observed_ms=at_ms, span_ms=MINUTE_MS, p99_us=p99_us))
+        x, z = phase.batch_cpus / cpus, phase.service_cpus / cpus
+        fold.measured("machine", at_ms, MINUTE_MS, Point(x=x, y=0.0, z=z, minutes=5.0, template=""))
     fit = fold.fit(len(phases) * MINUTE_MS)
     if fit is None:
         raise CannotRunError(f"no phases of {', '.join(LEARNED_OF)} in {PHASES}")
