@@ -143,8 +143,13 @@ async def test_a_latency_joins_the_profile_of_its_service(rig: Rig, minutes: lis
     async with folding(rig):
         await profile(rig, 0)
         sli = ServiceSli(
-            service=SERVICE, node="node-3", observed_ms=measured.observed_ms, span_ms=60_000, p99_us=7_000, target_us=9_000,
-        )  # fmt: skip
+            service=SERVICE,
+            node="node-3",
+            observed_ms=measured.observed_ms,
+            span_ms=60_000,
+            p99_us=7_000,
+            target_us=9_000,
+        )
         other = msgspec.structs.replace(sli, service="shop/unknown")
         await rig.put(SERVICE_SLI.name, [(one.service.encode(), encode(one), PARTITION) for one in (sli, other)])
         await rig.put(SERVICE_SLI.name, [(SERVICE.encode(), b"{", PARTITION)])
