@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -350,6 +350,25 @@ def _summary(message: NodeMetric | NodeAllocatable | NodeScore) -> str:
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def letters_of_each(
+    records: Iterable[Record], take: Callable[[Record], object], *, reader: str, now_ms: int
+) -> list[Out]:
+    """Let ``take`` fold records in order; return dead letters for those that raise, which do not stop the others."""
+    letters = []
+    for record in records:
+        try:
+            take(record)
+        except Exception as exc:  # noqa: BLE001 - an invalid record does not stop the others
+            letters.append(dead_letter(record, reader=reader, reason=failure("fold", exc), now_ms=now_ms))
+    return letters
+
+
+def dead_letter_of_unwritten(topic: str, partition: int, key: str, *, writer: str, reason: str, now_ms: int) -> Out:
+    """Return a dead letter for a record that cannot be computed, and so has neither offset nor value."""
+    none = Record(topic=topic, partition=partition, offset=0, timestamp_ms=0, key=key.encode(), value=None)
+    return dead_letter(none, reader=writer, reason=reason, now_ms=now_ms)
 
 
 def isolated(

@@ -72,7 +72,7 @@ def measure(rig: Rig) -> list[Row]:
             own = [one for one in recorded if (one.service, one.batch) == (name, kind)]
             fit = fit_of([one for one in own if one.condition in LEARNED_OF], machine.cpus)
             machine.learned(max(0, fit.slope_permille))
-            rows.append(_told(f"{name} beside {kind}", fit))
+            rows.append(_fit_row(f"{name} beside {kind}", fit))
             for block in range(FIRST_BLOCK, FIRST_BLOCK + (1 if rig.brief else BLOCKS)):
                 if time.monotonic() < until_s:
                     with closing(Served(machine, rig, service)) as served:
@@ -89,7 +89,7 @@ def _block(rig: Rig, served: Served, block: int, conditions: Sequence[Condition]
             append(file, quietly(rig, served, block, condition, kind, 3.0 if rig.brief else PHASE_S))
 
 
-def _told(pair: str, fit: LatencyFit) -> Row:
+def _fit_row(pair: str, fit: LatencyFit) -> Row:
     whole = Resources(cpu_milli=1_000)
     facts = NodeFacts(name="n", capacity=whole, allocatable=whole, slope_permille=max(0, fit.slope_permille))
     cap_pct = learned_cap_pct(Colocation(), facts)

@@ -27,7 +27,7 @@ class Learning(Protocol):
     def take(self, node: SimNode, used: Second, slope: float, now_ms: int) -> None:
         """A node measured its service; ``slope``: the true one, by which it slows down."""
 
-    def told(self) -> Mapping[str, int]:
+    def known(self) -> Mapping[str, int]:
         """Return the slopes that nodes know now, in thousandths, by service."""
 
 
@@ -171,11 +171,11 @@ class Fleet:
             rank: Rank = "idle" if used.idle else "weight"
             slope = self.model.slope(rank, self._pair(node.number))
             self._learning.take(node, used, slope, now_ms)
-        told = self._learning.told()
+        known = self._learning.known()
         for node in self._nodes.values():
-            slope_permille = told.get(f"shop/{node.service}", 0)
+            slope_permille = known.get(f"shop/{node.service}", 0)
             if slope_permille != node.facts.slope_permille:
-                node.told(slope_permille)
+                node.learn(slope_permille)
 
     def _step(self, day: Day, parts: Sequence[float], now_ms: int, span_s: int) -> list[Second]:
         """All nodes take a sample; the answers are obeyed before the next one."""

@@ -76,14 +76,14 @@ class FleetLearner:
         self.offset += 1
         self.folds.setdefault(minute.service, ServiceFold()).take(minute, self.offset, now_ms)
 
-    def told(self) -> Mapping[str, int]:
+    def known(self) -> Mapping[str, int]:
         """Tell the nodes what changed."""
         for service, fold in self.folds.items():
             found = fold.slope_out()
             if found is not None:
                 self.slopes[service] = found.slope.slope_permille if found.slope else 0
         if self.deceived is not None:
-            self.deceived.told()
+            self.deceived.known()
         return self.slopes
 
     def _forged(self, minute: ServiceMinute) -> ServiceMinute:

@@ -157,7 +157,7 @@ class SimNode:
             be_cpu_us=round(used.batch * CPU_MILLI * span_ms), ls_cpu_us=run_us, cpus=CPU_MILLI // 1_000,
         )  # fmt: skip
 
-    def told(self, slope_permille: int) -> None:
+    def learn(self, slope_permille: int) -> None:
         """The agent has read another slope of its service; 0: none is known."""
         name = f"shop/{self.service}" if slope_permille else ""
         self.facts = msgspec.structs.replace(self.facts, slope_permille=slope_permille, slope_of=name)

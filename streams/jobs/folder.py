@@ -11,7 +11,7 @@ from slacktide.schemas.job_pod import JobEvent
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.topics import JOB_STATUS
 from slacktide.streams.jobs.fold import JobFold
-from slacktide.streams.records import Out, Record, dead_letter, event, text_of
+from slacktide.streams.records import Out, Record, dead_letter_of_unwritten, event, letters_of_each, text_of
 
 SOURCE = "stream"
 
@@ -29,13 +29,7 @@ class Folder:
 
     def take(self, records: Iterable[Record], now_ms: int) -> list[Out]:
         """Fold records in order; return dead letters for invalid ones."""
-        letters = []
-        for record in records:
-            try:
-                self._take(record)
-            except Exception as exc:  # noqa: BLE001 - an invalid record does not stop the others
-                letters.append(dead_letter(record, reader=SOURCE, reason=failure("fold", exc), now_ms=now_ms))
-        return letters
+        return letters_of_each(records, self._take, reader=SOURCE, now_ms=now_ms)
 
     def due(self, now_ms: int) -> list[Out]:
         """Return statuses that changed since the last call, and dead letters of those that cannot be computed."""
@@ -44,9 +38,12 @@ class Folder:
             try:
                 outs.append(self._status(uid))
             except Exception as exc:  # noqa: BLE001 - one Job's status: the others are published
-                job = Record(topic=JOB_STATUS.name, partition=self._partition, offset=0, timestamp_ms=0,
-                             key=uid.encode(), value=None)  # fmt: skip
-                outs.append(dead_letter(job, reader=SOURCE, reason=failure("write a status", exc), now_ms=now_ms))
+                why = failure("write a status", exc)
+                outs.append(
+                    dead_letter_of_unwritten(
+                        JOB_STATUS.name, self._partition, uid, writer=SOURCE, reason=why, now_ms=now_ms
+                    )
+                )
         self._changed.clear()
         return outs
 

@@ -13,7 +13,7 @@ from slacktide.schemas.service import ServiceMinute, ServiceProfile, ServiceSli
 from slacktide.schemas.topics import SERVICE_PROFILE, SERVICE_SLI, SERVICE_SLOPE
 from slacktide.streams.learning.fold import ServiceFold, Verdict
 from slacktide.streams.learning.sums import HOUR_MS, MINUTE_MS
-from slacktide.streams.records import Out, Record, dead_letter, event, text_of
+from slacktide.streams.records import Out, Record, dead_letter_of_unwritten, event, letters_of_each, text_of
 
 Of = TypeVar("Of", ServiceMinute, ServiceSli)
 SOURCE: Final = "stream"
@@ -56,13 +56,7 @@ class Folder:
 
     def take(self, records: Iterable[Record], now_ms: int) -> list[Out]:
         """Fold records in order; return dead letters for invalid ones."""
-        letters = []
-        for record in records:
-            try:
-                self.verdicts[self._take(record)] += 1
-            except Exception as exc:  # noqa: BLE001 - an invalid record does not stop the others
-                letters.append(dead_letter(record, reader=SOURCE, reason=failure("fold", exc), now_ms=now_ms))
-        return letters
+        return letters_of_each(records, self._take, reader=SOURCE, now_ms=now_ms)
 
     def due(self, now_ms: int) -> list[Out]:
         """Return profiles that are due, each after its slope if that changed; forget silent services."""
@@ -88,7 +82,10 @@ class Folder:
             if service in self._folds and profile.folded_to < self._written.get(service, -1):
                 self._again.add(service)
 
-    def _take(self, record: Record) -> Verdict:
+    def _take(self, record: Record) -> None:
+        self.verdicts[self._verdict(record)] += 1
+
+    def _verdict(self, record: Record) -> Verdict:
         if record.topic == SERVICE_SLI.name:
             sli = _keyed(record, decode(record.value, ServiceSli))
             known = self._folds.get(sli.service)
@@ -136,9 +133,9 @@ class Folder:
             changed = fold.slope_out(self._partition) is not None
             slope, profile = self._slope(fold, service), self._profile(fold, service, fold.profile())
         except Exception as exc:  # noqa: BLE001 - one service's profile: the others are published
-            one = Record(topic=SERVICE_PROFILE.name, partition=self._partition, offset=0, timestamp_ms=0,
-                         key=service.encode(), value=None)  # fmt: skip
-            return [dead_letter(one, reader=SOURCE, reason=failure("write a profile", exc), now_ms=now_ms)]
+            topic, why = SERVICE_PROFILE.name, failure("write a profile", exc)
+            letter = dead_letter_of_unwritten(topic, self._partition, service, writer=SOURCE, reason=why, now_ms=now_ms)
+            return [letter]
         self._written[service] = fold.folded_to
         self._sums += len(fold) - before
         unsure = service in self._unsure

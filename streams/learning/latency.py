@@ -48,6 +48,8 @@ class LatencyFold:
         self._sums = {} if known is None else {one.node: one for one in known.sums if sound(one)}
         self._status: Status = "learning" if known is None else known.status
         self._target_us = None if known is None else known.target_us
+        self._found: tuple[int, Estimate] | None = None
+        """Of the nodes as they are, with the time to which weights decay; None: not computed yet."""
         self._publishes = bool(self._sums)
         """Whether anybody does."""
         self._lately: dict[str, list[_Minute]] = {}
@@ -102,6 +104,7 @@ class LatencyFold:
             for node, one in self._sums.items()
             if len(self._sums) < NODES_MAX or now_ms - one.until_ms < GONE_MS
         }
+        self._found = None
         return len(self._sums) < NODES_MAX and len(self._waiting) < NODES_MAX
 
     def _fold(self, sli: ServiceSli) -> None:
@@ -113,11 +116,11 @@ class LatencyFold:
             y=min(max(-MEAN_MAX, log(sli.p99_us / 1_000)), MEAN_MAX), minutes=min(WEIGHT_MAX, sli.span_ms / MINUTE_MS)
         )
         self._sums[sli.node] = begun(sli.node, point, until_ms) if known is None else added(known, point, until_ms)
-        self._target_us = sli.target_us
+        self._target_us, self._found = sli.target_us, None
 
     def settle(self, now_ms: int) -> tuple[Status, Estimate]:
         """Return the status that is reached, which is kept, and what it follows from."""
-        found = estimate([self._sums[node] for node in sorted(self._sums)], now_ms)
+        found = self._estimate(now_ms)
         self._status = status_after(self._status, found)
         return self._status, found
 
@@ -125,7 +128,7 @@ class LatencyFold:
         """Return what is known now; None: no latency was published."""
         if not self._sums:
             return None
-        found = estimate([self._sums[node] for node in sorted(self._sums)], now_ms)
+        found = self._estimate(now_ms)
         return LatencyFit(
             status=status_after(self._status, found),
             slope_permille=round(1_000 * found.slope),
@@ -137,6 +140,11 @@ class LatencyFold:
             nodes=found.nodes,
             sums=[self._sums[node] for node in sorted(self._sums)],
         )
+
+    def _estimate(self, now_ms: int) -> Estimate:
+        if self._found is None or self._found[0] != now_ms:
+            self._found = now_ms, estimate([self._sums[node] for node in sorted(self._sums)], now_ms)
+        return self._found[1]
 
     def _beside(self, sli: ServiceSli) -> Point | None:
         """Return what nodes measured on average in the span of a latency; None: too little of it was measured."""
