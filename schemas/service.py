@@ -8,7 +8,7 @@ service.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -23,6 +23,8 @@ BINS = 10
 """Tenths of a node's CPU, by which a profile shows what was measured."""
 Service = Annotated[str, Meta(max_length=SERVICE_CHARS_MAX)]
 Permille = Annotated[int, Meta(ge=0, le=1_000_000)]
+Shape: TypeAlias = Literal["straight", "bent"]
+"""How the logarithm of a slowdown grows with the share of a node's CPU that best-effort pods use."""
 
 
 class ServiceMinute(Message, frozen=True, kw_only=True):
@@ -72,8 +74,8 @@ class ServiceSli(Message, frozen=True, kw_only=True):
 class NodeSums(Message, frozen=True, kw_only=True, array_like=True):
     """Decayed sums over the minutes of a service on one node.
 
-    x is the share of the node's CPU that best-effort pods used, y the logarithm of the slowdown, and z the share that
-    other pods used.
+    x is the share of the node's CPU that best-effort pods used, u the part of a bent growth that x has, y the logarithm
+    of the slowdown, and z the share that other pods used.
     """
 
     node: Name
@@ -84,12 +86,16 @@ class NodeSums(Message, frozen=True, kw_only=True, array_like=True):
     mean_minutes: Measured
     """The part of it since the last release: what the means are of."""
     mean_x: Term
+    mean_u: Term
     mean_y: Term
     mean_z: Term
     xx: Term
     """Sums of products of the deviations from the means."""
     xy: Term
     xz: Term
+    uu: Term
+    uy: Term
+    uz: Term
     yy: Term
     yz: Term
     zz: Term
@@ -114,6 +120,7 @@ class LatencyFit(Message, frozen=True, kw_only=True):
     """Growth of the logarithm of the 99th percentile from no best-effort work to a node full of it, in thousandths."""
     low_permille: Int64
     high_permille: Int64
+    shape: Shape = "straight"
     alone_us: Measured
     """99th percentile without best-effort work."""
     target_us: Count | None = None
@@ -145,6 +152,8 @@ class ServiceProfile(Message, frozen=True, kw_only=True):
     """Lower end of the slope's interval, which holds the true one 9 times of 10."""
     high_permille: Int64 = 0
     """Upper end."""
+    shape: Shape = "straight"
+    """``bent``: most of the growth comes with the first percent."""
     alone_permille: Permille = 1_000
     """Slowdown without best-effort work: CPU time plus waiting, by CPU time."""
     node_hours: Measured = 0.0
@@ -168,7 +177,8 @@ class ServiceSlope(Message, frozen=True, kw_only=True):
 
     service: Service
     slope_permille: Permille
-    """As in the profile, but changed in steps."""
+    """As in the profile, but changed in steps. Of a bent growth it is that of the straight line to a slowdown of
+    25%."""
     observed_ms: TimeMs
     """Of the profile behind it."""
     partition: Count

@@ -25,13 +25,14 @@ from slacktide.schemas.policy.effective import learned_cap_pct
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.service import LatencyFit, ServiceSli
 from slacktide.streams.learning.latency import LatencyFold
+from slacktide.streams.learning.shape import line_slope
 from slacktide.streams.learning.sums import Point
 
 PAIRS = (("redis", "compile"), ("nginx", "stream"), ("threads", "encode"))
 SHIPPED = "pressure, idle"
-LEARNED_OF = (ALONE, AGAIN, "weights, idle", "quota 95%, idle", SHIPPED)
+LEARNED_OF = (ALONE, AGAIN, "weights, idle", "quota 95%, idle", SHIPPED, LEARNED)
 """Conditions that differ in the share of best-effort CPU, and not in how the kernel ranks it."""
-FIRST_BLOCK, BLOCKS = 11, 5
+FIRST_BLOCK, BLOCKS = 16, 8
 """Blocks of which nothing was recorded before."""
 PHASE_S, MINUTE_MS = 20.0, 300_000
 RATIO, RATIO_HIGH = 1.25, 1.5
@@ -71,7 +72,7 @@ def measure(rig: Rig) -> list[Row]:
                 raise CannotRunError(f"lacks {lack}: apt-get install nginx-light redis-server ffmpeg gcc")
             own = [one for one in recorded if (one.service, one.batch) == (name, kind)]
             fit = fit_of([one for one in own if one.condition in LEARNED_OF], machine.cpus)
-            machine.learned(max(0, fit.slope_permille))
+            machine.learned(_slope_permille(fit))
             rows.append(_fit_row(f"{name} beside {kind}", fit))
             for block in range(FIRST_BLOCK, FIRST_BLOCK + (1 if rig.brief else BLOCKS)):
                 if time.monotonic() < until_s:
@@ -89,13 +90,18 @@ def _block(rig: Rig, served: Served, block: int, conditions: Sequence[Condition]
             append(file, quietly(rig, served, block, condition, kind, 3.0 if rig.brief else PHASE_S))
 
 
+def _slope_permille(fit: LatencyFit) -> int:
+    """What nodes would get."""
+    return max(0, round(1_000 * line_slope(fit.shape, fit.slope_permille / 1_000)))
+
+
 def _fit_row(pair: str, fit: LatencyFit) -> Row:
     whole = Resources(cpu_milli=1_000)
-    facts = NodeFacts(name="n", capacity=whole, allocatable=whole, slope_permille=max(0, fit.slope_permille))
+    facts = NodeFacts(name="n", capacity=whole, allocatable=whole, slope_permille=_slope_permille(fit))
     cap_pct = learned_cap_pct(Colocation(), facts)
     cap = "no cap" if cap_pct is None else f"cap {cap_pct}% of the CPUs"
     text = (
-        f"slope {fit.slope_permille / 1_000:.2f} [{fit.low_permille / 1_000:.2f} to {fit.high_permille / 1_000:.2f}], "
+        f"{fit.shape} slope {fit.slope_permille / 1_000:.2f} [{fit.low_permille / 1_000:.2f} to {fit.high_permille / 1_000:.2f}], "
         f"p99 alone {fit.alone_us / 1_000:.1f} ms: {cap}; the learner says {fit.status}"
     )
     return told(f"{pair}: learned of other blocks", text)

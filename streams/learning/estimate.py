@@ -1,7 +1,7 @@
 """Estimates a service's slope from the sums of its nodes. Pure.
 
 Each node is fitted alone, so that baselines of nodes do not matter, and their median is the slope, so that one forged
-or strange node does not matter either.
+or strange node does not matter either. The growth is straight until the nodes show that it is bent.
 """
 
 from __future__ import annotations
@@ -11,15 +11,23 @@ from dataclasses import dataclass
 from math import exp, log, sqrt
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from slacktide.schemas.service import NodeSums
+from slacktide.schemas.service import NodeSums, Shape
+from slacktide.streams.learning.shape import BUDGET
 from slacktide.streams.learning.sums import decay
 
 Status: TypeAlias = Literal["learning", "learned", "insensitive"]
 
 NODE_MINUTES_MIN: Final = 30.0
 """Fewer minutes may all be of one batch job."""
-X_DEVIATION_MIN: Final = 0.02
-"""Standard deviation of x that z does not explain. With less, a node does not show what best-effort work does."""
+DEVIATION_MIN: Final[dict[Shape, float]] = {"straight": 0.02, "bent": 0.05}
+"""Standard deviation of x, or of u, that z does not explain. With less, a node does not show what best-effort work
+does. Half of the time nothing, and half of it a cap of 0.6%, gives u 0.05."""
+REACHES_DOWN: Final = 2.0
+"""Standard deviations of x from its mean down to nothing. Above more, a straight growth looks bent as well."""
+SURELY: Final = log(20)
+"""So much likelier another shape must be."""
+UNEXPLAINED_MIN: Final = 1e-6
+"""Variance of y, so that a quotient of two is a number."""
 Z_DEVIATION_MIN: Final = 0.005
 """A load that varies less explains nothing."""
 WEIGHT_TIMES_MAX: Final = 1.0
@@ -48,21 +56,25 @@ HOURS_TO_KEEP: Final = 0.5
 WIDTH_TO_LEARN: Final = (0.25, 0.1)
 """Half of the interval: a share of the slope, or an absolute width; the larger one."""
 WIDTH_TO_KEEP: Final = (0.5, 0.2)
-INSENSITIVE: Final = log(1.25)
+INSENSITIVE: Final = BUDGET
 """Below it, a node full of best-effort work slows the service down by less than the default budget of 25%."""
 SENSITIVE_AGAIN: Final = log(1.3)
 ALONE_MAX: Final = log(1_000)
 
 
 class NodeFit(NamedTuple):
-    """Least squares of one node: y = level + slope · x + load_slope · (z - mean_z)."""
+    """Least squares of one node: y = level + slope · x + load_slope · (z - mean_z); with u for x if bent."""
 
     slope: float
     load_slope: float
+    mean: float
+    """Of x."""
     level: float
     """Of y without best-effort work, at the node's mean load."""
     weight: float
     """Information on x given z: the sum of squares of x that z does not explain."""
+    unexplained: float
+    """Variance of y that remains."""
     variance: float
     """Of the slope."""
     minutes: float
@@ -73,6 +85,7 @@ class NodeFit(NamedTuple):
 class Estimate:
     """What follows from all nodes. Slopes are per whole node, as natural logarithms."""
 
+    shape: Shape = "straight"
     slope: float = 0.0
     half: float = 0.0
     """Half of the interval that holds the true slope 9 times of 10."""
@@ -95,44 +108,73 @@ class Estimate:
         return self.node_hours >= HOURS_TO_KEEP and self.half <= max(WIDTH_TO_KEEP[0] * self.slope, WIDTH_TO_KEEP[1])
 
 
-def fit_node(sums: NodeSums, now_ms: int) -> NodeFit | None:
+def fit_node(sums: NodeSums, now_ms: int, shape: Shape = "straight") -> NodeFit | None:
     """Fit one node, with weights as of ``now_ms``; None: its minutes do not show what best-effort work does."""
+    mean, xx, xy, xz = sums.mean_x, sums.xx, sums.xy, sums.xz
+    if shape == "bent":
+        mean, xx, xy, xz = sums.mean_u, sums.uu, sums.uy, sums.uz
     kept = decay(now_ms - sums.until_ms)
     minutes = sums.minutes * kept
     if minutes < NODE_MINUTES_MIN:
         return None
     by_load = sums.zz > sums.minutes * Z_DEVIATION_MIN**2
-    weight = sums.xx - (sums.xz**2 / sums.zz if by_load else 0.0)
-    if weight < sums.minutes * X_DEVIATION_MIN**2:
+    weight = xx - (xz**2 / sums.zz if by_load else 0.0)
+    if weight < sums.minutes * DEVIATION_MIN[shape] ** 2:
         return None
-    slope = (sums.xy - (sums.xz * sums.yz / sums.zz if by_load else 0.0)) / weight
-    load_slope = (sums.yz - slope * sums.xz) / sums.zz if by_load else 0.0
-    residual = max(0.0, sums.yy - slope * sums.xy - load_slope * sums.yz) / (minutes - 3)
+    slope = (xy - (xz * sums.yz / sums.zz if by_load else 0.0)) / weight
+    load_slope = (sums.yz - slope * xz) / sums.zz if by_load else 0.0
+    unexplained = max(0.0, sums.yy - slope * xy - load_slope * sums.yz) / (minutes - 3)
     return NodeFit(
         slope=slope,
         load_slope=load_slope,
-        level=sums.mean_y - slope * sums.mean_x,
+        mean=mean,
+        level=sums.mean_y - slope * mean,
         weight=weight * kept,
-        variance=AUTOCORRELATION * residual / weight,
+        unexplained=unexplained,
+        variance=AUTOCORRELATION * unexplained / weight,
         minutes=minutes,
     )
 
 
-def estimate(nodes: Sequence[NodeSums], now_ms: int) -> Estimate:
-    """Return the median over nodes, and how sure it is. ``now_ms``: event time to which weights decay."""
-    found = [(sums, fit) for sums in nodes if (fit := fit_node(sums, now_ms)) is not None]
+def shape_of(nodes: Sequence[NodeSums], now_ms: int, before: Shape) -> Shape:
+    """Return the shape that fits better; ``before``, until another one is likelier by far.
+
+    Of nodes with minutes from nearly no best-effort work on. The median over them decides, for all their minutes.
+    """
+    logs, minutes = list[tuple[float, float]](), 0.0
+    for sums in nodes:
+        straight, bent = fit_node(sums, now_ms), fit_node(sums, now_ms, "bent")
+        if straight and bent and sums.mean_x**2 * sums.minutes <= REACHES_DOWN**2 * sums.xx:
+            logs.append((log((straight.unexplained + UNEXPLAINED_MIN) / (bent.unexplained + UNEXPLAINED_MIN)), 1.0))
+            minutes += straight.minutes
+    likelier = median(logs) * minutes / (2 * AUTOCORRELATION) if logs else 0.0
+    if abs(likelier) < SURELY:
+        return before
+    return "bent" if likelier > 0 else "straight"
+
+
+def estimate(nodes: Sequence[NodeSums], now_ms: int, before: Shape = "straight") -> Estimate:
+    """Return the median over nodes, and how sure it is.
+
+    Args:
+        nodes: sums of each node.
+        now_ms: event time to which weights decay.
+        before: the shape so far.
+
+    """
+    shape = shape_of(nodes, now_ms, before)
+    fits = [fit for sums in nodes if (fit := fit_node(sums, now_ms, shape)) is not None]
     hours = sum(sums.minutes * decay(now_ms - sums.until_ms) for sums in nodes) / 60
-    if not found:
-        return Estimate(hours=hours)
-    fits = [fit for _, fit in found]
+    if not fits:
+        return Estimate(shape=shape, hours=hours)
     most = WEIGHT_TIMES_MAX * median([(fit.weight, 1.0) for fit in fits])
     weights = [min(fit.weight, most) for fit in fits]
     slope = median([(fit.slope, weight) for fit, weight in zip(fits, weights, strict=True)])
-    alone = median([(sums.mean_y - slope * sums.mean_x, 1.0) for sums, _ in found])
     return Estimate(
+        shape=shape,
         slope=slope,
         half=max(_within(fits, weights), _between(fits, weights, slope)),
-        alone=alone,
+        alone=median([(fit.level + (fit.slope - slope) * fit.mean, 1.0) for fit in fits]),
         node_hours=sum(fit.minutes for fit in fits) / 60,
         nodes=len(fits),
         hours=hours,

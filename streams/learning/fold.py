@@ -17,9 +17,11 @@ from slacktide.schemas.service import (
     ServiceProfile,
     ServiceSli,
     ServiceSlope,
+    Shape,
 )
 from slacktide.streams.learning.estimate import Estimate, Status, estimate, fit_node, slowdown_permille, status_after
 from slacktide.streams.learning.latency import LatencyFold
+from slacktide.streams.learning.shape import line_slope
 from slacktide.streams.learning.sums import (
     EARLY_MS,
     HOUR_MS,
@@ -67,6 +69,7 @@ class ServiceFold:
         self.folded_to, self._folded_from = known.folded_to, known.folded_from
         self.published = known.published
         self._status: Status = known.status
+        self._shape: Shape = known.shape
         self._confirmed_ms = known.confirmed_ms
         self._latency = LatencyFold(known.latency)
         self._nodes = {one.node: one for one in known.sums if sound(one)}
@@ -129,6 +132,7 @@ class ServiceFold:
             self._found = None
         found = self._estimate()
         status = self._status = status_after(self._status, found)
+        self._shape = found.shape
         if self._latency:
             of_latency, its = self._latency.settle(self.observed_ms)
             status, found = (of_latency, its) if of_latency != "learning" else (status, found)
@@ -162,6 +166,7 @@ class ServiceFold:
             slope_permille=round(1_000 * found.slope),
             low_permille=round(1_000 * (found.slope - found.half)),
             high_permille=round(1_000 * (found.slope + found.half)),
+            shape=found.shape,
             alone_permille=slowdown_permille(found.alone),
             node_hours=found.node_hours,
             nodes=found.nodes,
@@ -182,7 +187,7 @@ class ServiceFold:
 
     def _estimate(self) -> Estimate:
         if self._found is None:
-            self._found = estimate([self._nodes[node] for node in sorted(self._nodes)], self.observed_ms)
+            self._found = estimate([self._nodes[node] for node in sorted(self._nodes)], self.observed_ms, self._shape)
         return self._found
 
     def _has_room(self, observed_ms: int, minutes: float) -> bool:
@@ -206,7 +211,7 @@ class ServiceFold:
             kept = decay(observed_ms - self.observed_ms)
             self._bins = [(minutes * kept, mean) for minutes, mean in self._bins]
             self.observed_ms = observed_ms
-        fit = None if known is None else fit_node(known, observed_ms)
+        fit = None if known is None else fit_node(known, observed_ms, self._shape)
         if known is None or fit is None:
             return
         above = 1_000 * (point.y - fit.level - fit.load_slope * (point.z - known.mean_z))
@@ -236,17 +241,18 @@ def next_slope(published: ServiceSlope | None, found: Estimate, confirmed_ms: in
     The first one is published as it is. Later ones come at most every half hour of event time, and change by a quarter
     at most: to a precise estimate that differs by more than a tenth, or because the interval excludes what nodes know.
     """
-    slope_permille = max(0, round(1_000 * found.slope))
+    slope, low, high = (
+        max(0, round(1_000 * line_slope(found.shape, found.slope + side))) for side in (0.0, -found.half, found.half)
+    )
     before = published.slope_permille if published else 0
     if published is None or not before:
-        return slope_permille if found.precise else 0
+        return slope if found.precise else 0
     if observed_ms - published.observed_ms < PUBLISH_MS:
         return before
     if not found.usable:
         return (
             round(before / STEP) if observed_ms - max(published.observed_ms, confirmed_ms) >= UNCONFIRMED_MS else before
         )
-    excluded = abs(before / 1_000 - found.slope) > found.half
-    if not (found.precise or excluded) or abs(slope_permille - before) * 1_000 <= before * DIFFERENCE_PERMILLE:
+    if not (found.precise or not low <= before <= high) or abs(slope - before) * 1_000 <= before * DIFFERENCE_PERMILLE:
         return before
-    return min(max(slope_permille, round(before / STEP)), round(before * STEP))
+    return min(max(slope, round(before / STEP)), round(before * STEP))

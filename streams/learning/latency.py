@@ -10,7 +10,7 @@ from math import exp, log
 from typing import Final, NamedTuple
 
 from slacktide.schemas.bounds import AMOUNT_MAX, COUNT_MAX
-from slacktide.schemas.service import NODES_MAX, LatencyFit, ServiceSli
+from slacktide.schemas.service import NODES_MAX, LatencyFit, ServiceSli, Shape
 from slacktide.streams.learning.estimate import Estimate, Status, estimate, status_after
 from slacktide.streams.learning.sums import (
     HOUR_MS,
@@ -47,6 +47,7 @@ class LatencyFold:
     def __init__(self, known: LatencyFit | None = None) -> None:
         self._sums = {} if known is None else {one.node: one for one in known.sums if sound(one)}
         self._status: Status = "learning" if known is None else known.status
+        self._shape: Shape = "straight" if known is None else known.shape
         self._target_us = None if known is None else known.target_us
         self._found: tuple[int, Estimate] | None = None
         """Of the nodes as they are, with the time to which weights decay; None: not computed yet."""
@@ -121,7 +122,7 @@ class LatencyFold:
     def settle(self, now_ms: int) -> tuple[Status, Estimate]:
         """Return the status that is reached, which is kept, and what it follows from."""
         found = self._estimate(now_ms)
-        self._status = status_after(self._status, found)
+        self._status, self._shape = status_after(self._status, found), found.shape
         return self._status, found
 
     def fit(self, now_ms: int) -> LatencyFit | None:
@@ -134,6 +135,7 @@ class LatencyFold:
             slope_permille=round(1_000 * found.slope),
             low_permille=round(1_000 * (found.slope - found.half)),
             high_permille=round(1_000 * (found.slope + found.half)),
+            shape=found.shape,
             alone_us=min(1_000 * exp(found.alone), AMOUNT_MAX),
             target_us=None if self._target_us is None else min(self._target_us, COUNT_MAX),
             node_hours=found.node_hours,
@@ -143,7 +145,7 @@ class LatencyFold:
 
     def _estimate(self, now_ms: int) -> Estimate:
         if self._found is None or self._found[0] != now_ms:
-            self._found = now_ms, estimate([self._sums[node] for node in sorted(self._sums)], now_ms)
+            self._found = now_ms, estimate([self._sums[node] for node in sorted(self._sums)], now_ms, self._shape)
         return self._found[1]
 
     def _beside(self, sli: ServiceSli) -> Point | None:

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from slacktide.schemas.service import NodeSums, ServiceMinute
 from slacktide.streams.decisions.suppress.cpu_pressure import RUNS_PERMILLE
+from slacktide.streams.learning.shape import bent
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
@@ -91,8 +92,8 @@ def decay(elapsed_ms: int) -> float:
 def begun(node: str, point: Point, until_ms: int) -> NodeSums:
     """Return the sums of a node's first point."""
     return NodeSums(node=node, until_ms=until_ms, minutes=point.minutes, mean_minutes=point.minutes,
-                    mean_x=short(point.x), mean_y=short(point.y), mean_z=short(point.z),
-                    xx=0.0, xy=0.0, xz=0.0, yy=0.0, yz=0.0, zz=0.0, template=point.template)  # fmt: skip
+                    mean_x=short(point.x), mean_u=short(bent(point.x)), mean_y=short(point.y), mean_z=short(point.z),
+                    xx=0.0, xy=0.0, xz=0.0, uu=0.0, uy=0.0, uz=0.0, yy=0.0, yz=0.0, zz=0.0, template=point.template)  # fmt: skip
 
 
 def added(sums: NodeSums, point: Point, until_ms: int) -> NodeSums:
@@ -107,18 +108,23 @@ def added(sums: NodeSums, point: Point, until_ms: int) -> NodeSums:
         kept, before = kept * RELEASE_KEPT, 0.0
     weight = min(point.minutes, elapsed_ms / MINUTE_MS)
     share, gain = weight / (before + weight), weight * before / (before + weight)
-    dx, dy, dz = point.x - sums.mean_x, point.y - sums.mean_y, point.z - sums.mean_z
+    u = bent(point.x)
+    dx, du, dy, dz = point.x - sums.mean_x, u - sums.mean_u, point.y - sums.mean_y, point.z - sums.mean_z
     return NodeSums(
         node=sums.node,
         until_ms=until_ms,
         minutes=short(sums.minutes * kept + weight),
         mean_minutes=short(before + weight),
         mean_x=short(sums.mean_x + dx * share),
+        mean_u=short(sums.mean_u + du * share),
         mean_y=short(sums.mean_y + dy * share),
         mean_z=short(sums.mean_z + dz * share),
         xx=short(sums.xx * kept + gain * dx * dx),
         xy=short(sums.xy * kept + gain * dx * dy),
         xz=short(sums.xz * kept + gain * dx * dz),
+        uu=short(sums.uu * kept + gain * du * du),
+        uy=short(sums.uy * kept + gain * du * dy),
+        uz=short(sums.uz * kept + gain * du * dz),
         yy=short(sums.yy * kept + gain * dy * dy),
         yz=short(sums.yz * kept + gain * dy * dz),
         zz=short(sums.zz * kept + gain * dz * dz),
@@ -128,13 +134,13 @@ def added(sums: NodeSums, point: Point, until_ms: int) -> NodeSums:
 
 def sound(sums: NodeSums) -> bool:
     """Check restored sums: a record may hold any number that its schema allows."""
-    means = (sums.mean_x, sums.mean_y, sums.mean_z)
-    products = (sums.xx, sums.xy, sums.xz, sums.yy, sums.yz, sums.zz)
+    means = (sums.mean_x, sums.mean_u, sums.mean_y, sums.mean_z)
+    products = (sums.xx, sums.xy, sums.xz, sums.uu, sums.uy, sums.uz, sums.yy, sums.yz, sums.zz)
     return (
         0 < sums.mean_minutes <= sums.minutes <= SUM_MAX
         and all(abs(one) <= MEAN_MAX for one in means)
         and all(abs(one) <= SUM_MAX for one in products)
-        and min(sums.xx, sums.yy, sums.zz) >= 0
+        and min(sums.xx, sums.uu, sums.yy, sums.zz) >= 0
     )
 
 

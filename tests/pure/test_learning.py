@@ -15,6 +15,7 @@ from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.service import NODES_MAX, NodeSums, ServiceMinute, ServiceProfile, ServiceSlope
 from slacktide.streams.learning.estimate import Estimate, median, status_after
 from slacktide.streams.learning.fold import ServiceFold, next_slope
+from slacktide.streams.learning.shape import BUDGET, bent, growth
 from testbed.service_minutes import DAY_MS, HOUR_MS, MINUTE_MS, SERVICE, START_MS, World, folded, minute
 
 NOISY = 0.6
@@ -34,10 +35,52 @@ def off(profile: ServiceProfile, slope: float) -> float:
 @pytest.mark.parametrize(("nodes", "days"), [(20, 1), (3, 3)])
 def test_the_slope_is_known_within_a_fifth(slope: float, nodes: int, days: int):
     found = learned(World(nodes=nodes, slope=lambda at_ms: slope, memory=NOISY), days)
-    assert off(found, slope) <= 0.2
+    assert (found.shape, off(found, slope) <= 0.2) == ("straight", True)
     assert found.low_permille <= slope * 1_000 <= found.high_permille
     assert found.nodes == nodes
     assert found.alone_permille == pytest.approx(1_350, rel=0.05), "e to the power of the baseline, 0.3"
+
+
+@pytest.mark.parametrize("slope", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize(("nodes", "days"), [(20, 1), (3, 3)])
+def test_a_service_that_slows_down_at_once_is_known_as_bent(slope: float, nodes: int, days: int):
+    fold = folded(World(nodes=nodes, slope=lambda at_ms: slope, curve=bent, memory=NOISY).minutes(days * DAY_MS))
+    found = fold.profile()
+    assert (found.shape, found.status, off(found, slope) <= 0.2) == ("bent", "learned", True)
+    assert found.published is not None
+    share = BUDGET * 1_000 / found.published.slope_permille
+    assert growth("bent", slope, share) == pytest.approx(BUDGET, rel=0.3), "nodes stay at a slowdown of 25%"
+
+
+CURVES: dict[str, tuple[Callable[[float], float], str]] = {
+    "a step": (lambda x: min(1.0, 20 * x) * 0.7 + 0.3 * x, "bent"),
+    "a fifth root": (lambda x: x**0.2, "bent"),
+    "a line": (lambda x: x, "straight"),
+    "a square": (lambda x: x**2, "straight"),
+    "a flat root": (lambda x: x**0.7, "straight"),
+}
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_any_growth_has_the_shape_that_is_nearer(name: str):
+    curve, shape = CURVES[name]
+    assert learned(World(nodes=10, curve=curve, memory=NOISY)).shape == shape
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_a_growth_is_straight_where_no_minute_is_without_best_effort_work(name: str):
+    world = World(nodes=10, curve=CURVES[name][0], load_slope=0.0, full=0.8, memory=NOISY)
+    assert learned(world).shape == "straight"
+
+
+def test_the_cap_of_a_bent_service_leaves_evidence_of_it():
+    fold = folded(World(nodes=10, curve=bent, memory=NOISY).minutes(2 * DAY_MS))
+    capped = World(nodes=10, curve=bent, most=0.015, memory=NOISY, seed=2).minutes(3 * DAY_MS)
+    later = (msgspec.structs.replace(one, observed_ms=one.observed_ms + 2 * DAY_MS) for one in capped)
+    before, after = fold.profile(), folded(later, fold).profile()
+    assert (after.shape, after.status, off(after, 1.0) <= 0.2) == ("bent", "learned", True)
+    assert (before.published, after.published) != (None, None)
+    assert after.confirmed_ms > after.observed_ms - DAY_MS
 
 
 def test_the_interval_holds_the_slope_nine_times_of_ten():

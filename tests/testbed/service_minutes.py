@@ -83,6 +83,10 @@ class World:
     seed: int = 1
     slope: Callable[[int], float] = lambda at_ms: 1.0
     """By time since the start."""
+    curve: Callable[[float], float] = lambda share: share
+    """The part of the slope that a share of the CPU has."""
+    most: float = 1.0
+    """Best-effort work uses no more of the CPU: a cap."""
     load_slope: float = 0.3
     baselines: tuple[float, float] = (0.3, 0.3)
     memory: float = 0.0
@@ -109,7 +113,8 @@ class World:
         x = 0.0 if self.idle else node.batches()
         if self.full:
             x = max(0.0, min(self.full - z, x + 0.3 + node.random.gauss(0, 0.03)))
-        y = node.baseline + self.slope(at_ms) * x + self.load_slope * (z - 0.3) + node.disturbed()
+        x = min(self.most, x)
+        y = node.baseline + self.slope(at_ms) * self.curve(x) + self.load_slope * (z - 0.3) + node.disturbed()
         return minute(node=node.name, at_ms=START_MS + at_ms, x=x, y=y, z=z)
 
 

@@ -16,8 +16,8 @@ from testbed.samples import START_MS
 WEB = "shop/web"
 NEWEST_MS = START_MS - 40_000
 SUMS = [
-    NodeSums(node="alpha", until_ms=NEWEST_MS, minutes=500.0, mean_minutes=500.0, mean_x=0.3, mean_y=0.2, mean_z=0.2,
-             xx=20.0, xy=13.0, xz=0.1, yy=9.0, yz=0.1, zz=1.0)
+    NodeSums(node="alpha", until_ms=NEWEST_MS, minutes=500.0, mean_minutes=500.0, mean_x=0.3, mean_u=0.7, mean_y=0.2,
+             mean_z=0.2, xx=20.0, xy=13.0, xz=0.1, uu=30.0, uy=15.0, uz=0.1, yy=9.0, yz=0.1, zz=1.0)
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from slacktide.streams.analysis.explain.service import (
     Tenth,
     counting,
 )
+from slacktide.streams.learning.shape import line_slope
 
 BAR_CHARS = 40
 COLUMNS = (
@@ -46,7 +47,7 @@ def services_text(found: Services) -> str:
         hours = f"{one.node_hours:,.1f}"
         interval = f"{slope_text(one.low_permille)} to {slope_text(one.high_permille)}"
         half = percent(one.half_pct)
-        slope = slope_text(one.slope_permille)
+        slope = slope_text(one.slope_permille) + (" bent" if one.shape == "bent" else "")
         rows.append(
             (one.service, one.signal, one.status, slope, interval, half, cap, hours, one.nodes, age(one.age_ms))
         )
@@ -125,7 +126,7 @@ def _reached(one: LatencyExplanation) -> str:
 
 def _slope(fit: ServiceProfile | LatencyFit) -> str:
     slope, low, high = map(slope_text, (fit.slope_permille, fit.low_permille, fit.high_permille))
-    return f"slope {slope}, 90% interval {low} to {high}"
+    return f"slope {slope}, 90% interval {low} to {high}{', bent' if fit.shape == 'bent' else ''}"
 
 
 def _measured(fit: ServiceProfile | LatencyFit) -> str:
@@ -139,8 +140,11 @@ def _published(one: ServiceExplanation) -> Iterator[str]:
         return
     place = "" if one.published_place is None else f" ({one.published_place})"
     slope, since = slope_text(published.slope_permille), instant(published.observed_ms)
-    yield f"  published to nodes: slope {slope} since {since}{place}"
-    if abs(published.slope_permille - counting(one.profile).slope_permille) * 10 > published.slope_permille:
+    fit = counting(one.profile)
+    line = "" if fit.shape == "straight" else ", the straight line to the slowdown of 25%"
+    yield f"  published to nodes: slope {slope}{line} since {since}{place}"
+    to_permille = 1_000 * line_slope(fit.shape, fit.slope_permille / 1_000)
+    if abs(published.slope_permille - to_permille) * 10 > published.slope_permille:
         yield "    it follows the learned slope in steps of at most a quarter each half hour"
 
 

@@ -12,11 +12,12 @@ import msgspec
 from slacktide.schemas.policy import Colocation
 from slacktide.schemas.policy.effective import cap_of_slope_pct
 from slacktide.schemas.policy.strategies import LearnedCaps
-from slacktide.schemas.service import BINS, LatencyFit, ServiceProfile, ServiceSlope
+from slacktide.schemas.service import BINS, LatencyFit, ServiceProfile, ServiceSlope, Shape
 from slacktide.schemas.topics import SERVICE_MINUTE, SERVICE_PROFILE, SERVICE_SLOPE
 from slacktide.streams.analysis.explain.evidence import Finding, Logged, Place, by_key, logged
 from slacktide.streams.analysis.explain.node_log import policy_of
 from slacktide.streams.learning.estimate import HOURS_TO_LEARN, WIDTH_TO_LEARN
+from slacktide.streams.learning.shape import growth, line_slope, share_at
 from slacktide.streams.records import Record
 
 OLD_MS: Final = 2 * 3_600_000
@@ -111,6 +112,7 @@ class ServiceRow:
     slope_permille: int
     low_permille: int
     high_permille: int
+    shape: Shape
     half_pct: float
     """Slowdown with half of a node's CPU used by best-effort pods."""
     node_hours: float
@@ -153,6 +155,7 @@ def explain_services(records: Iterable[Record], now_ms: int, colocation: Colocat
             slope_permille=fit.slope_permille,
             low_permille=fit.low_permille,
             high_permille=fit.high_permille,
+            shape=fit.shape,
             half_pct=slowdown_at(fit, HALF).pct,
             node_hours=fit.node_hours,
             nodes=fit.nodes,
@@ -163,7 +166,7 @@ def explain_services(records: Iterable[Record], now_ms: int, colocation: Colocat
         for one in profiles(records)
         for fit in (counting(one.body),)
     ]
-    rows.sort(key=lambda one: (one.status == "learning", -one.slope_permille, one.service))
+    rows.sort(key=lambda one: (one.status == "learning", -line_slope(one.shape, one.slope_permille / 1_000), one.service))
     return Services(
         asked_ms=now_ms, mode=colocation.learned_caps, budget_pct=colocation.interference_budget_pct, services=rows
     )
@@ -233,7 +236,7 @@ def counting(profile: ServiceProfile) -> ServiceProfile | LatencyFit:
 def slowdown_at(fit: ServiceProfile | LatencyFit, share: float) -> Slowdown:
     """Return the slowdown for a share of a node's CPU, 0 to 1, that best-effort pods use."""
     slopes = (fit.slope_permille, fit.low_permille, fit.high_permille)
-    pct, low_pct, high_pct = (_pct(slope * share) for slope in slopes)
+    pct, low_pct, high_pct = (_pct(growth(fit.shape, slope, share)) for slope in slopes)
     return Slowdown(pct=pct, low_pct=low_pct, high_pct=high_pct)
 
 
@@ -264,8 +267,8 @@ def _target_at_pct(fit: LatencyFit) -> float | None:
         return None
     if fit.alone_us >= fit.target_us:
         return 0.0
-    growth, slope = log(fit.target_us / max(fit.alone_us, 1.0)), fit.slope_permille / 1_000
-    return round(100 * growth / slope, 1) if 0 < growth < slope else None
+    least, slope = log(fit.target_us / max(fit.alone_us, 1.0)), fit.slope_permille / 1_000
+    return round(100 * share_at(fit.shape, slope, least), 1) if 0 < least < slope else None
 
 
 def _cap_pct(profile: ServiceProfile, colocation: Colocation) -> int | None:
@@ -281,7 +284,7 @@ def _tenths(profile: ServiceProfile) -> Iterator[Tenth]:
             to_pct=(number + 1) * width_pct,
             minutes=one.minutes,
             slowdown_pct=_pct(one.mean_permille),
-            by_slope_pct=_pct(profile.slope_permille * (number + 0.5) / BINS),
+            by_slope_pct=slowdown_at(profile, (number + 0.5) / BINS).pct,
         )
 
 

@@ -42,7 +42,7 @@ const MARKS = { half: "half of a node", cap_pct: "cap:", alone_pct: "because it 
 
 function listed({ services, services_count }) {
   const rows = services.map((row) => [el("a", { href: link({ page: "services", name: row.service }), "data-key": row.service }, named(row.service)), t(`service.${row.signal}`), t(`service.${row.status}`),
-    figure(row.service, "slope", slope(row, "slope_permille")), `${slope(row, "low_permille")} … ${slope(row, "high_permille")}`,
+    figure(row.service, "slope", slope(row, "slope_permille") + (row.shape === "bent" ? ` ${t("service.bent")}` : "")), `${slope(row, "low_permille")} … ${slope(row, "high_permille")}`,
     figure(row.service, "half", percent(row.half_pct)), figure(row.service, "cap_pct", percent(row.cap_pct)), amount(row.node_hours), amount(row.nodes), span(row.age_ms), el("span.place", {}, plain(row.place))]);
   return [table(t("services"), [t("service"), t("of.signal"), t("state"), t("of.slope"), t("service.interval"), t("of.half"), t("of.cap_pct"), t("of.node_hours"), t("nodes"), t("age"), t("place")], rows, [3, 4, 5, 6, 7, 8, 9]),
     services_count > services.length ? el("p.small.soft", {}, t("more", { count: services_count - services.length })) : null];
