@@ -121,6 +121,7 @@ class LatencyFit(Message, frozen=True, kw_only=True):
     low_permille: Int64
     high_permille: Int64
     shape: Shape = "straight"
+    """As in the profile."""
     alone_us: Measured
     """99th percentile without best-effort work."""
     target_us: Count | None = None

@@ -100,9 +100,10 @@ def _fit_row(pair: str, fit: LatencyFit) -> Row:
     facts = NodeFacts(name="n", capacity=whole, allocatable=whole, slope_permille=_slope_permille(fit))
     cap_pct = learned_cap_pct(Colocation(), facts)
     cap = "no cap" if cap_pct is None else f"cap {cap_pct}% of the CPUs"
+    slope, low, high = (each / 1_000 for each in (fit.slope_permille, fit.low_permille, fit.high_permille))
     text = (
-        f"{fit.shape} slope {fit.slope_permille / 1_000:.2f} [{fit.low_permille / 1_000:.2f} to {fit.high_permille / 1_000:.2f}], "
-        f"p99 alone {fit.alone_us / 1_000:.1f} ms: {cap}; the learner says {fit.status}"
+        f"{fit.shape} slope {slope:.2f} [{low:.2f} to {high:.2f}], p99 alone {fit.alone_us / 1_000:.1f} ms: {cap}; the "
+        f"learner says {fit.status}"
     )
     return told(f"{pair}: learned of other blocks", text)
 

@@ -93,7 +93,8 @@ def begun(node: str, point: Point, until_ms: int) -> NodeSums:
     """Return the sums of a node's first point."""
     return NodeSums(node=node, until_ms=until_ms, minutes=point.minutes, mean_minutes=point.minutes,
                     mean_x=short(point.x), mean_u=short(bent(point.x)), mean_y=short(point.y), mean_z=short(point.z),
-                    xx=0.0, xy=0.0, xz=0.0, uu=0.0, uy=0.0, uz=0.0, yy=0.0, yz=0.0, zz=0.0, template=point.template)  # fmt: skip
+                    xx=0.0, xy=0.0, xz=0.0, uu=0.0, uy=0.0, uz=0.0, yy=0.0, yz=0.0, zz=0.0,
+                    template=point.template)  # fmt: skip
 
 
 def added(sums: NodeSums, point: Point, until_ms: int) -> NodeSums:

@@ -59,6 +59,12 @@ def every_service(records: list[Record]) -> Services:
         "off, with what was learned before": ("off", profile(), {}),
         "no policy": (None, profile(), {}),
         "a latency that counts, with a target": ("on", profile(**LATENCY), {}),
+        "a latency that grows at once": (
+            "on",
+            profile(**of_latency(slope_permille=1_060, low_permille=864, high_permille=1_256, shape="bent")
+                    | {"published": slope(slope_permille=13_600)}),
+            {},
+        ),
         "a latency whose slope nodes follow in steps": ("on", profile(**LATENCY | {"published": slope()}), {}),
         "a latency that bears a whole node": ("on", profile(**of_latency(**CALM) | {"published": None}), {}),
         "a latency above its target alone": ("shadow", profile(**of_latency(target_us=3_000)), {}),
@@ -85,6 +91,7 @@ def test_a_service_is_explained(given: tuple[Any, ServiceProfile, dict[str, Any]
 def test_services_are_listed_with_the_most_sensitive_first(snapshot) -> None:
     every = [
         profile("shop/calm", **INSENSITIVE),
+        profile("shop/redis", slope_permille=1_060, shape="bent", published=slope("shop/redis", 13_600)),
         profile("shop/new", **LEARNING),
         profile("shop/db", slope_permille=1_900, low_permille=1_700, high_permille=2_100,
                 published=slope("shop/db", 1_900)),

@@ -14,8 +14,8 @@ from slacktide.streams.analysis.explain.service import (
     Slowdown,
     Tenth,
     counting,
+    line_permille,
 )
-from slacktide.streams.learning.shape import line_slope
 
 BAR_CHARS = 40
 COLUMNS = (
@@ -143,8 +143,7 @@ def _published(one: ServiceExplanation) -> Iterator[str]:
     fit = counting(one.profile)
     line = "" if fit.shape == "straight" else ", the straight line to the slowdown of 25%"
     yield f"  published to nodes: slope {slope}{line} since {since}{place}"
-    to_permille = 1_000 * line_slope(fit.shape, fit.slope_permille / 1_000)
-    if abs(published.slope_permille - to_permille) * 10 > published.slope_permille:
+    if abs(published.slope_permille - line_permille(fit)) * 10 > published.slope_permille:
         yield "    it follows the learned slope in steps of at most a quarter each half hour"
 
 

@@ -166,7 +166,7 @@ def explain_services(records: Iterable[Record], now_ms: int, colocation: Colocat
         for one in profiles(records)
         for fit in (counting(one.body),)
     ]
-    rows.sort(key=lambda one: (one.status == "learning", -line_slope(one.shape, one.slope_permille / 1_000), one.service))
+    rows.sort(key=lambda one: (one.status == "learning", -line_permille(one), one.service))
     return Services(
         asked_ms=now_ms, mode=colocation.learned_caps, budget_pct=colocation.interference_budget_pct, services=rows
     )
@@ -238,6 +238,11 @@ def slowdown_at(fit: ServiceProfile | LatencyFit, share: float) -> Slowdown:
     slopes = (fit.slope_permille, fit.low_permille, fit.high_permille)
     pct, low_pct, high_pct = (_pct(growth(fit.shape, slope, share)) for slope in slopes)
     return Slowdown(pct=pct, low_pct=low_pct, high_pct=high_pct)
+
+
+def line_permille(fit: ServiceProfile | LatencyFit | ServiceRow) -> float:
+    """Return the slope that nodes use, in thousandths."""
+    return 1_000 * line_slope(fit.shape, fit.slope_permille / 1_000)
 
 
 def _pct(log_permille: float) -> float:
