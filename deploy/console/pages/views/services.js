@@ -53,13 +53,13 @@ function detail(answer) {
   const half = ["half", ends(counts ? latency.half : answer.half)], cap = ["cap_pct", percent(answer.cap_pct)], alone = ["alone_pct", percent(answer.alone_pct)], hours = ["node_hours", amount(answer.node_hours)];
   const rows_of_figures = latency ? [[["signal", t(`service.${answer.signal}`)], ["alone_ms", ms(latency.alone_ms)], ["target_ms", ms(latency.target_ms)], cap, hours], [half, ...(counts ? [["pressure", ends(answer.half)]] : []), alone]] : [[half, cap, alone, hours]];
   const shown = ([name, text]) => el("div", {}, el("dt", {}, t(`of.${name}`)), el("dd", {}, figure(service, name, text)), name === "node_hours" ? el("dd.small", {}, t("on.count", { count: amount(answer.nodes) })) : null, name === "target_ms" && latency.target_at_pct !== null ? el("dd.small", {}, t("service.target_at", { share: percent(latency.target_at_pct) })) : null);
-  const measured = answer.tenths.filter((one) => one.minutes > 0), label = t("service.picture");
+  const measured = answer.tenths.filter((one) => one.minutes > 0), label = t(counts ? "service.picture_of_pressure" : "service.picture");
   const rows = measured.map((one) => [`${one.from_pct} … ${one.to_pct}%`, amount(Math.round(one.minutes)), percent(one.by_slope_pct), percent(one.slowdown_pct)]);
   return [
     ...rows_of_figures.map((cells) => el("dl.figures", {}, ...cells.map(shown))),
     card(t("findings"), null, el("ul.list", {}, ...answer.findings.map(finding))),
-    card(label, null, measured.length || answer.line.length ? fit(label, answer) : el("p.empty", {}, t("no.minutes")),
-      el("div.legend", {}, ...PARTS.map(([kind, word]) => el("span.key", {}, el(`i.fit-${kind}`), t(word)))),
+    card(label, null, measured.length || answer.line.length ? fit(label, counts ? { ...answer, cap_pct: null } : answer) : el("p.empty", {}, t("no.minutes")),
+      el("div.legend", {}, ...PARTS.filter(([kind]) => !counts || kind !== "cap").map(([kind, word]) => el("span.key", {}, el(`i.fit-${kind}`), t(word)))),
       el("details", {}, el("summary", {}, t("as.table")), table(label, [t("service.x"), t("service.minutes"), t("service.slope"), t("service.measured")], rows, [1, 2, 3]))),
     card(t("service.text"), null, el("pre", { tabIndex: 0, role: "region", "aria-label": t("service.text") }, answer.text.split("\n").map(plain).join("\n"))),
   ];
