@@ -46,6 +46,8 @@ ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 """Phases of pods that use no resources any more."""
 
 
+LABEL_AGENT, OWN, DRY_RUN = "colocation-agent", "slacktide", "slacktide-dry-run"
+"""Label of a Node beside Koordinator, and its values: Slacktide's own node, and one where its agent only decides."""
 IGNORED_MAX, IGNORED_CHARS_MAX = 4, 320
 """More would let the pods of one user fill each sample of their node."""
 Ignored = Annotated[list[Annotated[str, Meta(max_length=IGNORED_CHARS_MAX)]], Meta(max_length=IGNORED_MAX)]

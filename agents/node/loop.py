@@ -271,7 +271,8 @@ class AgentLoop:
         if pod_pressure is not None:
             self._metrics.pod_pressure(pod_pressure, pods)
         self._metrics.taken(sample, cause, self._clock.mono_ns() - began_ns)
-        self._metrics.memory(memory_of(sample, self._inventory.value.facts, self._threshold()))
+        facts, dry_run = self._inventory.value.facts, self._settings.agent.dry_run
+        self._metrics.memory(memory_of(sample, facts, self._threshold(), dry_run=dry_run))
         self._ahead.sampled(cause, sample, began_ns)
         self._trainer.saw(sample, self._agent.pods)
         self._link.offer(sample, self._agent.facts, self._agent.pods)

@@ -168,12 +168,15 @@ def cpu_of(sample: NodeSample, capacity_milli: int | None) -> dict[str, float | 
     }
 
 
-def memory_of(sample: NodeSample, facts: NodeFacts, threshold: ResourceThreshold) -> dict[str, float]:
-    """Memory use and eviction threshold, in percent of the capacity; NaN: unknown, or not set."""
+def memory_of(
+    sample: NodeSample, facts: NodeFacts, threshold: ResourceThreshold, *, dry_run: bool = False
+) -> dict[str, float]:
+    """Memory use and eviction threshold, in percent of the capacity; NaN: unknown, or nothing is evicted."""
     used, capacity, at_pct = sample.use.mem_bytes, facts.capacity.mem_bytes, threshold.mem_evict_threshold_pct
+    none = not threshold.enable or threshold.mem_evict_dry_run or dry_run
     return {
         "used": math.nan if used is None or not capacity else 100 * used / capacity,
-        "threshold": math.nan if at_pct is None or not threshold.enable else at_pct,
+        "threshold": math.nan if at_pct is None or none else at_pct,
     }
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.inventory import LastWriter, NodeInventory
+from slacktide.schemas.inventory import DRY_RUN, LABEL_AGENT, LastWriter, NodeInventory
 from slacktide.schemas.queue_objects import Metadata, QueueObject, ResourceFlavorObject
 from slacktide.schemas.queue_offered import NodeSize, OfferedObject, OfferedSpec
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY
@@ -34,7 +34,7 @@ class FlavorOffers:
 
     def __init__(self) -> None:
         self._labels: dict[str, Mapping[str, str] | None] = {}
-        """None: it is cordoned."""
+        """None: it is cordoned, or its batch resources are not Slacktide's."""
         self._writer = LastWriter()
         self._published = NodeTable(NodeAllocatable)
         self._figures: dict[str, _Figures] = {}
@@ -50,7 +50,8 @@ class FlavorOffers:
                     self._labels.pop(text_of(record.key or b""), None)
                     self._published.forget(text_of(record.key or b""))
                 elif record.topic == INVENTORY.name and self._writer.take(its := decode(record.value, NodeInventory)):
-                    self._labels[its.node] = None if its.facts.unschedulable else its.facts.labels
+                    apart = its.facts.unschedulable or its.facts.labels.get(LABEL_AGENT) == DRY_RUN
+                    self._labels[its.node] = None if apart else its.facts.labels
 
     def due(self, objects: Iterable[QueueObject], now_ms: int) -> list[OfferedObject]:
         """Return the amounts to write now. ``objects`` includes flavors with shared quotas and their last amounts."""

@@ -63,6 +63,7 @@ def test_memory_is_held_against_the_threshold_of_evictions(threshold: ResourceTh
     busy = msgspec.structs.replace(sample(2), use=NodeUse(mem_bytes=6_960))
 
     assert memory_of(busy, facts, threshold) == pytest.approx({"used": 87.0, "threshold": at_pct}, nan_ok=True)
+    assert math.isnan(memory_of(busy, facts, threshold, dry_run=True)["threshold"])
 
 
 def test_memory_that_is_not_known_is_no_number() -> None:

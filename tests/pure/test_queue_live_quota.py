@@ -19,11 +19,14 @@ def test_a_flavor_sells_what_its_nodes_sell_that_take_pods() -> None:
     flavor = ResourceFlavorObject(metadata=Metadata(name="default"), spec=ResourceFlavorSpec(node_labels={"zone": "a"}))
     offers.receive([inventory("n1", "a"), inventory("n2", "a"), inventory("n3", "b")])
     offers.receive([inventory("n4", "a", unschedulable=True), inventory("n5", "a"), inventory("n6", "a")])
-    offers.receive(allocatable(f"n{number}", 1_000 + number) for number in range(1, 7))
+    offers.receive([inventory("n7", "a", agent="slacktide-dry-run"), inventory("n8", "a", agent="slacktide")])
+    offers.receive(allocatable(f"n{number}", 1_000 + number) for number in range(1, 9))
     offers.receive([allocatable("n5", None), record(ALLOCATABLE, "n6", None), record(ALLOCATABLE, "#heartbeat", None)])
     [one] = offers.due([sharing("a"), flavor], MINUTE_MS)
     assert one.spec == OfferedSpec(
-        cpu_milli=2_003, memory_bytes=2 * GI, nodes=[NodeSize(cpu_milli=cpu, memory_bytes=GI) for cpu in (1_001, 1_002)]
+        cpu_milli=3_011,
+        memory_bytes=3 * GI,
+        nodes=[NodeSize(cpu_milli=cpu, memory_bytes=GI) for cpu in (1_001, 1_002, 1_008)],
     )
     assert offers.due([queue("a", "1"), flavor], 2 * MINUTE_MS) == [], "no quota is a share of it"
 

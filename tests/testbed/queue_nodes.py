@@ -6,7 +6,7 @@ import msgspec
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
-from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources
+from slacktide.schemas.inventory import LABEL_AGENT, NodeFacts, NodeInventory, Resources
 from slacktide.schemas.message import Message
 from slacktide.schemas.queue_objects import ClusterQueueObject, Metadata
 from slacktide.schemas.queue_offered import NodeSize, OfferedObject, OfferedSpec
@@ -37,10 +37,14 @@ def record(topic: Topic, node: str, message: Message | None) -> Record:
     return Record(topic=topic.name, partition=0, offset=0, timestamp_ms=0, key=node.encode(), value=value)
 
 
-def inventory(node: str, zone: str, *, unschedulable: bool = False, epoch: int = 0) -> Record:
+def inventory(node: str, zone: str, *, unschedulable: bool = False, epoch: int = 0, agent: str = "") -> Record:
     amounts = Resources(cpu_milli=8_000, mem_bytes=8 * GI)
     facts = NodeFacts(
-        name=node, capacity=amounts, allocatable=amounts, labels={"zone": zone}, unschedulable=unschedulable
+        name=node,
+        capacity=amounts,
+        allocatable=amounts,
+        labels={"zone": zone, LABEL_AGENT: agent},
+        unschedulable=unschedulable,
     )
     return record(INVENTORY, node, NodeInventory(node=node, revision="r", facts=facts, writer_epoch=epoch))
 

@@ -28,7 +28,7 @@ from slacktide.deploy.cli.doctor.cluster_checks import AGENT_CPU_MILLI, PARTS_CP
 from slacktide.deploy.cli.doctor.facts import Koordinator, Kubelet, Limits, Offer, PreflightFacts
 from slacktide.schemas.codec import MALFORMED
 from slacktide.schemas.errors import ConfigError
-from slacktide.schemas.inventory import ENDED_PHASES, Pod
+from slacktide.schemas.inventory import DRY_RUN, ENDED_PHASES, LABEL_AGENT, OWN, Pod
 from slacktide.schemas.kubernetes import listed, node_of
 from slacktide.schemas.metric import Use
 from slacktide.schemas.policy import DEFAULT, parse
@@ -40,7 +40,6 @@ T = TypeVar("T")
 KUBELET_PORT = 10250
 ASKED_MAX = 20
 """The maximum number of kubelets whose certificates are checked."""
-OWN_LABEL, OWN, DRY_RUN = "colocation-agent", "slacktide", "slacktide-dry-run"
 KOORDINATOR_LABEL = "koord-app"
 KOORDINATORS = (
     (CRDS, "nodeslos.slo.koordinator.sh"),
@@ -183,7 +182,7 @@ async def _koordinator(
 ) -> Koordinator | str:
     if isinstance(nodes, str) or isinstance(pods, str):
         return nodes if isinstance(nodes, str) else str(pods)
-    labels = {one["metadata"]["name"]: field(one, "metadata", "labels", OWN_LABEL) for one in nodes}
+    labels = {one["metadata"]["name"]: field(one, "metadata", "labels", LABEL_AGENT) for one in nodes}
     own = {name for name, label in labels.items() if label == OWN}
     theirs = [one for one in pods if KOORDINATOR_LABEL in one.labels]
     agents = {one.name: one.node in own for one in theirs if one.labels[KOORDINATOR_LABEL] == "koordlet"}
