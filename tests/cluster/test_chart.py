@@ -118,7 +118,11 @@ def test_values_make_what_components_make(values: Json, components: list[str]) -
 
 
 @pytest.mark.parametrize(
-    ("folder", "values"), [(".", {}), ("overlays/beside-koordinator", {"besideKoordinator": True})]
+    ("folder", "values"),
+    [
+        (".", {}),
+        pytest.param("overlays/beside-koordinator", {"besideKoordinator": True}, marks=pytest.mark.nightly),
+    ],
 )
 def test_by_default_it_installs_what_kubectl_apply_does(folder: str, values: Json) -> None:
     """But for the scheduler: only helm knows the cluster's version."""

@@ -235,6 +235,7 @@ def gauges() -> dict[str, float | None]:
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("granted", "governor")
 async def test_while_the_fence_is_away_nobody_goes_and_no_credit_is_spent(rig: BridgeRig) -> None:
     load = await asyncio.to_thread(Load, rig)
@@ -249,6 +250,7 @@ async def test_while_the_fence_is_away_nobody_goes_and_no_credit_is_spent(rig: B
     assert load.there() == {"a", "b", "web"}
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("granted", "fence", "governor")
 async def test_a_disruption_budget_keeps_its_pods_and_that_costs_no_credit(rig: BridgeRig) -> None:
     load = await asyncio.to_thread(Load, rig)
@@ -278,6 +280,7 @@ async def hang_up(door: socket.socket) -> None:
         one.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("ended_by", ["policy", "stop"])
 @pytest.mark.usefixtures("granted", "governor")
 async def test_an_eviction_that_is_cut_short_is_told_of_all_the_same(rig: BridgeRig, ended_by: str) -> None:

@@ -87,6 +87,7 @@ async def test_of_two_gangs_with_room_for_one_exactly_one_starts_and_the_other_s
         await delete(rig, waiting)
 
 
+@pytest.mark.nightly
 async def test_random_arrivals_leave_no_gang_half_started(rig: SchedulerRig) -> None:
     for _ in range(4):
         rig.node(batch=4_000)
@@ -226,6 +227,7 @@ async def allow(at: Scheduling, *, patch: bool) -> None:
     )
 
 
+@pytest.mark.nightly
 async def test_a_pair_that_is_killed_between_a_plan_and_its_release_is_followed_by_the_other(
     at: Scheduling, rig: SchedulerRig
 ) -> None:

@@ -109,6 +109,7 @@ def ends(index: int, failures: int) -> dict:
     return {"phase": "Succeeded", "code": 0}
 
 
+@pytest.mark.nightly
 async def test_a_thousand_indexes_come_to_what_the_job_controller_counts(controlled, rig, worker):
     rig.replica(timing=TIMING)
     rules = [
@@ -216,6 +217,7 @@ async def test_deleted_suspended_evicted_over_a_new_bridge_and_gone(controlled, 
     assert records
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("policy", "at_once"), [("Failed", 1), ("TerminatingOrFailed", 2)])
 async def test_a_pod_that_is_being_deleted_holds_its_index_if_the_job_says_so(controlled, rig, worker, policy, at_once):
     rig.replica(timing=TIMING)

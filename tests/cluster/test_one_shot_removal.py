@@ -98,6 +98,7 @@ async def test_all_deleted_at_once_nodes_lose_what_the_bridge_wrote(own: BridgeR
     assert own.resources(others)["capacity"] == {"kubernetes.io/batch-cpu": "1k"}, "another writer's"
 
 
+@pytest.mark.nightly
 async def test_a_node_that_left_the_bridge_keeps_what_its_next_owner_may_have_taken_over(own: BridgeRig) -> None:
     """Its fields may still be the bridge's: who writes the same value does not own them."""
     server, stays, left = own.cluster, selling(own), selling(own)
@@ -135,6 +136,7 @@ async def test_a_bridge_that_ends_between_two_deletions_of_helm_removes_them(own
     await gone(own.cluster)
 
 
+@pytest.mark.nightly
 async def test_rights_that_helm_deletes_while_the_bridge_lets_them_go_are_not_held(own: BridgeRig) -> None:
     """The headers of its patches go out a second before their bodies."""
     node = await sold(own)
@@ -159,6 +161,7 @@ async def test_a_replica_that_waits_does_it_where_the_leader_was_killed(own: Bri
     await gone(own.cluster)
 
 
+@pytest.mark.nightly
 async def test_a_rollout_and_another_apply_keep_the_resources_and_the_hold(own: BridgeRig) -> None:
     node = await sold(own)
     own.cluster.kubectl("apply", "-k", str(MANIFESTS))
@@ -168,6 +171,7 @@ async def test_a_rollout_and_another_apply_keep_the_resources_and_the_hold(own: 
     assert held(own.cluster) == [True, True, True]
 
 
+@pytest.mark.nightly
 async def test_without_its_deployment_the_bridge_lets_its_rights_go(own: BridgeRig) -> None:
     node = await sold(own)
     own.cluster.kubectl("delete", "deployment", "slacktide-bridge", "-n", SYSTEM, "--wait=false")

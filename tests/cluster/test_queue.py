@@ -127,6 +127,7 @@ def a_bridge(rig: BridgeRig, number: int, processes: contextlib.ExitStack) -> Ca
     return kill
 
 
+@pytest.mark.nightly
 async def test_whatever_is_killed_no_job_runs_without_quota_and_none_is_lost(queueing, rig, tmp_path):
     queue = Queue(queueing, "2")
     jobs = [queue.job(f"job-{number:02}") for number in range(16)]

@@ -137,6 +137,7 @@ async def _events(rig: SchedulerRig, count: int) -> list[tuple[str, str]]:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.nightly
 async def test_an_extender_that_is_away_holds_nobody_up_and_each_pod_says_that_it_was_not_asked(
     rig: SchedulerRig,
 ) -> None:
@@ -196,6 +197,7 @@ async def test_a_restart_in_the_middle_of_a_burst_forgets_no_pod(rig: SchedulerR
     assert max(placed.values()) - min(placed[node] for node in nodes) <= 6, placed
 
 
+@pytest.mark.nightly
 async def test_another_scheduler_leads_on_in_the_middle_of_a_burst_and_each_pod_is_bound_once(
     at: Scheduling, rig: SchedulerRig
 ) -> None:

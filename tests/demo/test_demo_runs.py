@@ -101,6 +101,7 @@ def test_the_real_demo_closes_the_loop_and_leaves_nothing_behind(tmp_path):
     assert eventually_nothing(lambda: left_behind(pid) + groups()), left_behind(pid) + groups()
 
 
+@pytest.mark.nightly
 @pytest.mark.kernel
 def test_batch_work_takes_a_services_memory_under_weights_and_not_under_control(tmp_path):
     """Real page cache in real groups: the agent's memory limit of batch pods keeps the service's data there."""

@@ -138,6 +138,7 @@ def is_decided(record: ConsumerRecord) -> bool:
     return decode(record.value, NodeCommand).answer != "skipped"
 
 
+@pytest.mark.nightly
 def test_topics_of_older_installations_are_told_and_mended(kafka_broker: KafkaBroker) -> None:
     kafka_broker.apply_topics(settings=DATED_BY_CLIENTS)
 

@@ -86,6 +86,7 @@ def test_no_part_creates_a_topic_that_was_deleted(
                 time.sleep(0.2)
 
 
+@pytest.mark.nightly
 async def test_a_node_does_without_deleted_slopes_and_reads_new_ones(
     creating_broker: KafkaBroker,
 ) -> None:

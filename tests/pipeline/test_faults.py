@@ -77,6 +77,7 @@ async def test_one_of_three_brokers_killed_under_load_costs_no_answer_and_repeat
     assert {outcome.node for outcome in heard} == {NODE}
 
 
+@pytest.mark.nightly
 async def test_a_broker_that_stands_still_for_longer_than_a_write_may_take_costs_no_answer(
     rig: Rig, kafka_broker: KafkaBroker
 ) -> None:

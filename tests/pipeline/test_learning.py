@@ -34,6 +34,8 @@ from testbed.service_minutes import HOUR_MS, SERVICE, START_MS, World
 from testbed.stream_rig import SESSION_MS, Rig
 from testbed.waiting import soon
 
+pytestmark = pytest.mark.nightly  # on Apache Kafka
+
 PARTITION = 2
 SPAN_MS = 4 * HOUR_MS
 FIRST, SECOND = 20 * 120, 20 * 180
@@ -118,6 +120,7 @@ async def test_who_takes_over_counts_no_minute_twice(rig: Rig, minutes: list[Ser
     assert after.folded_from == 0
 
 
+@pytest.mark.story
 async def test_workers_share_the_services(rig: Rig, minutes: list[ServiceMinute]) -> None:
     """A second worker joins, the first one leaves, and Jobs' statuses and profiles go on."""
     await put(rig, minutes[:FIRST])

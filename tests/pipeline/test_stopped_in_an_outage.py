@@ -72,6 +72,7 @@ def test_nobody_is_left_with_an_error_that_was_never_looked_at(kafka_broker: Kaf
     end(parts)
 
 
+@pytest.mark.nightly
 def test_nor_where_kafka_stands_still(kafka_broker: KafkaBroker, parts: list[Part]) -> None:
     """Requests are cut off in the middle: nobody refuses a connection."""
     os.kill(kafka_broker.pid, signal.SIGSTOP)
