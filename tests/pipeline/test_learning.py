@@ -220,6 +220,20 @@ async def test_only_minutes_that_prove_their_node_are_learned(rig: Rig, minutes:
     assert {letter.topic for letter in letters} == {SERVICE_MINUTE.name}
 
 
+async def test_a_policy_that_begins_to_ask_for_proofs_is_followed(rig: Rig, minutes: list[ServiceMinute]) -> None:
+    async with folding(rig, by_keys(Verifier([cluster_key()]))):
+        await put(rig, minutes[:1])
+        assert (await profile(rig, 0)).folded_to == 0
+        await rig.publish(REQUIRED)
+        before, coming = counted("proof: absent"), iter(minutes[1:])
+
+        async def refused() -> bool:
+            await put(rig, [next(coming)])
+            return counted("proof: absent") > before
+
+        await soon(refused, "a refused minute")
+
+
 async def test_jobs_are_folded_before_the_topics_of_services_exist(
     embedded_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
     minutes: list[ServiceMinute],
