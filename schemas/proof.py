@@ -1,4 +1,4 @@
-"""PURE: who sent a record. A MAC that only the node named by the record's key, or the cluster key's holder, can make.
+"""PURE: who sent a record. A MAC that only the node named by the record, or the cluster key's holder, can make.
 
 A cluster key never leaves the bridge, the stream workers and the queue. A node key is derived from it for one node and
 a time of expiry. The agent gets it that proves with its ServiceAccount token that it runs on that node. The body of a
@@ -97,7 +97,7 @@ class NodeKey:
 
         Args:
             topic: that it goes to.
-            value: its body, as it goes out. The key of the record is the node's name.
+            value: its body, as it goes out. The node's name is the record's key, or is in the body beside that key.
         """
         prefix = b"%b;%b;%d;" % (_VERSION, self.key_id.encode(), self.expires_s)
         # The body comes last and needs no length.
@@ -186,11 +186,11 @@ class Verifier:
     def check(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Sequence[Header], timestamp_ms: int
     ) -> Verdict:
-        """Find whether the node that the key names has sent the record.
+        """Find whether a node has sent the record.
 
         Args:
             topic: where the record lies.
-            key: of the record.
+            key: the node's name: the record's key, or of a minute of a service what its body names.
             value: of the record.
             headers: of the record; with several proofs the last one counts.
             timestamp_ms: when Kafka appended it, by which the expiry is judged.

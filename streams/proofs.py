@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
-from slacktide.schemas.policy import Policy
-from slacktide.schemas.proof import Verdict, Verifier
-from slacktide.streams.records import Out, Record, Writer
+import msgspec
+
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.policy import InForce, Policy
+from slacktide.schemas.proof import PROVEN, Verdict, Verifier
+from slacktide.streams.records import Out, Record, Writer, place_of
 
 LETTERS_A_MINUTE = 10
 """Dead letters for rejected records. The metric counts all of them."""
@@ -49,6 +53,32 @@ class Unproven:
             self._minute, self._letters = minute, 0
         self._letters += 1
         return [self._writer.dead(record, reason(verdict), now_ms)] if self._letters <= LETTERS_A_MINUTE else []
+
+
+class Proofs:
+    """Checks records of one reader, by the policy that it follows. ``judge`` None: no keys."""
+
+    def __init__(self, writer: Writer, judge: Judge | None = None) -> None:
+        self.policies = InForce()
+        self._judge = judge or by_keys()
+        self._unproven = Unproven(writer)
+
+    def policy(self, record: Record) -> None:
+        """Apply a policy. Workers report invalid ones; the last valid one stays in force."""
+        with suppress(BadMessageError):
+            self.policies.take(record.key, record.value, place_of(record))
+
+    def refused(self, record: Record, outs: list[Out], node: str | None = None) -> str:
+        """Return why a record is rejected, and add a dead letter, if any, to ``outs``; "": it is accepted.
+
+        ``node``: its sender; None: the node in its key.
+        """
+        signed = record if node is None else msgspec.structs.replace(record, key=node.encode())
+        verdict = self._judge(signed, self.policies.policy)
+        if verdict in PROVEN:
+            return ""
+        outs += self._unproven.dead(record, verdict, record.timestamp_ms)
+        return reason(verdict)
 
 
 def reason(verdict: Verdict) -> str:

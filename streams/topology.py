@@ -6,7 +6,7 @@ processor      reads                               writes
 decide         samples                             commands
 aggregate      answered samples                    NodeMetric, allocatable and score of nodes; their segments
 tick           positions, silent nodes             ticks, heartbeats, removals of silent nodes
-read_policy    policies and inventories            dead letters
+read_policy    policies, and inventories           dead letters
 read_forecast  forecasts of nodes                  dead letters
 rebuild        segments and backfill               nothing: it fills windows of partitions that were taken over
 fold_jobs      events of Jobs' pods                statuses of Jobs
@@ -46,6 +46,7 @@ from slacktide.streams.engine.session import Session, WorkerSettings, keep_conne
 from slacktide.streams.engine.ticking import TICK_S
 from slacktide.streams.engine.transport import Turn
 from slacktide.streams.engine.writing import FIGURES_S
+from slacktide.streams.proofs import Judge
 from slacktide.streams.worker import Worker
 
 __all__ = ["decide_queue", "decide_samples", "fold", "folds_app", "govern", "samples_app"]
@@ -90,22 +91,14 @@ def samples_app(session: Session, settings: WorkerSettings) -> App:
 def folds_app(folding: Folding, settings: FoldSettings) -> App:
     """Declare what a worker does with its share of the Jobs and of the services."""
     app = App(FOLDS_GROUP, folding, settings.bootstrap, settings.session_timeout_ms, FETCH_WAIT_MS, BEATS)
-    events, minutes, latencies = (app.topic(topic.name) for topic in (JOB_POD, SERVICE_MINUTE, SERVICE_SLI))
+    agents = {JOB_POD.name: "fold_jobs", SERVICE_MINUTE.name: "learn", SERVICE_SLI.name: "learn_latency"}
 
-    @app.agent(events)
-    async def fold_jobs(turns: faust.StreamT[Turn]) -> None:
+    async def take(turns: faust.StreamT[Turn]) -> None:
         async for turn in turns:
             await app.attempt(folding.fold, turn, app.member)
 
-    @app.agent(minutes)
-    async def learn(turns: faust.StreamT[Turn]) -> None:
-        async for turn in turns:
-            await app.attempt(folding.fold, turn, app.member)
-
-    @app.agent(latencies)
-    async def learn_latency(turns: faust.StreamT[Turn]) -> None:
-        async for turn in turns:
-            await app.attempt(folding.fold, turn, app.member)
+    for topic in folding.sources:
+        app.agent(app.topic(topic), name=agents[topic])(take)
 
     @app.timer(PUBLISH_S)
     async def publish() -> None:
@@ -113,7 +106,15 @@ def folds_app(folding: Folding, settings: FoldSettings) -> App:
 
     @app.timer(LOOK_S)
     async def look() -> None:
-        await app.attempt(folding.look)
+        await app.attempt(folding.look, app.member)
+
+    @app.task
+    async def read_policy() -> None:
+        await app.attempt(folding.read_policy)
+
+    @app.task
+    async def wait_for_topics() -> None:
+        await app.attempt(folding.wait_for_topics)
 
     return app
 
@@ -132,11 +133,13 @@ async def decide_samples(
     await keep_connected(work, worker, settings, stop, health, now_ms)
 
 
-async def fold(settings: FoldSettings, stop: asyncio.Event, now_ms: Callable[[], int]) -> None:
-    """Fold events of Jobs and minutes of services until ``stop`` is set."""
+async def fold(
+    settings: FoldSettings, stop: asyncio.Event, now_ms: Callable[[], int], judge: Judge | None = None
+) -> None:
+    """Fold events of Jobs and minutes of services until ``stop`` is set. ``judge``: as of a worker."""
 
     async def work() -> None:
-        folding = Folding(settings, now_ms)
+        folding = Folding(settings, now_ms, judge)
         try:
             await folding.connect()
             await folds_app(folding, settings).run(stop, folding.publish)

@@ -49,7 +49,7 @@ def of_forecast(forecast: NodeForecast) -> Out:
 
 
 def of_minute(minute: ServiceMinute) -> Out:
-    """Return a minute of a service, for the stream workers. Its key is the service, unlike that of other records."""
+    """Return a minute of a service, for the stream workers. Its key is the service; its body names node and service."""
     source, event_id = f"agent/{minute.node}", f"{minute.observed_ms}/{minute.service}"
     return event(
         SERVICE_MINUTE.name,

@@ -50,8 +50,8 @@ class BridgeCommandSettings(process.ProcessSettings):
         "Name of this replica in the lease.", default=process_name, shown="host name and process id"
     )
     node_proof: Literal["off", "required"] = setting(
-        "required: samples and outcomes count only if their node signed them. The published policy carries it to "
-        "all parts and overrides the ConfigMap.",
+        "required: samples, outcomes and minutes of services count only if their node signed them. The published "
+        "policy carries it to all parts and overrides the ConfigMap.",
         click.Choice(["off", "required"]),
         default="off",
     )

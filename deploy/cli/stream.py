@@ -149,7 +149,7 @@ def command(settings: StreamSettings) -> None:
         governor = Governor(settings.worker_name, judge)
         governing = asyncio.create_task(topology.govern(governor, governor_settings, stop, now_ms))
         fold = FoldSettings(bootstrap=settings.bootstrap, session_timeout_ms=session_timeout_ms)
-        folding = asyncio.create_task(topology.fold(fold, stop, now_ms))
+        folding = asyncio.create_task(topology.fold(fold, stop, now_ms, judge))
         followed = [each.follow() for each in (shadowing, keys) if each is not None]
         beside = [
             governing,

@@ -76,8 +76,8 @@ class Policy(Message, frozen=True, kw_only=True):
     said: list[str] = []
     """Fields that the cluster's strategies set themselves, such as ``colocation.enable``; others have their default."""
     node_proof: Mode = "off"
-    """Whether a sample or an outcome counts only with the proof of its node. Set by the publisher, and not part of the
-    version: a node decides the same with it and without."""
+    """Whether a sample, an outcome or a minute of a service counts only with the proof of its node. Set by the
+    publisher, and not part of the version: a node decides the same with it and without."""
     node_source: NodeSource = "open"
     """Set by the publisher of policy and inventory; not part of the version."""
     installation: Revision = ""

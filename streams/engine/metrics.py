@@ -12,7 +12,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.topics import DEAD_LETTER
-from slacktide.streams.learning.sums import Ignored
+from slacktide.streams.learning.folder import IGNORED
 from slacktide.streams.proofs import Judge
 from slacktide.streams.records import Out, Place, Record
 from slacktide.streams.rendering import RenderedAnswers
@@ -37,7 +37,9 @@ DEAD_LETTERS = Counter(
     "slacktide_stream_dead_letters", "Records that could not be processed and were published as dead letters."
 )
 PROOF_REFUSED = Counter(
-    "slacktide_stream_proof_refused", "Samples and outcomes without a valid proof of their node.", ["verdict"]
+    "slacktide_stream_proof_refused",
+    "Samples, outcomes and minutes of services without a valid proof of their node.",
+    ["verdict"],
 )
 LATE_SAMPLES = Gauge("slacktide_stream_late_samples", "Samples answered but in no window: repeated or late.")
 SAMPLE_AGE_SECONDS = Ages(
@@ -95,7 +97,7 @@ WAITING = Gauge("slacktide_governor_waiting_nodes", "Nodes that need to evict an
 for _verdict in get_args(Verdict):
     if _verdict not in PROVEN:
         PROOF_REFUSED.labels(_verdict)
-for _why in get_args(Ignored):
+for _why in IGNORED:
     SERVICE_MINUTES_IGNORED.labels(_why)
 for _answer in ("set", "keep", "skipped"):
     ANSWERS.labels(_answer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,12 +14,11 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.governor.nodes import Held, Ledger, Node, Round, certain_ms
-from slacktide.streams.proofs import Judge, Unproven, by_keys
-from slacktide.streams.records import Out, Record, Writer, place_of, text_of
+from slacktide.streams.proofs import Judge, Proofs
+from slacktide.streams.records import Out, Record, Writer, text_of
 
 
 class NodeLiveness(Message, frozen=True, kw_only=True):
@@ -68,10 +66,8 @@ class Governor:
 
     def __init__(self, name: str, judge: Judge | None = None) -> None:
         self.epoch = 0
-        self._policies = policies.InForce()
         self._writer = Writer(f"governor/{name}")
-        self._judge = judge or by_keys()
-        self._unproven = Unproven(self._writer)
+        self._proofs = Proofs(self._writer, judge)
         self._highest = (0, 0)
         """The highest epoch in the credit topic, and its highest number."""
         self._number = 0
@@ -82,7 +78,7 @@ class Governor:
         self._nodes: dict[str, Node] = {}
         self._coverage = Coverage()
         self._readers = {
-            POLICY.name: self._policy,
+            POLICY.name: lambda record, *_: self._proofs.policy(record),
             METRIC.name: self._metric,
             OUTCOME.name: self._outcome,
             CREDIT.name: self._credit,
@@ -91,7 +87,7 @@ class Governor:
     @property
     def in_force(self) -> policies.Policy:
         """Return the policy in force: the last valid one of the highest writer epoch."""
-        return self._policies.policy
+        return self._proofs.policies.policy
 
     @property
     def superseded(self) -> bool:
@@ -188,11 +184,6 @@ class Governor:
             waiting=sum(bool(node.asked) for node in self._nodes.values()),
         )
 
-    def _policy(self, record: Record, _: list[Out], __: int) -> None:
-        """Apply a policy. Workers report invalid ones; the last valid one stays in force."""
-        with suppress(BadMessageError):
-            self._policies.take(record.key, record.value, place_of(record))
-
     def _metric(self, record: Record, outs: list[Out], now_ms: int) -> None:
         """Process a node's metric, its removal, or a heartbeat."""
         if record.value is None:
@@ -224,11 +215,7 @@ class Governor:
 
     def _outcome(self, record: Record, outs: list[Out], now_ms: int) -> None:
         """Count an eviction, or note a node that lacks credit. Other outcomes are ignored."""
-        if record.value is None:
-            return
-        verdict = self._judge(record, self.in_force)
-        if verdict not in PROVEN:
-            outs += self._unproven.dead(record, verdict, record.timestamp_ms)
+        if record.value is None or self._proofs.refused(record, outs):
             return
         try:
             outcome = _of_node(record, NodeOutcome)

@@ -11,6 +11,7 @@ from slacktide.streams.kafka import patches  # first: what follows uses the clie
 # isort: on
 from slacktide.streams.kafka.admin import (
     TopicState,
+    absence,
     create_topics,
     describe_topics,
     group_lag,
@@ -65,6 +66,7 @@ __all__ = [
     "Tail",
     "TailReader",
     "TopicState",
+    "absence",
     "committed",
     "create_topics",
     "describe_topics",

@@ -131,9 +131,15 @@ async def present(bootstrap: Cluster, topics: Iterable[str]) -> dict[str, int]:
     Raises LogError if the broker is unreachable, or a topic does not exist.
     """
     counts = await partition_counts(bootstrap, topics)
-    if absent := [name for name, count in counts.items() if not count]:
-        raise LogError(f"these topics do not exist: {', '.join(absent)}; create them: `slacktide topics apply`")
+    if lack := absence(counts):
+        raise LogError(lack)
     return counts
+
+
+def absence(counts: Mapping[str, int]) -> str:
+    """Name the topics that do not exist, and the command that creates them; "": all do."""
+    absent = ", ".join(name for name, count in counts.items() if not count)
+    return absent and f"these topics do not exist: {absent}; create them: `slacktide topics apply`"
 
 
 async def group_lag(bootstrap: Cluster, group: str, topics: Sequence[str]) -> list[PartitionLag]:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.proof import PROVEN
+from slacktide.schemas.proof import Verdict as ProofVerdict
 from slacktide.schemas.service import ServiceMinute, ServiceProfile, ServiceSli
 from slacktide.schemas.topics import SERVICE_PROFILE, SERVICE_SLI, SERVICE_SLOPE
-from slacktide.streams.learning.fold import ServiceFold, Verdict
-from slacktide.streams.learning.sums import HOUR_MS, MINUTE_MS
-from slacktide.streams.records import Out, Record, dead_letter_of_unwritten, event, letters_of_each, text_of
+from slacktide.streams.learning.fold import ServiceFold
+from slacktide.streams.learning.sums import HOUR_MS, MINUTE_MS, Ignored
+from slacktide.streams.proofs import Proofs, reason
+from slacktide.streams.records import Out, Record, Writer, dead_letter_of_unwritten, event, letters_of_each, text_of
 
 Of = TypeVar("Of", ServiceMinute, ServiceSli)
 SOURCE: Final = "stream"
+ELSEWHERE: Final = "elsewhere"
+"""The service is of another partition. There its nodes' minutes are; here one node alone would set its slope."""
+IGNORED: Final = (
+    *get_args(Ignored),
+    ELSEWHERE,
+    *(reason(verdict) for verdict in get_args(ProofVerdict) if verdict not in PROVEN),
+)
+"""Why a minute or a latency is in no profile."""
 SERVICES_MAX: Final = 5_000
 """Of a partition. With 12 partitions, a cluster has 60,000."""
 SUMS_MAX: Final = 100_000
@@ -32,10 +43,20 @@ SILENT_MS: Final = 7 * 24 * HOUR_MS
 
 
 class Folder:
-    """Folds one partition, from its profiles in slacktide.service.profile.v1."""
+    """Folds one partition, from its profiles in slacktide.service.profile.v1.
 
-    def __init__(self, partition: int, profiles: Iterable[Record]) -> None:
+    ``proofs``: of minutes; None: none is required. ``mine``: whether a service is of this partition; None: all are.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        profiles: Iterable[Record],
+        proofs: Proofs | None = None,
+        mine: Callable[[str], bool] | None = None,
+    ) -> None:
         self._partition = partition
+        self._proofs, self._mine = proofs or Proofs(Writer(SOURCE)), mine
         self._folds = {service: ServiceFold(profile) for service, profile in profiles_of(profiles).items()}
         self._written = {service: fold.folded_to for service, fold in self._folds.items()}
         """Last folded offset of each published profile."""
@@ -46,10 +67,11 @@ class Folder:
         """Services whose slope a killed worker may have published without the profile, or the other way round."""
         self._published_ms: dict[str, int] = {}
         self._dropped: list[Out] = []
+        """Tombstones of services that made room, and dead letters of minutes without proof."""
         self._sums = sum(map(len, self._folds.values()))
         self._appended_ms = self._swept_ms = 0
-        self.verdicts: Counter[Verdict] = Counter()
-        """Valid minutes and latencies since the reader of this cleared it."""
+        self.verdicts: Counter[str] = Counter()
+        """Minutes and latencies since the reader of this cleared it, without invalid ones."""
 
     def __len__(self) -> int:
         return len(self._folds)
@@ -85,15 +107,20 @@ class Folder:
     def _take(self, record: Record) -> None:
         self.verdicts[self._verdict(record)] += 1
 
-    def _verdict(self, record: Record) -> Verdict:
+    def _verdict(self, record: Record) -> str:
+        """Fold a record. Return "folded", or one of ``IGNORED``."""
         if record.topic == SERVICE_SLI.name:
             sli = _keyed(record, decode(record.value, ServiceSli))
             known = self._folds.get(sli.service)
             # It is published with the next minute of the service.
             return "unknown" if known is None else known.take_latency(sli, record.timestamp_ms)
-        minute = _keyed(record, decode(record.value, ServiceMinute))
+        minute = decode(record.value, ServiceMinute)
+        if why := self._proofs.refused(record, self._dropped, minute.node):
+            return why
+        fold = self._folds.get(_keyed(record, minute).service)
+        if fold is None and self._mine is not None and not self._mine(minute.service):
+            return ELSEWHERE
         self._appended_ms = max(self._appended_ms, record.timestamp_ms)
-        fold = self._folds.get(minute.service)
         if not self._has_room(fold, minute.node, record.timestamp_ms):
             return "crowded"
         fold = fold or ServiceFold()

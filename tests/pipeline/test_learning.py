@@ -1,20 +1,24 @@
-"""Services' minutes through a broker: profiles and slopes come out, and a takeover counts no minute twice."""
+"""Services' minutes through a broker: profiles and slopes come out, and a takeover counts no minute twice.
+
+Only minutes that prove their node count, where the policy requires it; Jobs are folded also without services' topics.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from slacktide.schemas.codec import decode, encode
-from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import LogError
+from slacktide.schemas.headers import Header
 from slacktide.schemas.job_pod import JobSpec
 from slacktide.schemas.job_status import JobStatus
+from slacktide.schemas.proof import Verifier
 from slacktide.schemas.service import ServiceMinute, ServiceProfile, ServiceSli, ServiceSlope
 from slacktide.schemas.topics import (
     JOB_POD,
@@ -23,15 +27,22 @@ from slacktide.schemas.topics import (
     SERVICE_PROFILE,
     SERVICE_SLI,
     SERVICE_SLOPE,
-    Topic,
+    TOPICS,
 )
 from slacktide.streams import topology
 from slacktide.streams.engine import folding as engine
-from slacktide.streams.engine.folding import FoldSettings
+from slacktide.streams.engine import metrics
+from slacktide.streams.engine.folding import KINDS, FoldSettings
+from slacktide.streams.kafka import Sender
 from slacktide.streams.learning.fold import ServiceFold
+from slacktide.streams.proofs import Judge, by_keys
+from slacktide.streams.records import Out
+from testbed import brokers
+from testbed.brokers import EmbeddedBroker
 from testbed.job_events import event
+from testbed.proofs import REQUIRED, cluster_key, key_of
 from testbed.service_minutes import HOUR_MS, SERVICE, START_MS, World
-from testbed.stream_rig import SESSION_MS, Rig
+from testbed.stream_rig import PARTITIONS, SESSION_MS, Rig
 from testbed.waiting import soon
 
 pytestmark = pytest.mark.nightly  # on Apache Kafka
@@ -52,11 +63,11 @@ def minutes() -> list[ServiceMinute]:
 
 
 @contextlib.asynccontextmanager
-async def folding(rig: Rig) -> AsyncIterator[None]:
+async def folding(rig: Rig, judge: Judge | None = None) -> AsyncIterator[None]:
     """A worker's folds."""
     stop = asyncio.Event()
     settings = FoldSettings(bootstrap=rig.cluster, session_timeout_ms=SESSION_MS)
-    task = asyncio.create_task(topology.fold(settings, stop, lambda: time.time_ns() // 1_000_000))
+    task = asyncio.create_task(topology.fold(settings, stop, lambda: time.time_ns() // 1_000_000, judge))
     try:
         yield
         assert not task.done()
@@ -180,15 +191,82 @@ async def test_an_invalid_minute_stops_no_other(rig: Rig, minutes: list[ServiceM
     assert found.sums == whole(minutes[1:FIRST], found, 3).sums
 
 
-@pytest.mark.parametrize(("source", "state"), [(SERVICE_MINUTE, SERVICE_PROFILE), (JOB_POD, JOB_STATUS)])
-async def test_partitions_of_events_and_states_agree(
-    source: Topic, state: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def present(_: Cluster, topics: Iterable[str]) -> dict[str, int]:
-        return {name: 12 + (name == source.name) for name in topics}
+def proof(one: ServiceMinute, by: str) -> Header:
+    """Of a node, by the key of this node or of another."""
+    return key_of(by, expires_s=one.observed_ms // 1_000 + 24 * 3_600).header(SERVICE_MINUTE.name, encode(one))
 
-    monkeypatch.setattr(engine, "present", present)
-    folding = engine.Folding(FoldSettings(bootstrap=Cluster("nowhere:1")), lambda: 0)
-    with pytest.raises(LogError, match=f"{source.name} and {state.name} differ in partitions: slacktide topics plan"):
-        await folding.connect()
-    folding.forget_failure()
+
+def counted(reason: str) -> float:
+    return REGISTRY.get_sample_value("slacktide_stream_service_minutes_ignored_total", {"why": reason}) or 0
+
+
+async def test_only_minutes_that_prove_their_node_are_learned(rig: Rig, minutes: list[ServiceMinute]) -> None:
+    """Who has an agent's right to write, and a key of its own node, writes minutes of other nodes."""
+    await rig.publish(REQUIRED)
+    outs, fold = [], ServiceFold()
+    for one in minutes[:FIRST]:
+        false = msgspec.structs.replace(one, observed_ms=one.observed_ms + 1, wait_us=0, mem_wait_us=0)
+        for sent, headers in ((one, [proof(one, one.node)]), (false, []), (false, [proof(false, "evil")])):
+            fold.take(sent, len(outs)) if sent is one else None
+            outs.append(Out(topic=SERVICE_MINUTE.name, partition=PARTITION, key=SERVICE.encode(), value=encode(sent),
+                            headers=tuple(headers)))  # fmt: skip
+    before = counted("proof: absent"), counted("proof: forged")
+    async with Sender(rig.cluster, client_id="test", acks="all", timeout_s=5) as sender:
+        await sender.send(outs)
+    async with folding(rig, metrics.counted(by_keys(Verifier([cluster_key()])))):
+        found = await soon(lambda: profile(rig, 0), "all minutes", enough=lambda it: it.folded_to == len(outs) - 3)
+        letters = await rig.dead_letters(10)
+
+    assert (found.sums, found.bins, found.nodes) == (fold.profile().sums, fold.profile().bins, 20)
+    assert (counted("proof: absent") - before[0], counted("proof: forged") - before[1]) == (FIRST, FIRST)
+    assert {letter.reason for letter in letters} == {"proof: absent", "proof: forged"}
+    assert {letter.topic for letter in letters} == {SERVICE_MINUTE.name}
+
+
+async def test_a_policy_that_begins_to_ask_for_proofs_is_followed(rig: Rig, minutes: list[ServiceMinute]) -> None:
+    async with folding(rig, by_keys(Verifier([cluster_key()]))):
+        await put(rig, minutes[:1])
+        assert (await profile(rig, 0)).folded_to == 0
+        await rig.publish(REQUIRED)
+        before, coming = counted("proof: absent"), iter(minutes[1:])
+
+        async def refused() -> bool:
+            await put(rig, [next(coming)])
+            return counted("proof: absent") > before
+
+        await soon(refused, "a refused minute")
+
+
+async def test_jobs_are_folded_before_the_topics_of_services_exist(
+    embedded_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    minutes: list[ServiceMinute],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(engine, "TOPICS_LOOK_S", 1.0)
+    [services] = [kind for kind in KINDS if kind.optional]
+    with monkeypatch.context() as older:
+        older.setattr(brokers, "TOPICS", tuple(one for one in TOPICS if one.name not in services.topics))
+        embedded_broker.apply_topics(PARTITIONS)
+
+    async def status(rig: Rig, uid: str) -> bool:
+        return uid in {decode(one.value, JobStatus).uid for one in await rig.read(JOB_STATUS.name)}
+
+    async with Rig(embedded_broker.bootstrap) as rig, folding(rig):
+        await rig.put(JOB_POD.name, [(b"a", encode(event(job="a", spec=JobSpec(completions=3))), 0)])
+        await soon(lambda: status(rig, "a"), "a status")
+        embedded_broker.apply_topics(PARTITIONS)
+        await put(rig, minutes[:FIRST])
+        assert (await profile(rig, 0)).service == SERVICE
+        await rig.put(JOB_POD.name, [(b"b", encode(event(job="b", spec=JobSpec(completions=3))), 0)])
+        await soon(lambda: status(rig, "b"), "another status")
+    [warned] = [one for one in caplog.records if "is not folded yet" in one.getMessage()]
+    assert all(topic in vars(warned)["why"] for topic in services.topics)
+    assert "slacktide topics apply" in vars(warned)["why"]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.source)
+def test_partitions_of_events_and_states_agree(kind: engine.Kind) -> None:
+    counts = dict.fromkeys(kind.topics, 12)
+    assert kind.trouble(counts) == ""
+    why = f"{kind.source} and {kind.state} differ in partitions: slacktide topics plan"
+    assert kind.trouble(counts | {kind.source: 13}) == why
+    assert kind.state in kind.trouble(counts | {kind.state: 0})

@@ -25,7 +25,7 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.proof import Enrolled, Verifier, node_key
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, METRIC, OUTCOME, POLICY, SAMPLE
+from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, METRIC, OUTCOME, POLICY, SAMPLE, SERVICE_MINUTE
 from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.proofs import by_keys
 from slacktide.streams.records import Out, Record
@@ -144,28 +144,32 @@ async def fresh_but_for_its_key(health: Health) -> None:
 
 
 async def test_what_an_agent_sends_is_signed_when_it_is_sent(embedded_broker: EmbeddedBroker, tmp_path: Path) -> None:
-    """Samples, those of an outage, and outcomes, through a broker that went away meanwhile."""
+    """Samples, those of an outage, outcomes and minutes of services, through a broker that went away meanwhile."""
     enrolled_before(tmp_path)
     embedded_broker.apply_topics(PARTITIONS)
     where = embedded_broker.bootstrap
-    await put(where, Out(topic=POLICY.name, key=KEY.encode(), value=encode(REQUIRED)))
-    verifier = Verifier([cluster_key()])
+    learning = policy_of(msgspec.structs.replace(STRATEGIES[0], learned_caps="shadow"), STRATEGIES[1])
+    policy = msgspec.structs.replace(learning, node_proof="required")
+    await put(where, Out(topic=POLICY.name, key=KEY.encode(), value=encode(policy)))
+    verifier, sent = Verifier([cluster_key()]), (SAMPLE, BACKFILL, OUTCOME, SERVICE_MINUTE)
     with VirtualNode(tmp_path) as node:
-        async with agent_of(node, where, tmp_path, enrol=nobody(tmp_path)):
+        node.own_service("web")
+        node.stall_service(0, 0)
+        async with agent_of(node, where, tmp_path, enrol=nobody(tmp_path), minute_ms=1_000):
             await asyncio.sleep(1)
             await asyncio.to_thread(embedded_broker.stop)
             await asyncio.sleep(1.5)
             await asyncio.to_thread(embedded_broker.start)
             embedded_broker.apply_topics(PARTITIONS)
             until_s = time.monotonic() + 60
-            while not await of_topic(where, BACKFILL.name) or not await of_topic(where, OUTCOME.name):
+            while not all([await of_topic(where, topic.name) for topic in sent]):
                 assert time.monotonic() < until_s
                 await asyncio.sleep(0.2)
-        for topic in (SAMPLE, BACKFILL, OUTCOME):
+        for topic in sent:
             records = await of_topic(where, topic.name)
             assert records
             for one in records:
-                assert verifier.check(one.topic, one.key, one.value, tuple(one.headers), now_ms()) == "ok"
+                assert verifier.check(one.topic, NODE.encode(), one.value, tuple(one.headers), now_ms()) == "ok"
 
 
 async def test_a_node_without_a_key_is_safe_and_says_why(embedded_broker: EmbeddedBroker, tmp_path: Path) -> None:
