@@ -1,7 +1,5 @@
 """Figures: what agents' own connections cost three brokers, and what a node costs in all: agent, worker, brokers."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Figures: what samples ahead of their tick win and cost: the same loads with and without, by turns, on a real node."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable

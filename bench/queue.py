@@ -4,8 +4,6 @@ The decider's own CPU time, in this process and without Kafka: workloads finish,
 term through Kafka: each turn is written, read back, and its states are published and acknowledged.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Figures: one of two workers is killed under 1,000 nodes: nothing is lost, the guard covers, windows come back."""
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 from collections import Counter

@@ -4,8 +4,6 @@ Blocks are interleaved: in each one every condition has one phase with equal arr
 are kept as they end, so a run that ends early goes on with what is missing.
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

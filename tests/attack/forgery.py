@@ -1,7 +1,5 @@
 """Records in the name of others: samples, outcomes, dead letters, and nodes that nobody has."""
 
-from __future__ import annotations
-
 import base64
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """A standing system under attack, and what must hold of it all the while."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable

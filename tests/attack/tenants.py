@@ -1,7 +1,5 @@
 """Batch pods that fill the memory of virtual nodes: agents end their processes, and others come."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 ``SLACKTIDE_SEED=123 make test ARGS=tests/attack/test_random_faults.py`` draws the same schedule again.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable, Sequence

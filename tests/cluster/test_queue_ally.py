@@ -1,7 +1,5 @@
 """Beside Kueue: it is detected by each of its traces, and gets the quota that nodes sell; nothing else is written."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Beside the real Kueue: it admits by the figure that Slacktide writes, and Slacktide's queue only decides."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """The extender, under its own account, asked by a real kube-scheduler; with a real API server and a broker."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """``slacktide up --sample``: the stack with a service and batch work of its own, on any machine."""
 
-from __future__ import annotations
-
 import os
 import pty
 import tempfile

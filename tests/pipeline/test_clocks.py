@@ -1,7 +1,5 @@
 """Clients whose clocks are wrong, on Apache Kafka: they stop nobody, and with the broker's time nothing is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from functools import partial

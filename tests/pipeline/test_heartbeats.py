@@ -4,8 +4,6 @@ What happens takes a minute, in which hardly anything computes: the scenes are p
 own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """Services' minutes through a broker: profiles and slopes come out, and a takeover counts no minute twice."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """An agent and a worker on a real broker where the policy asks for proofs, and who forges the node."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

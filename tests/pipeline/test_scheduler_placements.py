@@ -1,7 +1,5 @@
 """What a scheduler's part decided is in the log whenever it stops, and is looked for there by others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """``slacktide up``: the whole stack on one (virtual) machine, its files, its failures, its end."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Which heartbeats count: of the owner of a partition, and only while it is one. What readers make of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Extreme values in any field of any record cost the node that the record names, and nobody else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice, product
 from typing import Any

@@ -1,7 +1,5 @@
 """Which dead-lettered records may be written again."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

@@ -1,7 +1,5 @@
 """Workloads that exceed a quota that shrank stop as the governor's budget allows, and only then."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Quotas that are a share of what nodes sell, and gangs that need room on nodes."""
 
-from __future__ import annotations
-
 from slacktide.deploy.cli.queue.topics import standing as cluster_queues
 from slacktide.schemas.queue_objects import Metadata, ResourceFlavorObject, ResourceFlavorSpec
 from slacktide.schemas.queue_offered import NodeSize, OfferedSpec

@@ -1,7 +1,5 @@
 """The extender's protocol: what a kube-scheduler asks, what it is answered, and what of that is told."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any

@@ -4,8 +4,6 @@ Agents take a sample each second around a fault, and seldom while nothing happen
 minutes of CPU, and the seconds in which nothing happens prove little.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from functools import partial
 

@@ -3,8 +3,6 @@
 ``SLACKTIDE_SEED=123 pytest -s tests/sim/test_day.py`` replays one. What it costs is told in ``sim.day``.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

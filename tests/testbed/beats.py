@@ -1,7 +1,5 @@
 """Heartbeats as a worker writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from slacktide.schemas.heartbeat import Heartbeat

@@ -1,7 +1,5 @@
 """Those who read nodes' latest figures, on a real broker: the bridge's part and the scheduler's, side by side."""
 
-from __future__ import annotations
-
 import asyncio
 from types import TracebackType
 from typing import Self

@@ -1,7 +1,5 @@
 """By how much a real kernel differs from a fluid one, fitted to recorded runs of real processes in real groups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 

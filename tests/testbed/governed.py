@@ -1,7 +1,5 @@
 """A small cluster under a governor, in virtual time: real credit accounts, a real governor, a lossy log."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field

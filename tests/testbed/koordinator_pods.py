@@ -3,8 +3,6 @@
 What Koordinator's webhook made of them lies in `tests/replay/koordinator_pods.jsonl.gz`.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Records that nobody can use, of many kinds, from a seed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A queue from event to event, by cases in the form of ``slacktide calc queue_cycle``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """The queue's objects as ``kubectl get -o yaml`` prints them: short to write in a test."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from slacktide.streams.decisions.queue.kinds.files import read_objects

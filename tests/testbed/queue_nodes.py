@@ -1,7 +1,5 @@
 """Nodes that sell resources to batch pods, and a ClusterQueue whose quota is a share of it."""
 
-from __future__ import annotations
-
 import msgspec
 
 from slacktide.schemas.allocatable import NodeAllocatable

@@ -1,7 +1,5 @@
 """Nodes' zones and pods as who places pods finds them, from records of zones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a node's zones mean for a pod that looks for a node."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The quota that Kueue is to go by, where a ClusterQueue's quota is a share of what is sold."""
 
-from __future__ import annotations
-
 from slacktide.schemas.queue_offered import OfferedSpec
 from slacktide.streams.decisions.queue.flavor_match import effective_groups
 

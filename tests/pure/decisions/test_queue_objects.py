@@ -1,7 +1,5 @@
 """The queue's objects as the rules take them: each field by its name, why some are left out, and their records."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A page's commands run in their order, in a checkout of their own, as its reader runs them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

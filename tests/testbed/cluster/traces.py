@@ -1,7 +1,5 @@
 """What a kubelet and its pods leave on a machine outside their folder, and how it goes again."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Provides a virtual machine's kernel to the agent, in memory, for fast simulations. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
