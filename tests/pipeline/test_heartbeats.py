@@ -78,10 +78,6 @@ async def all_the_while(true: Callable[[], bool], for_s: float, what: Callable[[
         await asyncio.sleep(0.05)
 
 
-async def times_published(rig: Rig, node: str) -> int:
-    return sum(one.key == node.encode() for one in await rig.read(METRIC.name))
-
-
 async def figures_hold_between_two_publications_until_their_worker_stops_and_then_freeze(rig: Rig) -> None:
     """A reader that comes later finds the same at once."""
     nodes = {"node-1", "node-2"}
@@ -89,7 +85,7 @@ async def figures_hold_between_two_publications_until_their_worker_stops_and_the
         async with rig.worker():
             await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
             await all_the_while(lambda: readers.fresh() == nodes, UNCOVERED_S + SLACK_S, readers.fresh)
-            count = await times_published(rig, "node-1")
+            count = sum(one.key == b"node-1" for one in await rig.read(METRIC.name))
             async with FigureReaders(rig.bootstrap) as late:
                 took_s = await soon(lambda: late.fresh() == nodes, 60, late.fresh)
                 laid_aside = late.laid_aside
