@@ -1,7 +1,5 @@
 """Runs coroutines concurrently."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 

@@ -1,7 +1,5 @@
 """The job queue in the log: what it decides on, what it decided, and what came of it. Each topic has one partition."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """What nodes offer to the job queue, as the queue's own objects. Kubernetes has no such kinds."""
 
-from __future__ import annotations
-
 from slacktide.schemas.bounds import Int64
 from slacktide.schemas.queue_objects import Part, QueueObject
 

@@ -1,7 +1,5 @@
 """Ends tasks so that none is left with an error that nobody looked at, which asyncio would log without its cause."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any

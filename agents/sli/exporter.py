@@ -1,7 +1,5 @@
 """Asks Prometheus for the latency of services every minute or so, and publishes it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Sequence

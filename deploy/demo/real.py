@@ -4,8 +4,6 @@ In the memory scenario, the cgroups have a memory limit, so that they represent 
 the service's data from the page cache.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

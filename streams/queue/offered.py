@@ -1,7 +1,5 @@
 """Batch resources of each flavor's nodes, folded from node records. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple

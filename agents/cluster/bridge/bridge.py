@@ -1,7 +1,5 @@
 """One replica of the bridge. The holder of the lease works; the others stand by."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

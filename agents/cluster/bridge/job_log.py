@@ -4,8 +4,6 @@ A Job's event precedes those of its pods. Living objects are republished every t
 read further back.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence

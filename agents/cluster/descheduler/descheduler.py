@@ -5,8 +5,6 @@ Kafka is unavailable. The next pass judges the remaining pods again. The governo
 request, and only to the newest epoch, so that a former leader gets none.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine

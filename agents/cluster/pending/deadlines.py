@@ -4,8 +4,6 @@ The Job controller counts such a pod as failed. Kubernetes has no such deadline:
 from its start and fails it as a whole, and that of a pod counts from when a kubelet has it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping

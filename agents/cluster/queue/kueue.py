@@ -5,8 +5,6 @@ ClusterQueues that opt in. These amounts are the decider's, damped, from the spe
 ``status.effectiveQuotas`` if Kueue has the field, else to ``nominalQuota``, at most once a minute for each.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime

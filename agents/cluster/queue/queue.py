@@ -1,7 +1,5 @@
 """Runs the job queue in the leading bridge: records to Kafka, decisions to the cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Sequence

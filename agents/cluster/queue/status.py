@@ -4,8 +4,6 @@ A status has Kueue's fields. No admission check is executed, so a workload with 
 written at most once in two seconds. At most five Events are written in a second.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter

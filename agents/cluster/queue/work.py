@@ -4,8 +4,6 @@ The mark on the object names the last admission that was acted on, and the resul
 requires the resource version that was read. So no admission is started twice, or started after its final answer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """Keeps one placeholder for each Reservation, and its status. The leading bridge runs it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ pod that is not bound.
 Source: kubernetes v1.34, staging/src/k8s.io/kube-scheduler/extender/v1/types.go, ExtenderBindingArgs.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

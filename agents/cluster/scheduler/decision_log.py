@@ -1,7 +1,5 @@
 """Decisions about gangs and reservations in Kafka: written by the replica that is asked, read by all in one order."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """Places that are held for pods before a kube-scheduler binds them: of gangs and of reservations."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial

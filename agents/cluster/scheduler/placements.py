@@ -1,7 +1,5 @@
 """Publishes placements without delaying responses to the kube-scheduler."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 

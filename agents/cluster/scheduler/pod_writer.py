@@ -1,7 +1,5 @@
 """Writes to pods of gangs and owners of reservations: releases and wakes them, and creates Events."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable

@@ -1,7 +1,5 @@
 """The scheduler extender: reads figures and pods, serves a kube-scheduler over HTTP, publishes placements."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable

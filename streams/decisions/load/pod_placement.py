@@ -1,7 +1,5 @@
 """Which nodes take a pod, and how they compare: by load, remaining resources, CPUs and zones. Slacktide's own."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest

@@ -3,8 +3,6 @@
 A Workload holds quota, is pending, or is finished. A Job with a queue name but without a Workload has yet to arrive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 

@@ -7,8 +7,6 @@ slowly and shrinks after a delay. It applies only with the annotation. For Kueue
 resources changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 

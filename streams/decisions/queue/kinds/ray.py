@@ -1,7 +1,5 @@
 """RayJobs and RayClusters: a head, groups of workers, and the submitter of a job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from slacktide.schemas.bounds import INT32_MAX

@@ -1,7 +1,5 @@
 """Reads an object by its kind's row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from slacktide.streams.decisions.queue.kinds.manifest import Json, Part
