@@ -9,7 +9,6 @@ from typing import Final
 from slacktide.agents.prometheus import PrometheusError, Sample
 from slacktide.agents.sli.metrics import FAILED, PUBLISHED, SKIPPED
 from slacktide.agents.sli.series import Naming, latencies
-from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff, Reasons
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
@@ -19,6 +18,7 @@ from slacktide.schemas.service import ServiceSli
 from slacktide.schemas.topics import SERVICE_SLI
 from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out, event
+from slacktide.streams.tasks import until_one_ends
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import LastWriter, NodeInventory
+from slacktide.schemas.queue import NodeSize, OfferedObject, OfferedSpec
 from slacktide.schemas.queue_objects import Metadata, QueueObject, ResourceFlavorObject
-from slacktide.schemas.queue_offered import NodeSize, OfferedObject, OfferedSpec
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY
 from slacktide.streams.decisions.coverage import NodeTable
 from slacktide.streams.decisions.queue.cluster_objects import offered_flavors

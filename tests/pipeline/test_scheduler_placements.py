@@ -9,9 +9,9 @@ from typing import cast
 import aiohttp
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.cluster.scheduler.held_places import Placements
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
 from slacktide.agents.cluster.scheduler.notices import LOOK_S, SETTLED_S, MissedPods
-from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.scheduler import SchedulerSettings, run
 from slacktide.agents.cluster.scheduler.topic_reader import Sent
 from slacktide.agents.cluster.scheduler.view import View

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from slacktide.agents.cluster.scheduler.placements import AGAIN_MS, Placements
+from slacktide.agents.cluster.scheduler.held_places import AGAIN_MS, Placements
 from slacktide.agents.cluster.scheduler.scheduler import serving
 from slacktide.agents.cluster.scheduler.topic_reader import governed
 from slacktide.schemas.connection import Cluster

@@ -33,7 +33,6 @@ from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.objects import Meta
 from slacktide.agents.kubernetes.resource import ApiError
 from slacktide.agents.publisher import Publisher
-from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
@@ -43,7 +42,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import Mode
 from slacktide.streams.kafka import create_topics
 from slacktide.streams.records import Record
-from slacktide.streams.tasks import ended
+from slacktide.streams.tasks import ended, until_one_ends
 
 log = logging.getLogger(__name__)
 

@@ -30,9 +30,8 @@ from slacktide.agents.kubernetes.resource import (
 )
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, CaseError
-from slacktide.schemas.queue import OFFERED_KEY, QueueSpec
+from slacktide.schemas.queue import OFFERED_KEY, OfferedObject, OfferedSpec, QueueSpec
 from slacktide.schemas.queue_objects import Metadata, Part
-from slacktide.schemas.queue_offered import OfferedObject, OfferedSpec
 from slacktide.streams.decisions.queue.flavor_match import QUOTA_OF, effective_groups
 from slacktide.streams.records import Record, text_of
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from slacktide.schemas.bounds import INT32_MAX
 from slacktide.schemas.errors import CaseError, QuantityError, TextError
-from slacktide.schemas.queue_offered import OfferedSpec
+from slacktide.schemas.queue import OfferedSpec
 from slacktide.schemas.text import integer_of, shown
 from slacktide.schemas.units import quantity
 from slacktide.streams.decisions.queue.job import Toleration

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from slacktide.schemas.errors import CaseError
+from slacktide.schemas.queue import NodeSize, OfferedObject, OfferedSpec
 from slacktide.schemas.queue_objects import Metadata
-from slacktide.schemas.queue_offered import NodeSize, OfferedObject, OfferedSpec
 from slacktide.streams.decisions.queue.cluster_objects import (
     QueueObjects,
     offered_flavors,
