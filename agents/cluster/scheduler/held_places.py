@@ -1,6 +1,6 @@
 """Places that are held for pods before a kube-scheduler binds them: of gangs and of reservations.
 
-Also how the extender tells of them: placements and decisions in Kafka, and what it writes to pods.
+Placements and decisions are published to Kafka, and pods are released by patches and get Events.
 """
 
 import asyncio
