@@ -36,8 +36,6 @@ from testbed.history.records import History, read_history
 from testbed.parts import SLACKTIDE
 from testbed.samples import FACTS, keyframe
 
-QUIETLY = {"capture_output": True, "timeout": 60, "check": False}
-
 FORGED_BOOT = "999999999999-deadbeef"
 REAL, STALE_S = 40, 25.0
 

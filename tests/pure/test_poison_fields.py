@@ -88,10 +88,6 @@ def worker() -> Worker:
     return made
 
 
-def of_the_good(outs: list[Out]) -> list[Out]:
-    return [out for out in outs if out.key == GOOD.encode()]
-
-
 def said_of_the_good(poison: list[Record]) -> list[Out]:
     """A worker reads the good node's samples, and poison between them in every stage: what it says of the good one."""
     reader, outs = worker(), []

@@ -86,7 +86,6 @@ def again(mark: bytes = f"{SAMPLE.name}/3:1042".encode(), **changes: object) -> 
 THERE = (record(),)
 OTHER = body_of(sample(8))
 BAD = record(value=b"{oops")
-OF_AGENT = letter(reader="agent/node-1")
 
 
 @pytest.mark.parametrize(
