@@ -1,7 +1,5 @@
 """The only module that reads clocks. Pure logic takes numbers; loops take a ``Clock``."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Protocol

@@ -3,8 +3,6 @@
 The bridge and the queue's decider have the cluster keys, with which they sign their outcomes as a node does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Classifies errors of SQLite: damage of the file, or a passing cause."""
 
-from __future__ import annotations
-
 import sqlite3
 
 _PASSING = frozenset({

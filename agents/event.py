@@ -3,8 +3,6 @@
 It is of version ``v1``: only this version may set ``lastTimestamp``, by which users sort Events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """Operators' YAML files: validated and watched, the last valid content stays in force. Files replaced atomically."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar

@@ -3,8 +3,6 @@
 Tokens and client certificates may rotate.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import ssl

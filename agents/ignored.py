@@ -1,7 +1,5 @@
 """Counts what users wrote into an object and nobody can read: each text once per object, not at each update."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

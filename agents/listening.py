@@ -1,7 +1,5 @@
 """Listening sockets of all servers."""
 
-from __future__ import annotations
-
 import socket
 
 ALL = "::"

@@ -1,7 +1,5 @@
 """Queries a Prometheus server, or one with its HTTP API, read-only."""
 
-from __future__ import annotations
-
 import base64
 import ssl
 import urllib.error

@@ -1,7 +1,5 @@
 """Sends records to Kafka, so that no caller waits for it, and keeps policy and inventory published."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

@@ -4,8 +4,6 @@ Both send SIGTERM. `kubectl delete -k` deletes the ServiceAccount and RBAC rules
 namespace` may end pods before it deletes the workload, but the namespace is marked as terminating.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """``python bench``: what ``make bench`` runs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Topics beside the product's own, and settings that only a measurement needs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 

@@ -3,8 +3,6 @@
 The loop runs before the queue and after it: a warm API server is faster. Its better figure counts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What ``slacktide advise`` foretells, held against virtual nodes on which the other policy then acts."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Figures: what agents' own connections cost three brokers, and what a node costs in all: agent, worker, brokers."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter
@@ -228,7 +226,11 @@ class Crowd:
             seconds=took_s,
             brokers_pct=100 * brokers_s / took_s,
             worker_pct=100 * worker_s / took_s,
-            connections=self._connections(),
+            connections=sum(
+                one.status == psutil.CONN_ESTABLISHED and bool(one.raddr) and one.raddr.port in self._ports
+                for process, _ in self._shifts
+                for one in process.process.net_connections("tcp")
+            ),
             taken_per_s=rates["taken"],
             in_time_per_s=rates["in_time"],
             outcomes_per_s=rates["outcomes"],
@@ -260,13 +262,6 @@ class Crowd:
 
     def _counts(self) -> list[Counts]:
         return [_last(process) for process, _ in self._shifts]
-
-    def _connections(self) -> int:
-        return sum(
-            one.status == psutil.CONN_ESTABLISHED and bool(one.raddr) and one.raddr.port in self._ports
-            for process, _ in self._shifts
-            for one in process.process.net_connections("tcp")
-        )
 
     def _cpu_s(self) -> tuple[float, float]:
         """Of all brokers, and of the worker."""

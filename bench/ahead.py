@@ -1,7 +1,5 @@
 """Figures: what samples ahead of their tick win and cost: the same loads with and without, by turns, on a real node."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable
@@ -92,14 +90,10 @@ def _turn(rig: Rig, bootstrap: str, worker: Slacktide, one: Node, way: str, turn
             # Both ways get the same.
             played = play(one, plan(turn))
             found.played[name].append(played)
-            wait(_left_s(played), worker, agent)
+            wait((played.at_ms(played.plan.seconds) - SystemClock().wall_ms()) / 1000, worker, agent)
         for load, plan in LOADS.items() if turn == 0 else ():
             rig.say(f"ahead: {way}, its cost: {load}")
             found.costs[load] = _cost(one, plan, worker, agent)
-
-
-def _left_s(played: Played) -> float:
-    return (played.at_ms(played.plan.seconds) - SystemClock().wall_ms()) / 1000
 
 
 def _cost(one: Node, plan: Plan, worker: Slacktide, agent: Slacktide) -> Cost:

@@ -3,8 +3,6 @@
 Run it as ``PYTHONPATH=tests .venv/bin/python -m bench.assess``, with ``--nodes`` for fewer.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -228,14 +228,11 @@ class Colony:
         else:
             self.meter.drop(KUBE_SCHEDULER)
         program.stop()
-        self._delete_pods()
-        return placed
-
-    def _delete_pods(self) -> None:
-        """Some hundred with each request: all of them at once take longer than one may."""
+        # Some hundred with each request: all of them at once take longer than one may.
         path = f"/api/v1/namespaces/{self.namespace}/pods"
         while self.at.cluster.get(f"{path}?limit=1")["items"]:
             self.at.cluster.delete(f"{path}?limit={DELETED_AT_ONCE}")
+        return placed
 
     async def _make_pods(self, pods: int) -> None:
         few, turn = asyncio.Semaphore(AT_ONCE), next(self._rounds)

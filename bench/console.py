@@ -1,7 +1,5 @@
 """Figures: the console's history of seven days and a thousand nodes asked for any moment, and followed live."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import random

@@ -1,7 +1,5 @@
 """Figures: what an agent with 100 pods costs, as shipped and with all that a policy can ask for: CPU time, memory."""
 
-from __future__ import annotations
-
 import json
 import time
 from contextlib import ExitStack

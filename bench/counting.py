@@ -1,7 +1,5 @@
 """Counts what a topic got: its records, and of those that answer many samples at once each answer."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition

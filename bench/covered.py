@@ -1,7 +1,5 @@
 """How much of a node's time its samples tell of. Pure."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Figures: 10,000 nodes at 1 Hz on one worker through Apache Kafka: how old answers are, whether it keeps up."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

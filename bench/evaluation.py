@@ -6,8 +6,6 @@ As root, with what `tests/testbed/setup` gets for Kubernetes, helm and Kafka. Im
 starts. The parts run on the host's network, as this machine's node has no way out of a pod's.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

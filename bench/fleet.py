@@ -1,7 +1,5 @@
 """Other nodes: samples as their agents would take them, of 30 pods each. Pure."""
 
-from __future__ import annotations
-
 import random
 import uuid
 

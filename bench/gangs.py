@@ -1,7 +1,5 @@
 """What gangs cost: pods bound per second with and without them, and CPU time of one plan."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import tempfile

@@ -1,7 +1,5 @@
 """Sends a fleet's samples, each node once a second, all spread evenly: ``python -m bench.generator --help``."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 

@@ -3,8 +3,6 @@
 With ``--against`` that of another checkout runs in the same seconds, on a Kafka of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 import time

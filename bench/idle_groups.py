@@ -4,8 +4,6 @@ Real processes in real control groups, in the kubelet's layout. In each block ev
 arrivals, in an order of its own; a condition is compared with the others of its block alone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Figures: a Job of 100,000 indexes, as recorded events, through Kafka, with its worker killed on the way."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import time

@@ -4,8 +4,6 @@ Jobs wait until their ClusterQueues get quota for all. The time is from then unt
 Job controller runs, so no pod costs anything.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

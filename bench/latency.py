@@ -1,7 +1,5 @@
 """Figure: sample taken -> limit in the kernel, through Apache Kafka, with 100 other nodes' samples beside it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Each agent has the product's ``Link``: its producers, its reader, its retries. S
 answer that sets something leads to an outcome, as on a node. There is no kernel, no guard and no spool on disk.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import dataclasses

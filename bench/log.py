@@ -1,7 +1,5 @@
 """What the log says: outcomes and answers of one node, ends of topics; and the policy written into it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """Worker and agent as processes of their own, against a broker: the loop that most parts measure."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ The demo's service is a Poisson process, whose use in one second varies by more 
 shall settle. PLAN is JSON: ``start_s`` (monotonic) and ``phases``, pairs of seconds and part of a CPU.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Figures: what a worker holds in memory for a fleet whose windows of 30 minutes are full."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What a process costs between two marks of the topic that it writes: seen from outside, the same for all."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The node that an agent is measured on: this machine under the demo's own groups, or a virtual one."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 ``PYTHONPATH=tests python -m bench.offered_classes``. The medians of blocks in one process hold on a busy machine, too.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from statistics import median

@@ -1,7 +1,5 @@
 """Where a worker's time goes: samples answered in this process, without a log, and looked at every 2 ms of CPU time."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections import Counter

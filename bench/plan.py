@@ -1,7 +1,5 @@
 """What the service is asked to do while the limit's reaction is measured. Pure."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ The limit answers to all that runs on a machine, as it shall. What is measured i
 the brokers, the worker and whoever shares the machine must not move it meanwhile. All else is the machine's own.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

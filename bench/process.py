@@ -1,7 +1,5 @@
 """Processes of the command line under measurement: CPU time, memory, readiness."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

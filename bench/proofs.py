@@ -1,7 +1,5 @@
 """What node-bound proofs cost a worker: samples with proofs in their headers, and the check alone."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import time

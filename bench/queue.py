@@ -4,8 +4,6 @@ The decider's own CPU time, in this process and without Kafka: workloads finish,
 term through Kafka: each turn is written, read back, and its states are published and acknowledged.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator
@@ -69,7 +67,7 @@ async def _through_kafka(bootstrap: str, count: int) -> Row:
         log.put(*(workload(number, f"q{number % QUEUES}") for number in range(count)))
         await _sent(sender, log)
         began_s, cpu_s = time.monotonic(), time.process_time()
-        while _admitted() < count or term.goes_on:
+        while (REGISTRY.get_sample_value("slacktide_queue_admissions_total") or 0) < count or term.goes_on:
             await term.listen()
             await term.act()
         took_s, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
@@ -77,10 +75,6 @@ async def _through_kafka(bootstrap: str, count: int) -> Row:
     return judged("queue, through Apache Kafka: admissions", f"{ADMISSIONS_PER_S:g}/s",
                   f"{per_s:,.0f}/s, {count / cpu_s:,.0f} per CPU second",
                   met=per_s >= ADMISSIONS_PER_S, n=count, per_s=per_s, per_cpu_s=count / cpu_s)  # fmt: skip
-
-
-def _admitted() -> float:
-    return REGISTRY.get_sample_value("slacktide_queue_admissions_total") or 0
 
 
 async def _sent(sender: Sender, log: Log) -> None:

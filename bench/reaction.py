@@ -1,7 +1,5 @@
 """Figures: the service's load steps up -> first lower limit, and until it has settled; by stream and by guard."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 import statistics

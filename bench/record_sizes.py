@@ -3,8 +3,6 @@
 ``PYTHONPATH=tests python -m bench.record_sizes`` prints ``deploy/cli/measured.json``.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Figure: how long a day of a hundred nodes takes to be decided again; a part of it is, and the rest follows."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time

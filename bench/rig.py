@@ -1,7 +1,5 @@
 """What the parts of a run share: brokers, a folder, progress on stderr. All gone when it ends, however it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """One line of the table: a figure, its target, what was measured. Pure."""
 
-from __future__ import annotations
-
 import shutil
 import textwrap
 from collections.abc import Sequence

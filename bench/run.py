@@ -1,7 +1,5 @@
 """Runs the parts one after the other, prints the table."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

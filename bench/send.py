@@ -1,7 +1,5 @@
 """Many records into a topic with little CPU: whole batches, each written for its partition."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Figure: how much the loop spares the service, from the demo's own report."""
 
-from __future__ import annotations
-
 import json
 
 from bench.process import SLACKTIDE, Running

@@ -4,8 +4,6 @@ Agents are the product's connections, without a kernel (``bench.links``). They a
 With ``--against`` the same parts of another checkout run in the same seconds, on a broker and an API server of theirs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 import subprocess

@@ -1,7 +1,5 @@
 """A fleet's samples by the ten thousand: encoded once per node, then only their numbers are filled in. Pure."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Figures: ``slacktide up`` from exec to ready, and from there to its first applied decision."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket

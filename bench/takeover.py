@@ -1,7 +1,5 @@
 """Figures: one of two workers is killed under 1,000 nodes: nothing is lost, the guard covers, windows come back."""
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 from collections import Counter
@@ -131,7 +129,9 @@ def measure(rig: Rig) -> list[Row]:
         wait(AFTER_S, fleet, agent, *rest)
         agent.process.terminate()
         fleet.process.terminate()
-        _wait_answered(bootstrap)
+        # Give the rest its time: what has no answer then counts as unanswered.
+        with suppress(CannotRunError):
+            log.wait_for(bootstrap, COMMAND, log.end(bootstrap, SAMPLE), LAST_ANSWERS_S)
         rig.say("takeover: reading the log")
         return rows(_story(bootstrap, killed_ms, dead), nodes)
 
@@ -247,12 +247,6 @@ def _worker(rig: Rig, bootstrap: str, name: str) -> Slacktide:
     worker = Slacktide(rig, "stream", "--bootstrap", bootstrap, "--worker-name", name, *loop.ALL_NODES)
     worker.wait_ready()
     return worker
-
-
-def _wait_answered(bootstrap: str) -> None:
-    """Give the rest its time: what has no answer then counts as unanswered."""
-    with suppress(CannotRunError):
-        log.wait_for(bootstrap, COMMAND, log.end(bootstrap, SAMPLE), LAST_ANSWERS_S)
 
 
 def _story(bootstrap: str, killed_ms: int, dead: str) -> Story:

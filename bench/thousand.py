@@ -1,7 +1,5 @@
 """Figures: a thousand nodes on a real API server: what is written, how fast load is seen, how well pods are placed."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """For information: samples a worker answers per CPU second when it is behind, with proofs and with pressure, too."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

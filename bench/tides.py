@@ -3,8 +3,6 @@
 Load is a function of node and time alone, so that whoever judges placements afterwards knows it, too.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import math

@@ -1,7 +1,5 @@
 """Whether something grows, and how long it was quiet. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -3,8 +3,6 @@
 As on a node, the bridge gets SIGTERM once its Deployment is deleted, so that it ends while Helm deletes its rights.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 

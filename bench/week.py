@@ -4,8 +4,6 @@ Use has the shapes that published traces of services have: a day's wave, quieter
 growth. Each pod's differ. There is a sample every ten seconds; a minute teaches its 90th percentile, as in the agent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property

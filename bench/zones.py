@@ -1,7 +1,5 @@
 """What NUMA zones cost the scheduler's extender: both questions about a pod, CPU time, without Kafka and HTTP."""
 
-from __future__ import annotations
-
 import json
 import random
 import statistics

@@ -1,7 +1,5 @@
 """The topics as an AsyncAPI 3 document with Kafka bindings: for tools, and for who looks at them with other eyes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

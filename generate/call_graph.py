@@ -4,8 +4,6 @@ Types are sets of the product's classes: a container counts as what it holds, an
 protocol's method goes to each class that has all methods of the protocol.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Kustomize builds the base, and the base with each component. A difference become
 values, and what a user sets (images, replicas, resources) becomes a reference to a value. Nobody edits the templates.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

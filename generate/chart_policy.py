@@ -1,7 +1,5 @@
 """PURE: what the chart accepts below ``policy.config``, as JSON Schema made of the policy's own types."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 ``python -m generate.pictures`` in a checkout; ``--check`` writes nothing and fails where a file is behind.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from html import escape

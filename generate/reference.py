@@ -4,8 +4,6 @@
 nothing and fails where a page is behind.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

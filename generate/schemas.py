@@ -3,8 +3,6 @@
 ``python -m generate.schemas`` in a checkout; ``--check`` writes nothing and fails where a file is behind.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import sys

@@ -5,8 +5,6 @@ codec, or the rules. Functions stand in the order in which a reader of the calls
 of them in one module, and a return a stay in a module that was left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple

@@ -4,8 +4,6 @@ A part is one process with one principal: a worker and its governor are one part
 or alter topics. No part may delete topics or groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal

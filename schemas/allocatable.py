@@ -1,7 +1,5 @@
 """What a node offers to batch, mid and free pods. Topic slacktide.node.allocatable.v1, key: node, compacted."""
 
-from __future__ import annotations
-
 from slacktide.schemas.bounds import Count, Name, Revision, TimeMs, Total
 from slacktide.schemas.message import Message, Terms
 

@@ -4,8 +4,6 @@ Waits grow, and differ: without jitter a fleet that lost its connections at one 
 again and again.
 """
 
-from __future__ import annotations
-
 import random as system
 from collections.abc import Callable
 

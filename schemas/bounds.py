@@ -4,8 +4,6 @@ Decoding refuses a record outside these ranges, before any arithmetic. The limit
 figures have wider ranges, so that every sum fits in 64 bits.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta

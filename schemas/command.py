@@ -5,8 +5,6 @@ change nothing: one record with the key ``#keep`` lists those that a worker answ
 one command for each of them.
 """
 
-from __future__ import annotations
-
 import hashlib
 from functools import lru_cache
 from typing import Annotated, Final, Literal, TypeAlias

@@ -1,7 +1,5 @@
 """PURE: Kafka client settings, in librdkafka's format, as ``kcat -F`` reads it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

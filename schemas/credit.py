@@ -1,7 +1,5 @@
 """How many pods a node may evict. Topic slacktide.eviction.credit.v1, one partition, key: node. Governor to agents."""
 
-from __future__ import annotations
-
 from slacktide.schemas.bounds import Count, LeaseMs, Name, Revision, TimeMs
 from slacktide.schemas.message import Message
 

@@ -1,7 +1,5 @@
 """A record or batch that could not be processed. Topic slacktide.dead-letter.v1, key: the bad record's key."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from slacktide.schemas.bounds import Count, TimeMs

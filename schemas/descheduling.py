@@ -1,7 +1,5 @@
 """Pods to evict from overloaded nodes, or why there are none. Topic slacktide.cluster.descheduling.v1, key: pass."""
 
-from __future__ import annotations
-
 from slacktide.schemas.bounds import Count, Name, Revision, TimeMs
 from slacktide.schemas.message import Message, Terms
 

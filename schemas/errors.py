@@ -1,7 +1,5 @@
 """Every error that Slacktide raises on purpose. Each states what, where and what to do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -4,8 +4,6 @@ The node's agent trains the models and publishes them every 10 minutes. Records 
 state folder continues with the newest record.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """Where the pods of gangs start together, or why they wait. Topic slacktide.gang.plan.v1, key: the group."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

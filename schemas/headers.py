@@ -1,7 +1,5 @@
 """CloudEvents binary mode headers, and one trace per sample."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Three questions a process answers about itself, each with its reason."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

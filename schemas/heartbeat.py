@@ -7,8 +7,6 @@ The value is null for readers that do not know heartbeats: they take it for the 
 changes nothing. They would turn any other value into a dead letter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Annotated, TypeAlias
 

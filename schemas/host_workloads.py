@@ -3,8 +3,6 @@
 A workload is a systemd unit's cgroup, or Docker containers with a label. Each matching cgroup counts as a pod.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import permutations

@@ -1,7 +1,5 @@
 """Node facts and pods. Topic slacktide.node.inventory.v1 (key: node), and inside samples."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Annotated, Protocol

@@ -1,7 +1,5 @@
 """What Kubernetes shows of a Job and of its pods. Topic slacktide.job.pod.v1, key: the Job's uid. Bridge to stream."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta

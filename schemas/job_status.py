@@ -1,7 +1,5 @@
 """Where a Job stands. Topic slacktide.job.status.v1, key: the Job's uid. Stream to operators; also the fold's state."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """Names of knobs and cgroups in drift, settings and the kernel interface."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from slacktide.schemas.knob_table import Knob

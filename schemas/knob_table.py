@@ -4,8 +4,6 @@ Rules, the agent's writer and permission check, doctor and the kernel model read
 and a test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

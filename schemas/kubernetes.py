@@ -3,8 +3,6 @@
 Written by hand it may leave out what a running cluster fills in: status of pods, requests that equal limits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Reading: kubernetes v1.34, component-helpers/resource/helpers.go (PodRequests, P
 pkg/apis/core/v1/helper/qos/qos.go (ComputePodQOS).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal

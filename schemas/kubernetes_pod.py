@@ -3,8 +3,6 @@
 A label or annotation that cannot be read is ignored, with a note.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

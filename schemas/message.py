@@ -1,7 +1,5 @@
 """Base of all records: immutable and compact. Each repeats frozen and kw_only, as msgspec requires."""
 
-from __future__ import annotations
-
 import msgspec
 
 from slacktide.schemas.bounds import Term

@@ -1,7 +1,5 @@
 """NodeMetric as a record. Topic slacktide.node.metric.v1, key: node, compacted."""
 
-from __future__ import annotations
-
 from slacktide.schemas.bounds import Count, Name, Revision, TimeMs, Total
 from slacktide.schemas.message import Message
 

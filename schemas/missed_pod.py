@@ -4,8 +4,6 @@ MissedPod: its profiles should have changed it and did not. Topic slacktide.pod.
 RefusedPod: its namespace's quota refused it. Topic slacktide.pod.refused.v1, key: the namespace.
 """
 
-from __future__ import annotations
-
 from slacktide.schemas.bounds import Name, TimeMs, Total
 from slacktide.schemas.message import Message
 

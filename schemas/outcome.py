@@ -1,7 +1,5 @@
 """The outcome of a command. Topic slacktide.node.outcome.v1, key: node. Agent to all."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from slacktide.schemas.bounds import Amount, Count, KnobValue, Name, Revision, TimeMs

@@ -1,7 +1,5 @@
 """Why a pod was refused by nodes, or prefers one. Topic slacktide.pod.placement.v1, key: the pod's uid."""
 
-from __future__ import annotations
-
 from slacktide.schemas.bounds import Count, Name, TimeMs
 from slacktide.schemas.message import Message, Terms
 

@@ -1,7 +1,5 @@
 """How the quotas of a namespace answered for a new pod. Topic slacktide.pod.admission.v1, key: the namespace."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from slacktide.schemas.bounds import Name, TimeMs, Total

@@ -1,7 +1,5 @@
 """The job queue in the log: what it decides on, what it decided, and what came of it. Each topic has one partition."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec
@@ -13,11 +11,32 @@ from slacktide.schemas.queue_objects import (
     CohortObject,
     LocalQueueObject,
     NamespaceObject,
+    Part,
     QueueObject,
     ResourceFlavorObject,
     WorkloadObject,
 )
-from slacktide.schemas.queue_offered import OfferedObject
+
+
+class NodeSize(Part, frozen=True, kw_only=True):
+    """The batch resources of one node."""
+
+    cpu_milli: Int64 = 0
+    memory_bytes: Int64 = 0
+
+
+class OfferedSpec(NodeSize, frozen=True, kw_only=True):
+    """The batch resources of a flavor's nodes, damped."""
+
+    nodes: list[NodeSize] = []
+    """The batch resources of each node at the time of this record, not damped. Empty: unknown."""
+
+
+class OfferedObject(QueueObject, frozen=True, kw_only=True):
+    """Not of Kubernetes: the figure that quotas are a share of. Its name is the flavor's."""
+
+    spec: OfferedSpec = OfferedSpec()
+
 
 Phase = Literal["pending", "reserved", "evicting", "finished", "gone"]
 Result = Literal["started", "ready", "unready", "stopped", "finished", "conflict", "refused"]

@@ -3,8 +3,6 @@
 Kueue's kinds are those of ``kueue.x-k8s.io/v1beta2``; names that v1beta1 used for the same are read, too.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

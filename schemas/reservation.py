@@ -1,7 +1,5 @@
 """Which pod a Reservation is opened for. Topic slacktide.reservation.open.v1, key: the Reservation's uid."""
 
-from __future__ import annotations
-
 from slacktide.schemas.bounds import Name, TimeMs
 from slacktide.schemas.message import Message
 

@@ -1,7 +1,5 @@
 """One enriched sample of a node. Topic slacktide.node.sample.v1, key: node. Agent to streams."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

@@ -12,8 +12,6 @@ equal if and only if all fields are equal. ``now`` has the figures, in the order
 and ``now_names`` for people.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta

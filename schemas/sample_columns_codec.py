@@ -1,7 +1,5 @@
 """PURE: encodes a sample in columns, and decodes it for the scalar rules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain

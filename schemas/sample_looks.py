@@ -1,7 +1,5 @@
 """PURE: the gate and the looks of a sample as one list of numbers, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """What a scheduler scores a node by, whichever pod it asks for. Topic slacktide.node.score.v1, key: node, compacted."""
 
-from __future__ import annotations
-
 from slacktide.schemas.bounds import Count, Name, Revision, TimeMs
 from slacktide.schemas.message import Message
 from slacktide.schemas.metric import Spread, Use

@@ -4,8 +4,6 @@ Whoever may create a pod chooses such text. Its length is checked before it is p
 one error. So these are the only functions that parse JSON and whole numbers; ``units`` does quantities.
 """
 
-from __future__ import annotations
-
 import re
 import reprlib
 from datetime import UTC, datetime

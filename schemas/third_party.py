@@ -3,8 +3,6 @@
 Reading: koordinator a7a1b76b, apis/slo/v1alpha1 and apis/extension, GetThirdPartyAllocations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -1,7 +1,5 @@
 """A worker's second: how far it had read. Topic slacktide.stream.tick.v1, key: worker. Time, for replay and silence."""
 
-from __future__ import annotations
-
 from slacktide.schemas.bounds import Count, TimeMs
 from slacktide.schemas.message import Message
 

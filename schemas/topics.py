@@ -5,8 +5,6 @@ reader freezes a node that was neither published nor covered for 15 s: nothing i
 docs/silence.md has the rule.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

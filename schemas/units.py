@@ -1,7 +1,5 @@
 """Kubernetes quantities to integers: CPU in millicores, memory in bytes."""
 
-from __future__ import annotations
-
 import re
 from decimal import ROUND_CEILING, Decimal
 

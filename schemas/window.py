@@ -1,7 +1,5 @@
 """A minute of a node's window, for takeovers by other workers. Topic slacktide.node.window.v1, key: node."""
 
-from __future__ import annotations
-
 from slacktide.schemas.bounds import Count, Name, Product, Revision, TimeMs, Total
 from slacktide.schemas.inventory import NodeFacts, Pods
 from slacktide.schemas.message import Message

@@ -3,8 +3,6 @@
 The node's agent publishes a record on every change, and every 5 s as a sign of life.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta

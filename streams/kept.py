@@ -3,8 +3,6 @@
 Whoever reads the topic receives one command for each node (``answers_in``), as if each had its own record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Accepts records only with a valid node proof, where the policy requires it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Input and output records, dead letters for invalid ones, and isolation of errors within a batch."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Parts that many records share are encoded once. The fields before depend on the position in the batch.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache

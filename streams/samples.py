@@ -1,7 +1,5 @@
 """Decodes samples for readers other than workers. Pure."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 

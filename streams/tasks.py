@@ -1,9 +1,8 @@
-"""Ends tasks so that none is left with an error that nobody looked at, which asyncio would log without its cause."""
-
-from __future__ import annotations
+"""Runs and ends tasks. None is left with an error that nobody looked at: asyncio would log it without its cause."""
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -35,3 +34,14 @@ def unwatched(task: Task) -> None:
 def _seen(task: Task) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.debug("nobody waited for an error", exc_info=error)
+
+
+async def until_one_ends(*works: Coroutine[object, object, object]) -> None:
+    """Run all until one ends, then cancel the others. Raise its error, if any."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await ended(*tasks)

@@ -27,8 +27,6 @@ No channel joins the processors of an app. Faust suspends channels during a reba
 an agent that puts something into a channel would wait for itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Fixtures that all rungs share, in which order tests run, and where."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

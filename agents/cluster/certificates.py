@@ -5,8 +5,6 @@ and served after a delay, so that a served certificate is always trusted. The fo
 rotation, for replicas that are behind. The served certificate can change between connections.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import ipaddress

@@ -1,7 +1,5 @@
 """Creates Kubernetes Events. Duplicates, also from other replicas, share a name and become one Event."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import deque

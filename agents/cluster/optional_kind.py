@@ -1,7 +1,5 @@
 """Follows objects of a kind that a cluster may lack: its definition may be applied later, or never."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Mapping

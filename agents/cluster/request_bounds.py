@@ -1,7 +1,5 @@
 """Serves HTTP with limits: the connections, the time to the first request, the time per request."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

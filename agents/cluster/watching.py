@@ -1,7 +1,5 @@
 """Passes objects of the API server and their changes to functions: of any kind, the pods, and the policy."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable

@@ -1,7 +1,5 @@
 """Address and credentials of the API server, from a kubeconfig or a pod's service account."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from dataclasses import dataclass

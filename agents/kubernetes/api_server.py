@@ -1,7 +1,5 @@
 """Requests to one API server, and watches that continue across errors."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping

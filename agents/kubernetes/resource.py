@@ -1,7 +1,5 @@
 """Kinds of objects with their API paths, errors of requests, and the lines of a watch."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Asks Prometheus for the latency of services every minute or so, and publishes it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
@@ -11,7 +9,6 @@ from typing import Final
 from slacktide.agents.prometheus import PrometheusError, Sample
 from slacktide.agents.sli.metrics import FAILED, PUBLISHED, SKIPPED
 from slacktide.agents.sli.series import Naming, latencies
-from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff, Reasons
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
@@ -21,6 +18,7 @@ from slacktide.schemas.service import ServiceSli
 from slacktide.schemas.topics import SERVICE_SLI
 from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out, event
+from slacktide.streams.tasks import until_one_ends
 
 log = logging.getLogger(__name__)
 

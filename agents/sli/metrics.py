@@ -1,7 +1,5 @@
 """Prometheus metrics of what publishes the latency of services."""
 
-from __future__ import annotations
-
 from prometheus_client import Counter
 
 PUBLISHED = Counter("slacktide_sli_published", "Latencies of services that Kafka acknowledged.")

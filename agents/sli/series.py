@@ -1,7 +1,5 @@
 """Turns the series of a query into latencies of services. Pure: whoever may name a series chooses its text."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

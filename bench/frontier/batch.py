@@ -3,8 +3,6 @@
 COUNTER is a file that holds the count as text, written anew at least each tenth of a second while the work runs.
 """
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

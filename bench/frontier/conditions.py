@@ -1,7 +1,5 @@
 """The ways in which batch work and a service share the machine. Pure."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Literal

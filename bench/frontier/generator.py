@@ -5,8 +5,6 @@ service's slowness hides nothing. A play is ``{"start_s": monotonic, "seed", "ph
 The answer is one line: pairs of the arrival's offset in seconds and the latency in milliseconds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

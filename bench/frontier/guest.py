@@ -4,8 +4,6 @@ The guest translates each instruction, and is ten times slower than the machine.
 sets ``cpu.idle`` itself. Phases are kept in a file of their own, and a run goes on with what is missing.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -4,8 +4,6 @@ The product's learner folds the phases of earlier runs as if each were five minu
 eight hours of them. Then new blocks are measured: alone, under the shipped policy, and with the cap besides.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The shapes of a service's load over one phase. Pure."""
 
-from __future__ import annotations
-
 import math
 
 from slacktide.deploy.demo import conditions

@@ -1,7 +1,5 @@
 """This machine with a service, batch work in one of its forms, and Slacktide's own parts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt

@@ -4,14 +4,11 @@ Blocks are interleaved: in each one every condition has one phase with equal arr
 are kept as they end, so a run that ends early goes on with what is missing.
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 
 from bench.frontier import batch
 from bench.frontier.conditions import AGAIN, ALONE, AWAKE, CONDITIONS, Condition
@@ -70,7 +67,10 @@ def _measure(rig: Rig, names: Collection[str]) -> list[Row]:
             for block, service, kind, missing in _missing(read(file), names, 1 if rig.brief else BLOCKS):
                 if time.monotonic() < until_s:
                     with closing(Served(machine, rig, service)) as served:
-                        _block(rig, served, block, kind, missing, file, until_s)
+                        seconds = BRIEF_S if rig.brief else PHASE_S
+                        for condition in missing:
+                            if time.monotonic() < until_s:
+                                append(file, quietly(rig, served, block, condition, kind, seconds))
     except NoGroupsError as error:
         raise CannotRunError(str(error)) from error
     return rows([phase for phase in read(file) if phase.quiet])
@@ -86,15 +86,6 @@ def _missing(
             keys = {one: (service.name, kind, block, one.name) for one in conditions if one.name in names}
             if missing := [one for one, key in keys.items() if key not in have]:
                 yield block, service, kind, random.Random(block).sample(missing, len(missing))
-
-
-def _block(
-    rig: Rig, served: Served, block: int, kind: str, conditions: Sequence[Condition], file: Path, until_s: float
-) -> None:
-    seconds = BRIEF_S if rig.brief else PHASE_S
-    for condition in conditions:
-        if time.monotonic() < until_s:
-            append(file, quietly(rig, served, block, condition, kind, seconds))
 
 
 def quietly(rig: Rig, served: Served, block: int, condition: Condition, kind: str, seconds: float) -> Phase:

@@ -3,8 +3,6 @@
 To the right: more of the machine is busy. Upwards: p99 in times of the service alone, on a logarithmic axis.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import sys

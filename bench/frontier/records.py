@@ -3,8 +3,6 @@
 Latencies are kept as a histogram whose buckets are 1% wide, so that a quantile is exact to 1%.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

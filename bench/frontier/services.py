@@ -1,7 +1,5 @@
 """The services whose latency is measured, as programs for a control group and as requests."""
 
-from __future__ import annotations
-
 import os
 import select
 import shutil

@@ -1,7 +1,5 @@
 """One block of the comparison: one system alone on the node, a long stretch under load, then steps of the load."""
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

@@ -1,7 +1,5 @@
 """What a system does once: when what it has on the node falls silent, and when batch work fills the memory."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the central parts cost with many virtual nodes. Both see the same loads, as their agents would report them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

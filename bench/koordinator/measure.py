@@ -1,7 +1,5 @@
 """Figures: Koordinator 1.8.0 and Slacktide on one real node, each alone, in turns."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

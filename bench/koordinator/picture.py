@@ -3,8 +3,6 @@
 Above: CPU of one node's part and of the central part. Below: how soon the limit follows the load, each step a mark.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The pods that both systems have on the node: a service and its load, batch work, and pods that do nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What was measured of Koordinator and Slacktide on one node."""
 
-from __future__ import annotations
-
 import msgspec
 
 NAMES = ("Koordinator", "Slacktide")

@@ -1,7 +1,5 @@
 """Koordinator and Slacktide on the test bed's node, each alone, as processes of this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What a node's kernel and its API server show, from when it was first so: the limit, and figures of batch work."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -3,8 +3,6 @@
 Percentiles are the nearest rank's; pods are columns, in the order of the sample.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 from typing import Any

@@ -1,7 +1,5 @@
 """That what is measured does the work: answers of a few nodes, read back from the log."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing

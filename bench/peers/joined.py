@@ -1,7 +1,5 @@
 """A pod's use in a sample, in rows or in columns: a peer joins the names to the numbers. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 NODE_NUMBERS = 6

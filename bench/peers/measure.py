@@ -1,7 +1,5 @@
 """Figures: samples per core and second, the worker's and its peers', on the same backlog through Apache Kafka."""
 
-from __future__ import annotations
-
 import statistics
 import subprocess
 import sys

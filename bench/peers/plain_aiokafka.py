@@ -3,8 +3,6 @@
 ``python -m bench.peers.plain_aiokafka BROKER SAMPLES rows|columns OUT``
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys

@@ -3,8 +3,6 @@
 ``python -m bench.peers.plain_faust BROKER SAMPLES rows|columns OUT FOLDER``
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from typing import Any

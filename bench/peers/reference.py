@@ -1,7 +1,5 @@
 """The plain reference: each answer from scratch, out of all samples of one node. Slow and obvious; pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A day of a fleet through the real worker: samples in, limits, idle pods and sold amounts out. Time is simulated."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ and not the slope.
     PYTHONPATH=tests python -m bench.utilization.interference PHASES > bench/utilization/p99.jsonl
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -10,8 +10,6 @@ An hour is represented by its first minutes: LEAD_STEPS samples half a minute ap
 batch resources are sold, and then COUNTED_S seconds one by one, with spikes.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

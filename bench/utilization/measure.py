@@ -1,7 +1,5 @@
 """Figure: how busy a fleet gets with batch work over a day, and how long its services are over their line."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -1,7 +1,5 @@
 """A node of the fleet: it takes samples as an agent does, and holds what the answers ask for. No kernel, no clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 

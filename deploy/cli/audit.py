@@ -1,7 +1,5 @@
 """``slacktide audit``: actions on pods, as a list and as a tamper-evident export; and answers by quotas, as a list."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence

@@ -1,8 +1,6 @@
 """``slacktide bridge``: the bridge between Kafka and the Kubernetes API server."""
 # ruff: noqa: RUF009 - setting() makes a field
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path

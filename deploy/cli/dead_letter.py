@@ -4,8 +4,6 @@ Any part may write dead letters, so their content is not trusted: they only poin
 again if it still exists, and only to a topic that tolerates duplicates.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

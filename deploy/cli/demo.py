@@ -1,7 +1,5 @@
 """``slacktide demo``: runs the demo once, with setup, conditions, output, report, cleanup."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Uses Kafka for the stack: creates topics, publishes the operator's files, reads first decisions."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

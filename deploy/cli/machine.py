@@ -1,7 +1,5 @@
 """Describes a node without an API server: from the operator's files, or as this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Commands are imported when they run, so that a node agent does not load the stre
 optional parts.
 """
 
-from __future__ import annotations
-
 import errno
 import importlib
 import logging

@@ -1,7 +1,5 @@
 """``kubectl slacktide``: a command that reads Kafka runs in a pod of the stream processors, which reach it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``slacktide policy``: checks a policy file, and shows what applies to a node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``slacktide policy compare``: compares a shadow policy with the one in force, live or for the past."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Loads the folder of cluster keys, a mounted Secret, at the start and on change."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Formats records as lines, and resolves topic names."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import difflib

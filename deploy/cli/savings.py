@@ -1,7 +1,5 @@
 """``slacktide savings``: best-effort use beyond native requests, lost work, and the effect on others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """Reads an account's records from Kafka or export files, and formats the account as text, CSV and metrics."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import io

@@ -1,8 +1,6 @@
 """``slacktide scheduler``: the scheduler extender for pods with schedulerName ``koord-scheduler``."""
 # ruff: noqa: RUF009 - setting() makes a field
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path

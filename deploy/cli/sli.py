@@ -1,8 +1,6 @@
 """``slacktide sli``: publishes the latency of services, as a Prometheus server knows it."""
 # ruff: noqa: RUF009 - setting() makes a field
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

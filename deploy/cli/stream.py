@@ -1,8 +1,6 @@
 """``slacktide stream``: one stream worker, which is also a candidate for the eviction governor."""
 # ruff: noqa: RUF009 - setting() makes a field
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Suggests similar commands and names for an unknown one."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

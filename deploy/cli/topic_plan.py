@@ -3,8 +3,6 @@
 ``topics acl`` prints the rights as kafka-acls commands, ``topics strimzi`` with the topics as Strimzi resources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby

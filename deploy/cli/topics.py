@@ -1,7 +1,5 @@
 """``slacktide topics``: plan, create, list, read and export topics; show lag."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 from collections import Counter, deque

@@ -1,8 +1,6 @@
 """``slacktide webhook``: the admission webhook for pods and evictions."""
 # ruff: noqa: RUF009 - setting() makes a field
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path

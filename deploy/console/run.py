@@ -10,7 +10,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.together import until_one_ends
 from slacktide.deploy.console.history.file import StoreError
 from slacktide.deploy.console.history.follower import Follower, LogRecords
 from slacktide.deploy.console.history.queries import History
@@ -18,6 +17,7 @@ from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.server import Listen, serving
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
+from slacktide.streams.tasks import until_one_ends
 
 log = logging.getLogger(__name__)
 FILE, LOCK = "history.sqlite", "lock"

@@ -4,8 +4,6 @@
 runs the same loop and cgroup code as ``slacktide agent``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from contextlib import closing

@@ -1,7 +1,5 @@
 """What the demo's real and virtual nodes share."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

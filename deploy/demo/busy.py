@@ -5,8 +5,6 @@ limit of its pod, which is the smallest in these files, divided by SHARE process
 holds no data. Without files it is unlimited.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The demo's conditions, their order and duration, and the load of the service. Pure."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Literal

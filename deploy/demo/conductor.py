@@ -1,7 +1,5 @@
 """Runs the demo's conditions and measures each."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 

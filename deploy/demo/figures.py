@@ -1,7 +1,5 @@
 """Measures each condition of the demo, and computes its figures. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

@@ -3,8 +3,6 @@
 All are below ``<hierarchy>/slacktide-demo``. The demo kills and removes nothing outside of it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

@@ -3,8 +3,6 @@
 ``python -m slacktide.deploy.demo.join [GROUP_FILE …] -- PROGRAM [ARGUMENT …]``
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Arrivals are computed from a seed. Latency counts from the scheduled arrival, so
 few modules, since its CPU use is measured. It prints latencies as JSON lines.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

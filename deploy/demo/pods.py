@@ -1,7 +1,5 @@
 """The demo's pods as Kubernetes manifests, and its policy. Pure."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterable

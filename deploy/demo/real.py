@@ -4,8 +4,6 @@ In the memory scenario, the cgroups have a memory limit, so that they represent 
 the service's data from the page cache.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -43,11 +41,11 @@ TIER = f"{KUBEPODS}/besteffort"
 DISK = Path("/var/tmp")  # noqa: S108 - the file has no name there; in a tmpfs, as /tmp may be, it would be no page cache
 
 
-def groups_here(mount: Path = MOUNT) -> Groups:
+def groups_here() -> Groups:
     """Open the machine's cgroups, and check that they are writable. Raises NoGroupsError with the reason."""
     if os.geteuid() != 0:
         raise NoGroupsError("not root")
-    groups = Groups(mount)
+    groups = Groups(MOUNT)
     groups.open(this_machine().capacity_milli)
     return groups
 

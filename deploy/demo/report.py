@@ -1,7 +1,5 @@
 """Formats the demo's results as JSON and as a table. Pure."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -4,8 +4,6 @@ The live view has a chart of one node's CPU, the nodes as ``slacktide top`` show
 decisions. In the chart, a column is one sample, and each cell has two levels of CPU use.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext

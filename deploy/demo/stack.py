@@ -1,7 +1,5 @@
 """Runs Slacktide's processes in the demo: broker, topics, publisher, stream worker, agents."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

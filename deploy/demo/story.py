@@ -1,7 +1,5 @@
 """Stores the records so far, for the view and the figures, and describes decisions in words. Pure."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field

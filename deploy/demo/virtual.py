@@ -6,8 +6,6 @@ then shares the CPU by weight. The constants give figures in the range of real m
 real machine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import random

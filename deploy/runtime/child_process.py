@@ -4,8 +4,6 @@ A killed parent cannot stop its children, so the kernel must: PR_SET_PDEATHSIG w
 It is bound to the thread that started the child, so start children on a thread that lives as long as the process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import os

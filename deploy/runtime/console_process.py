@@ -1,7 +1,5 @@
 """Runs the console of the one-machine stack. It is optional: the stack neither waits for it nor ends with it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Tunes Python's garbage collector and glibc's allocator for processes with many records."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import gc

@@ -1,7 +1,5 @@
 """Reads lines of bounded length from files, compressed or not. Errors have the file, and the line if known."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from types import TracebackType

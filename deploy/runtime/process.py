@@ -1,7 +1,5 @@
 """Common parts of long-running processes: event loop, signals, logs and endpoints."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

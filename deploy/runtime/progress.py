@@ -1,7 +1,5 @@
 """A bar for long work on a terminal: the done part, and an estimate of the time that is left."""
 
-from __future__ import annotations
-
 import sys
 import time
 

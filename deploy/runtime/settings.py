@@ -4,8 +4,6 @@ The option ``--sample-interval`` of any command has the variable ``SLACKTIDE_SAM
 prints each value with its origin.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import logging

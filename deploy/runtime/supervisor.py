@@ -1,7 +1,5 @@
 """Supervises child processes: starts them, waits for readiness, restarts them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

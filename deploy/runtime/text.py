@@ -1,7 +1,5 @@
 """Formats results as text, JSON and YAML, and parses times and names of the command line."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

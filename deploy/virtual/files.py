@@ -9,8 +9,6 @@ in place would keep descriptors valid, but readers on another CPU can see a mix:
 write. Otherwise they belong to the agent.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Results of rules: the arithmetic behind a computed amount, and the value of a knob."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Self

@@ -9,8 +9,6 @@ node. A heartbeat is valid while its writer owns the partition:
   The next one is valid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """Reads and writes CPU lists in the format of Kubernetes and the kernel: ``0-3,6``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 CPU_ID_MAX = 2**16

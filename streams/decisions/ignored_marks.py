@@ -1,7 +1,5 @@
 """Which annotations and labels of a Node are ignored, whichever rule reads them."""
 
-from __future__ import annotations
-
 from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.kubernetes import ANNOTATION_RESERVATION, ignored_annotations

@@ -4,8 +4,6 @@ Reading: Kubernetes v1.34.4, pkg/controller/job: job_controller.go (syncJob, isP
 pod_failure_policy.go, indexed_job_utils.go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

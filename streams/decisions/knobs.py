@@ -15,8 +15,6 @@ each best-effort pod idle, not the tier. Reading: apis/slo/v1alpha1/nodeslo_type
 pkg/koordlet/runtimehooks/hooks/{groupidentity,coresched,cpuidle}.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

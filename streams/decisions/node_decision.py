@@ -3,8 +3,6 @@
 The three are independent. Stream and guard both call it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

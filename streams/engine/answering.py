@@ -1,7 +1,5 @@
 """Answers fetched samples: reads back what precedes them at a takeover, answers, and writes the answers."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -8,8 +8,6 @@ Faust manages the group, rebalances, flow control and supervision. Two methods r
 A crashed app is not repaired: the session ends, and the next one has a new app.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

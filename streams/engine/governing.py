@@ -3,8 +3,6 @@
 A term ends when leadership is lost or Kafka is unavailable. The worker in the same process goes on in any case.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Sequence

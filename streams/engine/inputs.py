@@ -1,7 +1,5 @@
 """Follows what all workers read beside samples: the policy, the inventory, and the forecasts of nodes."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 

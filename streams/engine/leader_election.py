@@ -4,8 +4,6 @@ The member that is assigned the topic's only partition leads. The leader commits
 leader without a commit for one session timeout stops acting, since the group may have elected another.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """What a session shares with all that runs an app: it lasts until it fails, or is asked to stop."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any

@@ -1,7 +1,5 @@
 """Prometheus metrics of a stream worker."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter as Counts
 from collections.abc import Sequence

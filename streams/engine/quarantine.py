@@ -9,8 +9,6 @@ such a record, the history must be the cause: the third owner takes over without
 notes; there, only the errors of a single record or node are isolated.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

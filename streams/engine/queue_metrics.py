@@ -1,7 +1,5 @@
 """Prometheus metrics of the queue's decider."""
 
-from __future__ import annotations
-
 from prometheus_client import Counter, Gauge, Histogram
 
 DECIDES = Gauge("slacktide_queue_decides", "1 while this process decides.")

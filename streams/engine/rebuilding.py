@@ -7,8 +7,6 @@ After ``HELD_BACK_S`` they are published anyway, with their coverage. So the pol
 first, then their half hours, then backfill.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

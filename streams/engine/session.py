@@ -4,8 +4,6 @@ A session ends when Kafka fails. A new one begins a second later in the same pro
 broker's restart does not restart the worker. Any other error is a programming error and ends the process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

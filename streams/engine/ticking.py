@@ -3,8 +3,6 @@
 ``Liveness``: whether a session still owns its partitions, and whether what it publishes is current.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence

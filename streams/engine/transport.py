@@ -14,8 +14,6 @@ has for all drivers; ``tests/pipeline/test_topology.py`` shows what each is for:
   afterwards.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence

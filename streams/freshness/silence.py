@@ -10,8 +10,6 @@ Time is the worker's tick, once per second, so that a replay gives the same resu
 After a takeover a node gets the full time.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping

@@ -1,7 +1,5 @@
 """The eviction governor, without Kafka. ``streams/engine/governing`` feeds it and elects the leader."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Folds all Jobs of one partition: records in, statuses out. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 

@@ -3,8 +3,6 @@
 Every error is raised as a ``LogError``. Agents load this package, so it needs neither numpy nor Faust.
 """
 
-from __future__ import annotations
-
 # isort: off
 from slacktide.streams.kafka import patches  # first: what follows uses the client as it is changed there
 

@@ -1,7 +1,5 @@
 """Creates, describes, counts and changes topics, and computes a group's lag."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager

@@ -7,8 +7,6 @@ header. A consumer whose ``value_deserializer`` is ``at_once`` receives each par
 uncompressed, with a valid checksum, and at the current position. The careful reader (``frames``) reads others at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from struct import Struct

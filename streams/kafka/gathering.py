@@ -4,8 +4,6 @@ While limits do not change, answers change nothing, so nothing waits for them. T
 limit is worth a separate fetch. Agents sample at fixed intervals, so a sample shows when the next one is due.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain

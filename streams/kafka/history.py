@@ -3,8 +3,6 @@
 All without a group.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 from collections import deque

@@ -1,7 +1,5 @@
 """Reads a node's records without a consumer group: answers, policy, eviction credit, inventory, slopes of services."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

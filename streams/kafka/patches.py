@@ -3,8 +3,6 @@
 The package imports this module first, so each process that uses Kafka has them all.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import aiokafka

@@ -5,8 +5,6 @@ or it would take too much memory: a compressed megabyte may hold gigabytes of ze
 ``UnreadableBatch`` as its value replaces it. Aborted transactions are included: no reader here uses read_committed.
 """
 
-from __future__ import annotations
-
 import threading
 import zlib
 from collections.abc import Iterator, Sequence

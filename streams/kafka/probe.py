@@ -1,7 +1,5 @@
 """Probes a cluster, its abilities and the rights of a login, without reading, writing or creating anything."""
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,5 @@
 """Writes records without a queue: those not acknowledged in time are dropped, never sent later."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -1,7 +1,5 @@
 """Reads topics without a group: to their end, from their end on, or for display."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Converts results of rules to fields of records: timeouts for ready pods, pod sets, evictions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from slacktide.schemas.bounds import AMOUNT_MAX, INT64_MAX

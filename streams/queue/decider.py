@@ -1,7 +1,5 @@
 """One term of the decider: each turn reads records, runs scheduling cycles and makes one decision."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple

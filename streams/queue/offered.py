@@ -1,7 +1,5 @@
 """Batch resources of each flavor's nodes, folded from node records. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -10,8 +8,8 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import DRY_RUN, LABEL_AGENT, LastWriter, NodeInventory
+from slacktide.schemas.queue import NodeSize, OfferedObject, OfferedSpec
 from slacktide.schemas.queue_objects import Metadata, QueueObject, ResourceFlavorObject
-from slacktide.schemas.queue_offered import NodeSize, OfferedObject, OfferedSpec
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY
 from slacktide.streams.decisions.coverage import NodeTable
 from slacktide.streams.decisions.queue.cluster_objects import offered_flavors

@@ -1,7 +1,5 @@
 """The queue's topics as Kubernetes objects: each Workload with its status."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Repeats the decisions of recorded topics: each must be equal, byte for byte."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 

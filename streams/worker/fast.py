@@ -5,8 +5,6 @@ scalar rule decides what they cannot. A node's samples keep their order: those b
 for the next turn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime

@@ -11,8 +11,6 @@ sent for ``SILENT_MS``, it is trusted, even if its boot is the lower one. Otherw
 the real agent.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

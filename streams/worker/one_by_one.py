@@ -6,8 +6,6 @@ A shadow answers the same samples by another policy, open loop: it decides each 
 the real policy has set. So it shows its next decision on this node, not where the node would be under its own control.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -8,8 +8,6 @@ The terms that load-aware scheduling needs of a node, for any pod, are in every 
 pkg/scheduler/plugins/loadaware/pod_assign_cache.go. There, each scheduler computes them from NodeMetric, a minute old.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress

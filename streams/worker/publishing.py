@@ -1,7 +1,5 @@
 """Merges answered samples into windows, and publishes the figures of their nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """Decodes sample records, and rejects figures out of range."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeAlias
 

@@ -4,8 +4,6 @@ Samples name facts and pod lists, but do not carry them. An owner writes both in
 sends a keyframe every minute. So they are in the newest segments, or in newer samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeAlias

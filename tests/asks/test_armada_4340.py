@@ -1,7 +1,5 @@
 """A batch pod that is evicted comes again by itself: its Job makes another, and has not failed."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.cluster import batch, images

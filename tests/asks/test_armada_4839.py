@@ -1,7 +1,5 @@
 """Why a pod was evicted stays known, whatever the pod wrote as it ended and whatever came after it."""
 
-from __future__ import annotations
-
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.topics import OUTCOME

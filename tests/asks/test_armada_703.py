@@ -1,7 +1,5 @@
 """Why a batch pod is not scheduled is one command, and each cause has its own answer with what to do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A dry run of descheduling lands each pod: the room that one takes is gone for the next."""
 
-from __future__ import annotations
-
 from slacktide.agents.cluster.descheduler.passes import Cluster, Passes, Place
 from slacktide.schemas.inventory import NodeFacts, Resources
 from testbed.descheduled import GIB, descheduled, metric, pod_object

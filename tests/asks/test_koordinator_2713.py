@@ -1,7 +1,5 @@
 """Dashboards show load-aware scheduling and descheduling, and the nodes behind both."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 `tests/cluster/v2` shows the rest on a real kubelet: it ends, and starts as soon as the policy asks no more for it.
 """
 
-from __future__ import annotations
-
 from slacktide.deploy.cli.doctor.finding import Finding
 from slacktide.deploy.cli.doctor.policy_checks import policy_findings
 from slacktide.schemas.policy import parse

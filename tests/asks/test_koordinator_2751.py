@@ -1,7 +1,5 @@
 """What mid pods may ask for is shown term by term, with the step that bound it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from click.testing import CliRunner

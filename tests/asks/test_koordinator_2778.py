@@ -1,7 +1,5 @@
 """On cgroup v2, too, a quota that was lent to a container comes back when the node fills up."""
 
-from __future__ import annotations
-
 import pytest
 
 from slacktide.agents.node.spool import MemorySpool

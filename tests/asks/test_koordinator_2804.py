@@ -1,7 +1,5 @@
 """A key that Slacktide does not know, and a value that it refuses, are never skipped silently."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A node's use is published with its percentiles, so that a short peak does not hide behind an average."""
 
-from __future__ import annotations
-
 from slacktide.schemas.codec import decode
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.sample import NodeUse

@@ -1,7 +1,5 @@
 """Pressure stalls of CPU, memory and disks are in each sample of a node, read from the kernel's own files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from slacktide.agents.node.cgroup import CgroupKernel

@@ -1,7 +1,5 @@
 """Best-effort pods run on idle CPUs alone where the policy asks for it, instead of by a weight."""
 
-from __future__ import annotations
-
 from slacktide.schemas.policy import Policy
 from slacktide.streams.decisions.knobs import wanted
 from testbed.policies import policy_from

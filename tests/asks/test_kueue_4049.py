@@ -1,7 +1,5 @@
 """Who had quota and who waited at an earlier moment is a page of the console, of its file: not only what is now."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Where suppression begins, and what best-effort pods always keep, are both the operator's."""
 
-from __future__ import annotations
-
 import pytest
 
 from slacktide.streams.decisions.suppress.cpu_suppress_quota import CpuUse, be_allowed_cpu

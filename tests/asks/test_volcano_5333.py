@@ -1,7 +1,5 @@
 """Page cache that the kernel can drop at once does not count as memory in use, of no pod and no node."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Whether CPU burst is on for a node, and which line of the ConfigMap decides it, is one command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """All attacks."""
 
-from __future__ import annotations
-
 from attack import exhaustion, forgery, poison  # noqa: F401 - each adds its own
 from attack.listing import ATTACKS
 

@@ -1,7 +1,5 @@
 """What would use up a process: long pod lists, connections, names; and what killed processes leave."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """A random schedule of faults, drawn from a seed, and how it is carried out on real processes."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import os
 import random

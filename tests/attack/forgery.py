@@ -1,7 +1,5 @@
 """Records in the name of others: samples, outcomes, dead letters, and nodes that nobody has."""
 
-from __future__ import annotations
-
 import base64
 import subprocess
 import time
@@ -37,8 +35,6 @@ from testbed.background import Background
 from testbed.history.records import History, read_history
 from testbed.parts import SLACKTIDE
 from testbed.samples import FACTS, keyframe
-
-QUIETLY = {"capture_output": True, "timeout": 60, "check": False}
 
 FORGED_BOOT = "999999999999-deadbeef"
 REAL, STALE_S = 40, 25.0

@@ -1,7 +1,5 @@
 """Whether a figure of a process grows: a robust slope after warming up, against stated limits. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median

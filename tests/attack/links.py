@@ -1,7 +1,5 @@
 """What becomes of a link between two roles."""
 
-from __future__ import annotations
-
 import random
 
 from testbed.lan import Lan

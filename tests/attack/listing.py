@@ -1,7 +1,5 @@
 """The list of attacks. An attack is one function; dice choose within its class. It returns what else must hold."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

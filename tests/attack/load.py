@@ -1,7 +1,5 @@
 """What virtual nodes do meanwhile: their services use more or less."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Sequence

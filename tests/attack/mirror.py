@@ -1,7 +1,5 @@
 """Two bridges between a broker and an API server; what Nodes show is judged by what was published."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping, Sequence

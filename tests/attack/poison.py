@@ -1,7 +1,5 @@
 """Records that nobody should choke on: wrong clocks, numbers without bounds, every codec, bombs."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

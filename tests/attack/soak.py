@@ -3,8 +3,6 @@
 ``make soak``; ``ARGS="--minutes 60"`` for longer. Prints progress and a table, writes a report, exits with 1 on growth.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -1,7 +1,5 @@
 """A small running system: virtual nodes with an agent each, workers of which one governs, and a policy that acts."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A standing system under attack, and what must hold of it all the while."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable
@@ -14,7 +12,6 @@ from slacktide.schemas.topics import COMMAND, SAMPLE
 from testbed.history.answers import Name, name_of
 from testbed.history.records import Entry, History, read_history
 from testbed.one_machine import VirtualNode, eventually
-from testbed.parts import Part
 
 DEADLINE_MS = 4_000
 """Of the agents' guard here: both cores may be busy with other tests."""
@@ -77,13 +74,10 @@ class Target:
 
         assert eventually(well, PATIENCE_S, every_s=0.5), f"{'; '.join(seen)}\n{self.system.described()}"
         for part in self.system.parts:
-            self._assert_alive(part)
-
-    def _assert_alive(self, part: Part) -> None:
-        assert part.running, f"{part.name} ended:\n{part.last_words()}"
-        grown_mb = part.rss_mb - self._rss_mb.get(part.name, part.rss_mb)
-        restarted = part.starts != self._starts.get(part.name)
-        assert restarted or grown_mb < GROWS_MB_MAX, f"{part.name} grew by {grown_mb:.0f} MB"
+            assert part.running, f"{part.name} ended:\n{part.last_words()}"
+            grown_mb = part.rss_mb - self._rss_mb.get(part.name, part.rss_mb)
+            restarted = part.starts != self._starts.get(part.name)
+            assert restarted or grown_mb < GROWS_MB_MAX, f"{part.name} grew by {grown_mb:.0f} MB"
 
     def _unwell(self, since_ms: int) -> list[str]:
         """Honest nodes whose newest samples are not all answered, or late."""

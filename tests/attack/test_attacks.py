@@ -3,8 +3,6 @@
 ``SLACKTIDE_SEED=123 make test ARGS=tests/attack/test_attacks.py`` makes the same choices again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import random

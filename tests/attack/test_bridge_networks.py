@@ -4,8 +4,6 @@ An API server, two bridges, a broker, a worker and two agents, each in a network
 ends after 3 s here, and a fault may last longer: then the other one leads.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """The soak's judgement: a leak is found among noise, and what only moves is let pass."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

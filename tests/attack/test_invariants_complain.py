@@ -1,7 +1,5 @@
 """Each invariant can fail: a whole history passes, and one that is broken in one way is found out by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

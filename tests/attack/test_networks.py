@@ -3,8 +3,6 @@
 Three brokers, two workers and two agents, each in a network namespace of its own.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """The last release is upgraded to this version, part by part, and rolled back: with best-effort work all the time."""
 
-from __future__ import annotations
-
 import subprocess
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Records written by a plain client, as anybody with a credential could."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Two consoles: one beside a machine under Slacktide, and one that shows what a file holds."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import math

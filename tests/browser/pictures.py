@@ -3,8 +3,6 @@
 The figures are those of a modelled day on many nodes, decided by a real worker. They are nobody's measurement.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import sys

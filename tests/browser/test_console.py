@@ -1,7 +1,5 @@
 """The console in a real browser: what it shows live and recorded, by keys, in both languages, and to whom."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Fixtures of the tests on a real API server."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What the admission policies let the bridge write of a node, and what they ask of an agent's eviction."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

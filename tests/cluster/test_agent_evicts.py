@@ -1,7 +1,5 @@
 """A whole agent between a real API server and a log: it evicts as soon as there is credit, and tells of it at once."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

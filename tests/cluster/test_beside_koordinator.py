@@ -1,7 +1,5 @@
 """Beside the real Koordinator: both webhooks on pods that nobody recorded, and both figures of the same NodeMetrics."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

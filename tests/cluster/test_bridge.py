@@ -1,7 +1,5 @@
 """The bridge, under its own account on a real API server, with a broker behind it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from urllib.request import urlopen

@@ -1,7 +1,5 @@
 """Batch pods that would lie outside the best-effort tier are refused where the operator chose so."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

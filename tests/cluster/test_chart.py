@@ -1,7 +1,5 @@
 """The Helm chart: it makes what kustomize makes, refuses wrong values, and installs, upgrades and goes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

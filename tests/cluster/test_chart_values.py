@@ -3,8 +3,6 @@
 Helm names all wrong values at once. So one call takes a wrong value at every place.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

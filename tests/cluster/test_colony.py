@@ -1,7 +1,5 @@
 """The bench of a cluster (`--only cluster`) at a hundred nodes instead of a thousand: it holds, however fast it is."""
 
-from __future__ import annotations
-
 import pytest
 from bench import thousand
 from bench.rig import Rig

@@ -1,7 +1,5 @@
 """Descheduling by the bridge that leads, under its own account on a real API server, with a broker behind it."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import sys

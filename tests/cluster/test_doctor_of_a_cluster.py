@@ -1,7 +1,5 @@
 """``slacktide doctor`` against a real API server: what an agent may there, and what its token says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

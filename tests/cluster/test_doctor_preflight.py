@@ -1,7 +1,5 @@
 """``slacktide doctor --cluster`` on a real API server: what of a cluster stands in the way, and what to do."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The door to Kubernetes, on a real API server."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

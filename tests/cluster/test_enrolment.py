@@ -1,7 +1,5 @@
 """An agent enrols at the bridge, on a real API server, with the rights of the manifests."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import secrets

@@ -1,7 +1,5 @@
 """Evictions through a real API server: what it grants, what it keeps, and what an agent does while it is away."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Gangs with a real kube-scheduler, the extender under its own account, a real API server and a broker."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -3,8 +3,6 @@
 `tests/cluster/v2` shows the idle tier on cgroup v2.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs' statuses by the fold, against those of the real Job controller, with everything killed between."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

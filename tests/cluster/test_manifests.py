@@ -1,7 +1,5 @@
 """``kubectl apply -k deploy/kubernetes`` on an empty cluster, and what is there afterwards."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

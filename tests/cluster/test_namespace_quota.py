@@ -1,7 +1,5 @@
 """A namespace's quotas by the four bands, and free pods, at a real API server with the webhook."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`kubectl delete -k` on a real API server while a bridge sells: Nodes lose what it wrote, and nothing stays held."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shlex

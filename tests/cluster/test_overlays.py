@@ -1,7 +1,5 @@
 """What overlays and components change, applied to an API server."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

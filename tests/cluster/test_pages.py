@@ -1,7 +1,5 @@
 """The pages about Kubernetes are run as they are written, on an empty API server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What decides how a pod may be held back or evicted is fixed at its creation, whoever asks for a change."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

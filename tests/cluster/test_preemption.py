@@ -1,7 +1,5 @@
 """On a full node no part takes another's place, by the chart's pods and a real kube-scheduler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The job queue in Kubernetes: Jobs wait suspended, start on their flavor's nodes, stop for others; none is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """Beside Kueue: it is detected by each of its traces, and gets the quota that nodes sell; nothing else is written."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
@@ -14,9 +12,8 @@ from slacktide.agents.cluster.queue.kueue import EVERY_S, LEASE_S, Quotas, kueue
 from slacktide.agents.kubernetes import api_server as kubernetes
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.queue import spec_key, spec_of
+from slacktide.schemas.queue import OfferedObject, OfferedSpec, spec_key, spec_of
 from slacktide.schemas.queue_objects import Metadata
-from slacktide.schemas.queue_offered import OfferedObject, OfferedSpec
 from slacktide.schemas.topics import QUEUE_SPEC
 from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out, Record

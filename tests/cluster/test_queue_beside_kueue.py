@@ -1,7 +1,5 @@
 """Beside the real Kueue: it admits by the figure that Slacktide writes, and Slacktide's queue only decides."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -17,9 +15,8 @@ from slacktide.agents.cluster.queue.kueue import Quotas, kueue, served, workload
 from slacktide.agents.kubernetes import api_server as kubernetes
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.codec import decode, encode
-from slacktide.schemas.queue import QueueState, spec_key, spec_of
+from slacktide.schemas.queue import OfferedObject, OfferedSpec, QueueState, spec_key, spec_of
 from slacktide.schemas.queue_objects import Metadata
-from slacktide.schemas.queue_offered import OfferedObject, OfferedSpec
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, QUEUE_SPEC, QUEUE_STATE
 from slacktide.streams.records import Record
 from testbed.cluster.api_server import ApiServer, Json

@@ -3,8 +3,6 @@
 The definitions are the test's own and accept any field; the test writes the status that an operator would write.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

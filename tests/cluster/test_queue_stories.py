@@ -1,7 +1,5 @@
 """What quotas do to Jobs on a real API server with the real Job controller: each of the queue's features once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Quotas of the cluster's own: what they refuse of Slacktide and of batch pods, and the ways that the docs name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The node of the test bed is a real one: pods are processes of this machine, in the kubelet's groups."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

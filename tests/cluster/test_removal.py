@@ -1,7 +1,5 @@
 """Removed or replaced? An agent and a bridge that end ask a real API server, in each way in which they are deleted."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

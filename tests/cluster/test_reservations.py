@@ -1,7 +1,5 @@
 """Reservations with a real kube-scheduler, the extender and the bridge's part under their accounts, and a broker."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator

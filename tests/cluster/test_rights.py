@@ -1,7 +1,5 @@
 """What each part may ask of the API server: all that it needs, and nothing beside."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

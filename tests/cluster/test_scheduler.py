@@ -1,7 +1,5 @@
 """The extender, under its own account, asked by a real kube-scheduler; with a real API server and a broker."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -117,14 +115,6 @@ async def _until_it_waits(rig: SchedulerRig) -> None:
     assert not rig.placed()
 
 
-async def _sell_anew(rig: SchedulerRig, node: str) -> None:
-    """As the bridge does; then the kube-scheduler asks again about pods that wait."""
-    sold = {"kubernetes.io/batch-cpu": "5900"}
-    await asyncio.to_thread(
-        rig.cluster.patch, f"/api/v1/nodes/{node}/status", {"status": {"capacity": sold, "allocatable": sold}}
-    )
-
-
 async def _events(rig: SchedulerRig, count: int) -> list[tuple[str, str]]:
     """The extender's Events in the test's namespace, once there are so many: reason and pod."""
     path = f"/apis/events.k8s.io/v1/namespaces/{rig.namespace}/events"
@@ -163,7 +153,11 @@ async def test_a_pod_that_waited_until_the_extender_was_away_says_that_it_was_pl
     await rig.pods(1)
     await _until_it_waits(rig)
     await extender.stop()
-    await _sell_anew(rig, node)
+    # As the bridge does; then the kube-scheduler asks again about pods that wait.
+    sold = {"kubernetes.io/batch-cpu": "5900"}
+    await asyncio.to_thread(
+        rig.cluster.patch, f"/api/v1/nodes/{node}/status", {"status": {"capacity": sold, "allocatable": sold}}
+    )
     assert await rig.until_placed(1) == {node: 1}
     await rig.extender()
     [pod] = rig.listed()

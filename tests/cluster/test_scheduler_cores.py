@@ -1,7 +1,5 @@
 """Pods that get CPUs for themselves: bound by the extender for a real kube-scheduler, on a real API server."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

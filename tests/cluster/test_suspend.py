@@ -1,7 +1,5 @@
 """The kill switch on a real API server: an annotation on the Node lifts the limits of an agent that has no Kafka."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

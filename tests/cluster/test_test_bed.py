@@ -1,7 +1,5 @@
 """The API server of the test bed is a real one, with what the product relies on switched on."""
 
-from __future__ import annotations
-
 import base64
 import json
 

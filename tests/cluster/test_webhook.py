@@ -1,7 +1,5 @@
 """The webhook beside a real API server, as the manifests install it: what it makes of pods, and whom it lets go."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import secrets

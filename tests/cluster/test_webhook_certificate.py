@@ -1,7 +1,5 @@
 """The webhook's certificate turns without a restart, and without a moment in which the API server does not trust it."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,7 +1,5 @@
 """A webhook that answers the API server alone, which shows a certificate of its own; and what others learn of it."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import urllib.error

@@ -1,7 +1,5 @@
 """Pods that were created while the webhook was unavailable: they run as they came, and are listed when it is back."""
 
-from __future__ import annotations
-
 from contextlib import aclosing
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the webhook's account can make of its rights: what its certificate needs, and nothing else."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

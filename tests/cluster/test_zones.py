@@ -1,7 +1,5 @@
 """NUMA zones on a real API server: the bridge writes NodeResourceTopology objects where that kind is installed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """What the demo's tests share."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

@@ -3,8 +3,6 @@
 The picture shows the end of the last block that the loop controlled. The run is one block of the usual three.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import sys

@@ -1,7 +1,5 @@
 """The demo's control groups on this machine's kernel: made as the kubelet makes them, and never left behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The demo as a user runs it, only shorter: real and virtual, stopped halfway, with a part that dies."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """``slacktide up --sample``: the stack with a service and batch work of its own, on any machine."""
 
-from __future__ import annotations
-
 import os
 import pty
 import tempfile
@@ -24,10 +22,6 @@ NOT_ROOT = ("unshare", "--user") if os.geteuid() == 0 else ()
 """No user id is mapped there, so that the process is nobody."""
 
 
-def groups_left() -> list[str]:
-    return [str(found) for found in Path("/sys/fs/cgroup").glob("**/slacktide-demo")]
-
-
 def folders_left(pid: int) -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob(f"slacktide-demo-{pid}-*"))
 
@@ -42,7 +36,7 @@ def test_as_root_it_runs_in_control_groups_and_leaves_nothing(tmp_path: Path) ->
         assert up.stop()[0] == 0
         assert eventually(lambda: not any(psutil.pid_exists(one.pid) for one in batch))
 
-    assert groups_left() == []
+    assert [str(found) for found in Path("/sys/fs/cgroup").glob("**/slacktide-demo")] == []
     assert folders_left(up.process.pid) == []
 
 

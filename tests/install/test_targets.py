@@ -1,7 +1,5 @@
 """Every command that a page or a hint names does what it says, at least up to where it fetches something."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What is handed out works where nothing of the checkout is: the wheel in a clean environment."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

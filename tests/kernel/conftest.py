@@ -1,7 +1,5 @@
 """Tests marked ``uml`` or ``qemu`` run under another kernel, booted once for all of a mark; each shows how it ended."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

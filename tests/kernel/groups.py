@@ -1,7 +1,5 @@
 """A node's groups as a kubelet makes them, in a real kernel, under a group of the tests' own, with real processes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

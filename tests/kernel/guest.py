@@ -4,8 +4,6 @@ The runner boots the kernel with itself as process 1. There it makes the place w
 turns the machine off. Between the two are a folder, with the task and the exit status, and a serial line for output.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import json

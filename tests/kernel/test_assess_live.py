@@ -1,7 +1,5 @@
 """`slacktide assess` on a live Prometheus agrees with what Slacktide itself published of the same node and time."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import subprocess

@@ -1,7 +1,5 @@
 """``slacktide doctor`` on the groups of a real kernel, v1 and v2: what it finds, and that it leaves all as it is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The runners of other kernels, seen from outside: what comes out of them, and that nothing stays of them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

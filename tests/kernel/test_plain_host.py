@@ -1,7 +1,5 @@
 """A host without Kubernetes on a real kernel: a busy process in the best-effort slice is held, one beside it is not."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Real processes of best-effort pods: asked to end, killed, stopped, and nobody else ever."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """A real container that a real kernel throttles at its limit: it gets more while the node has it, and gives it back."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the files of pods of each class hold on a real kernel, as agent and worker set them, and where the pods run."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Pods of five classes on a real kernel: on which CPUs each may run, and does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Real processes bound to CPUs by real kernels: where they may run is where they run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """From pressure to memory that is free again: an agent evicts real processes, one when one is enough."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

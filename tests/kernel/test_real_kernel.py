@@ -1,7 +1,5 @@
 """Real processes under real kernels: what the agent reads of them is so, and what it holds them to holds."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

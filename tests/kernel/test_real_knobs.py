@@ -1,7 +1,5 @@
 """Real processes feel what their pods' specs bought, on each version of cgroups; and a real quarrel over a knob."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -3,8 +3,6 @@
 Each records pods under a limit, foretells their use under another one, and holds that one, too.
 """
 
-from __future__ import annotations
-
 import time
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """PSI triggers of a real kernel: they fire where processes stall, follow groups, and say why where they cannot be."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

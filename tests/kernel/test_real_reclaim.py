@@ -1,7 +1,5 @@
 """Memory is reclaimed before anybody is evicted: of real page cache in a whole kernel, which has PSI."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

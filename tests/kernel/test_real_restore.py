@@ -1,7 +1,5 @@
 """``slacktide agent restore`` on real groups: an agent that was killed has left limits in force, and nobody runs."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

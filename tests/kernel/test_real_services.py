@@ -1,7 +1,5 @@
 """What a service ran and waited, by the counters of a real kernel."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A critical pod in the best-effort tier of a real kernel: others are held each by its own quota, and it is not."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The whole stack on a real kernel: a busy best-effort process is held by a decision that went through the log."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

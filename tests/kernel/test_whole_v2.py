@@ -1,7 +1,5 @@
 """What of cgroup v2 only a whole kernel has, set as an agent sets it: real processes feel what it promises."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

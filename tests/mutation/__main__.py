@@ -6,8 +6,6 @@ the share that was killed; 90% per module is the aim. What survives for good has
 tests/mutation/survivors/.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import compileall

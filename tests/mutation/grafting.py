@@ -3,8 +3,6 @@
 It is a short cut: what survives so is run again with all modules imported anew.
 """
 
-from __future__ import annotations
-
 import sys
 from functools import cached_property
 from types import FunctionType, ModuleType

@@ -1,7 +1,5 @@
 """What tests of stream workers share: on each broker topics with a policy in force."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

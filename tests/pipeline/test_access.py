@@ -1,7 +1,5 @@
 """Apache Kafka with its authorizer: what ``slacktide topics acl`` prints is enough for each part, and no more."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import contextlib

@@ -1,7 +1,5 @@
 """An agent on a real broker, with no worker there: its samples, its outcomes and the guard, through an outage."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

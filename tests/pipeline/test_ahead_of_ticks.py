@@ -1,7 +1,5 @@
 """Between two ticks a rise in use is sampled at once, the answer comes as early, and the ticks keep their grid."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import time

@@ -1,7 +1,5 @@
 """The alert rules: Prometheus' own tool takes them, each fires when it shall and only then, over metrics that exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``slacktide assess`` on a real Prometheus, with the series that kube-state-metrics and cAdvisor write."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The audit on a real broker: an eviction by a running stack, asked for when pod, node and agent are gone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """What `make bench` measures of agents' connections, with few of them: that it holds, not what it costs."""
 
-from __future__ import annotations
-
 import pytest
 from bench import agents
 from bench.rig import Rig

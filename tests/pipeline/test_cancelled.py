@@ -1,7 +1,5 @@
 """Who is cancelled while closing a client of Kafka leaves no connection open."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

@@ -1,7 +1,5 @@
 """Clients whose clocks are wrong, on Apache Kafka: they stop nobody, and with the broker's time nothing is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from functools import partial
@@ -36,11 +34,6 @@ TWO_HOURS_S = 7_200
 pytestmark = pytest.mark.kafka
 
 
-async def put_at(rig: Rig, one: NodeSample, time_ms: int) -> None:
-    made = batch(0, [body_of(one)], timestamp_ms=time_ms, key=one.node.encode())
-    await append(rig.bootstrap, SAMPLE.name, partition_of(one.node), made)
-
-
 async def test_records_of_any_time_stop_no_worker(kafka_broker: KafkaBroker) -> None:
     """Each is the first that a worker finds when it starts: from there it reads back."""
     kafka_broker.apply_topics(PARTITIONS, AS_BEFORE)
@@ -51,7 +44,8 @@ async def test_records_of_any_time_stop_no_worker(kafka_broker: KafkaBroker) -> 
             await rig.answered([one for each in (node, other) for one in await sent(rig, [keyframe(1, each)])])
         for seq, time_ms in enumerate(ODD_TIMES_MS, start=2):
             odd = sample(seq, node)
-            await put_at(rig, odd, time_ms)
+            made = batch(0, [body_of(odd)], timestamp_ms=time_ms, key=odd.node.encode())
+            await append(rig.bootstrap, SAMPLE.name, partition_of(odd.node), made)
             good = await sent(rig, [keyframe(seq, "node-5"), sample(seq, other)])
             async with rig.worker():
                 await rig.answered([odd, *good])

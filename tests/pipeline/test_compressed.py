@@ -1,7 +1,5 @@
 """Compressed records on Apache Kafka: each codec is read, and a batch that inflates without end costs itself only."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection
 from contextlib import aclosing

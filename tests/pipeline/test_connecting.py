@@ -1,7 +1,5 @@
 """Apache Kafka behind TLS and logins: who gets in and by what, and what is told to who does not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

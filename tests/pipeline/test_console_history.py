@@ -1,7 +1,5 @@
 """The console's history of a real stack: it shows what explain makes of the same records; killed, it goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -1,7 +1,5 @@
 """The console's server: who gets what, for how many, and how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

@@ -1,7 +1,5 @@
 """The dashboards: every query parses, names metrics that are served, and a running stack has data for it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A deleted topic stays deleted, on a broker that creates each topic that a client asks for: Kafka's default."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

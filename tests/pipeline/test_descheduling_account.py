@@ -1,7 +1,5 @@
 """The account of descheduling with a governor on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """``slacktide doctor`` against real brokers, and against this machine's control groups in a group of the test's own."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import fcntl

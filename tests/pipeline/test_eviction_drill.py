@@ -1,7 +1,5 @@
 """The drill: a hundred nodes short of memory at once, with real agents' cores, worker, governor and broker."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """``slacktide explain`` as a process against real brokers: it tells what stands in the log, and changes nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import json

@@ -1,7 +1,5 @@
 """``slacktide explain service`` as a process against a broker: what topics hold, and what to do where they lack it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

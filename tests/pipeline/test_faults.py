@@ -1,7 +1,5 @@
 """What breaks under load, on Apache Kafka: a broker, a worker, a worker that stands still, the topics themselves."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Mid resources by prediction on a real broker: an agent trains and publishes, a worker sells by it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

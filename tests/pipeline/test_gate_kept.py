@@ -1,7 +1,5 @@
 """An agent that crashes goes on from what it learned of pressure: its next run begins with that baseline."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Governors on a real broker: one of several governs, and another takes over when it is killed."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -4,30 +4,84 @@ What happens takes a minute, in which hardly anything computes: the scenes are p
 own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, TypeAlias
+from types import TracebackType
+from typing import Any, Self, TypeAlias
 
 import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.cluster.bridge import writing as bridge
+from slacktide.agents.cluster.bridge.writing import Writing
+from slacktide.agents.cluster.scheduler import topic_reader as scheduler
+from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.heartbeat import KEY, Heartbeat, heartbeat_of
 from slacktide.schemas.inventory import NodeInventory, revision_of
 from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric
 from slacktide.schemas.topics import INVENTORY, METRIC, SCORE
-from slacktide.streams.records import FIGURES, Writer
+from slacktide.streams.decisions.load.pod_placement import PlacementArgs
+from slacktide.streams.records import FIGURES, Record, Writer
 from testbed.brokers import EmbeddedBroker, KafkaBroker, running
-from testbed.figure_readers import FigureReaders
 from testbed.samples import FACTS, SUPPRESS, keyframe
 from testbed.stream_rig import PARTITIONS, Rig, partition_of
+
+
+class FigureReaders:
+    """Each reads all nodes; they must agree."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.laid_aside: list[tuple[Record, str]] = []
+        """Records that either could not use, with the reason."""
+        self._clock = SystemClock()
+        self._writing, self._view = Writing(), View(PlacementArgs())
+        to_dead_letter = lambda record, why: self.laid_aside.append((record, why))  # noqa: E731
+        cluster = Cluster(bootstrap)
+        self._parts = [
+            bridge.FigureReader(cluster, self._writing, to_dead_letter, self._clock),
+            scheduler.TopicReader(cluster, self._view, PlacementArgs(), to_dead_letter, self._clock),
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(part.run()) for part in self._parts]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def frozen(self) -> set[str]:
+        now_s = self._clock.mono_ns() / 1e9
+        known = {*self._writing.metrics.latest, *self._writing.allocatables.latest}
+        latest = (self._writing.metrics, self._writing.allocatables)
+        written = {node for node in known if any(one.is_silent(node, now_s) for one in latest)}
+        return written | {name for name, node in self._view._nodes.items() if node.view(now_s).silent == "frozen"}
+
+    def fresh(self) -> set[str]:
+        now_s = self._clock.mono_ns() / 1e9
+        sold = {node for node in self._writing.allocatables.latest if self._writing.allocatables.of(node, now_s)}
+        measured = {node for node in sold if self._writing.metrics.of(node, now_s)}
+        return {node for node in measured if node in self._view._nodes and not self._view._nodes[node].silent(now_s)}
+
+    def stale(self) -> set[str]:
+        """Nodes that are stale for both, and not frozen."""
+        now_s = self._clock.mono_ns() / 1e9
+        said = {node for node in self._writing.metrics.latest if (self._writing.metrics.of(node, now_s))}
+        stale = {node for node in said if self._writing.metrics.latest[node].message.stale_ms}
+        return {node for node in stale if self._view._nodes[node].view(now_s).silent == "stale"}
+
 
 UNCOVERED_S = UNCOVERED_MS / 1_000
 NODES = [f"node-{number}" for number in range(24)]
@@ -80,10 +134,6 @@ async def all_the_while(true: Callable[[], bool], for_s: float, what: Callable[[
         await asyncio.sleep(0.05)
 
 
-async def times_published(rig: Rig, node: str) -> int:
-    return sum(one.key == node.encode() for one in await rig.read(METRIC.name))
-
-
 async def figures_hold_between_two_publications_until_their_worker_stops_and_then_freeze(rig: Rig) -> None:
     """A reader that comes later finds the same at once."""
     nodes = {"node-1", "node-2"}
@@ -91,7 +141,7 @@ async def figures_hold_between_two_publications_until_their_worker_stops_and_the
         async with rig.worker():
             await soon(lambda: readers.fresh() == nodes, 60, readers.fresh)
             await all_the_while(lambda: readers.fresh() == nodes, UNCOVERED_S + SLACK_S, readers.fresh)
-            count = await times_published(rig, "node-1")
+            count = sum(one.key == b"node-1" for one in await rig.read(METRIC.name))
             async with FigureReaders(rig.bootstrap) as late:
                 took_s = await soon(lambda: late.fresh() == nodes, 60, late.fresh)
                 laid_aside = late.laid_aside

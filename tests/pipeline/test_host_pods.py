@@ -1,7 +1,5 @@
 """A plain host's pods: groups in fake trees of cgroup v1 and v2, and containers from a server that speaks as Docker."""
 
-from __future__ import annotations
-
 from pathlib import Path, PurePosixPath
 
 import pytest

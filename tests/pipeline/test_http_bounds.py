@@ -1,7 +1,5 @@
 """A flood of connections costs an HTTP server of ours no more than its bounds."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A cluster that has IPv6 alone: agent and worker reach Kafka and are reached themselves by it."""
 
-from __future__ import annotations
-
 import subprocess
 import urllib.request
 from collections.abc import Iterator

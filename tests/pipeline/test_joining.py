@@ -1,7 +1,5 @@
 """Members of a group get their partitions; a worker that its group leaves waiting connects anew."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping

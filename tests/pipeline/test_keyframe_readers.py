@@ -1,7 +1,5 @@
 """Whoever reads samples finds the list that they name, although its keyframe is not among the newest samples."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

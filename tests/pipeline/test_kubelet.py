@@ -1,7 +1,5 @@
 """Pods from a kubelet: a real HTTPS server that speaks as one does, well and ill."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """Nodes with very many pods, and records that a broker refuses: samples go on."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import gc

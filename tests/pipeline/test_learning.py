@@ -3,8 +3,6 @@
 Only minutes that prove their node count, where the policy requires it; Jobs are folded also without services' topics.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

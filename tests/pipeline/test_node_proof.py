@@ -1,7 +1,5 @@
 """An agent and a worker on a real broker where the policy asks for proofs, and who forges the node."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -104,7 +102,10 @@ async def test_a_forger_is_refused_and_the_real_node_goes_on(embedded_broker: Em
     async with at_work(embedded_broker) as where:
         with VirtualNode(tmp_path) as node:
             async with agent_of(node, where, tmp_path, enrol=nobody(tmp_path)) as health:
-                await fresh_but_for_its_key(health)
+                # The bridge is away, which is said from 18 h on.
+                await until(
+                    lambda: not health.not_ready and health.not_fresh.startswith("this node's key expires"), "it works"
+                )
                 seen = await sampled(Cluster(where))
                 keyframe = next(sample for sample in seen if sample.pods is not None)
                 for round_ in range(20):
@@ -136,11 +137,6 @@ async def test_a_forger_is_refused_and_the_real_node_goes_on(embedded_broker: Em
     assert "stream" in {one.origin for one in settled}, "a busy machine may be late now and then"
     assert not [one for one in outcomes if "proof" in one.reason]
     assert 0 < len(letters) <= 20
-
-
-async def fresh_but_for_its_key(health: Health) -> None:
-    """The bridge is away, which is said from 18 h on."""
-    await until(lambda: not health.not_ready and health.not_fresh.startswith("this node's key expires"), "it works")
 
 
 async def test_what_an_agent_sends_is_signed_when_it_is_sent(embedded_broker: EmbeddedBroker, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A node's reader leaves its neighbours' answers in Kafka until its own is due, and decodes none of them."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An operator adds partitions to the topic of samples alone: workers report what is missing, and go on afterwards."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

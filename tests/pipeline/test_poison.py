@@ -1,7 +1,5 @@
 """A flood of records that nobody can use, between good ones, on a worker of its own process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 

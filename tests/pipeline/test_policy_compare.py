@@ -1,7 +1,5 @@
 """``slacktide policy compare`` beside a worker with a shadow, on real brokers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """``slacktide publish`` as a process: what its files say is in the log, and what changes in them follows."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator

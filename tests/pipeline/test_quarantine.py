@@ -1,7 +1,5 @@
 """A record that crashes two workers in a row becomes a dead letter, whoever they are; the third goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal

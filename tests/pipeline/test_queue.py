@@ -1,7 +1,5 @@
 """The queue's decider as a process on a real broker: killed amid its work, doubled, and looked at from outside."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """docs/reading-the-topics.md: each command works as written, each record and field in it is one."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What a worker knows after a takeover and after an outage: the policy, and windows as if it had always been there."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

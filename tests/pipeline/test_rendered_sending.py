@@ -1,7 +1,5 @@
 """Rendered records on real brokers: each is written once, or known to be refused."""
 
-from __future__ import annotations
-
 import os
 from contextlib import aclosing
 

@@ -1,7 +1,5 @@
 """`slacktide topics export` and `slacktide replay` on a live log, on both brokers."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import gzip
 import json

@@ -1,7 +1,5 @@
 """`slacktide savings` on a live log, on both brokers: the log, its export and its offsets give the same figures."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import json
 import re

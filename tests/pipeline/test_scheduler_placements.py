@@ -1,7 +1,5 @@
 """What a scheduler's part decided is in the log whenever it stops, and is looked for there by others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import aclosing
@@ -11,9 +9,9 @@ from typing import cast
 import aiohttp
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.cluster.scheduler.held_places import Placements
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
 from slacktide.agents.cluster.scheduler.notices import LOOK_S, SETTLED_S, MissedPods
-from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.scheduler import SchedulerSettings, run
 from slacktide.agents.cluster.scheduler.topic_reader import Sent
 from slacktide.agents.cluster.scheduler.view import View

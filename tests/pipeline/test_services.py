@@ -1,7 +1,5 @@
 """An agent on a real broker publishes its services' minutes, and takes the largest slope into its facts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

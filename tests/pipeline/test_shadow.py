@@ -1,7 +1,5 @@
 """A shadow beside real workers on real brokers: it says everything in topics of its own, and never costs an answer."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

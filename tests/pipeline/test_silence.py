@@ -1,7 +1,5 @@
 """Agents that stop, pipelines that break, workers that pause: what is said of nodes meanwhile, on real brokers."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal

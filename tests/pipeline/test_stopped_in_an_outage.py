@@ -1,7 +1,5 @@
 """Processes that lose Kafka and are stopped: their logs name their reasons, and asyncio has nothing to add."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The streams' door to Kafka, on real brokers: reading whole, reading back, and what the log refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

@@ -1,7 +1,5 @@
 """The stream worker on Faust and on aiokafka alone, on real brokers: in, out, what is committed."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from aiokafka import ConsumerRecord

@@ -1,7 +1,5 @@
 """A stream worker on disk: it needs no folder that it may write to, and leaves none behind."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stream worker in trouble: killed, joined by another, and its broker gone."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

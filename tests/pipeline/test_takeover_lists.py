@@ -1,7 +1,5 @@
 """Who takes a partition over answers its first samples: what they name is in segments, not in keyframes alone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator, Sequence
 

@@ -1,7 +1,5 @@
 """``slacktide topics`` and ``dead-letter`` as an operator calls them, on both brokers."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import json

@@ -1,7 +1,5 @@
 """What the apps of the topology have instead of Faust's own methods, and what breaks without each."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path

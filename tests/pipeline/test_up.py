@@ -1,7 +1,5 @@
 """``slacktide up``: the whole stack on one (virtual) machine, its files, its failures, its end."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -45,10 +43,6 @@ def decided_by_the_stream(up: Up, after_ms: int = 0) -> bool:
     return any(one["acted_ms"] > after_ms for one in done)
 
 
-def newest_ms(up: Up) -> int:
-    return max((one["acted_ms"] for one in outcomes(up)), default=0)
-
-
 def test_it_becomes_ready_decides_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """The loop closes: batch work that would eat everything is held. A stop takes less than 10 s and all processes."""
     with one_machine(tmp_path) as (node, up):
@@ -85,7 +79,7 @@ def test_each_part_may_be_killed_and_the_loop_closes_again(tmp_path: Path) -> No
             up.wait_logged(rf"{name} ended \(killed by SIGKILL\); restarting it")
             up.wait_logged(rf"{name} is ready again after \d+\.\d s")
             assert others < {part.pid for part in up.children()}
-            back_ms = newest_ms(up)
+            back_ms = max((one["acted_ms"] for one in outcomes(up)), default=0)
             assert eventually(lambda since_ms=back_ms: decided_by_the_stream(up, since_ms)), up.text()
 
         parts = {up.part("agent").pid, up.part("stream").pid}

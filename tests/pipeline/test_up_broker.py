@@ -1,7 +1,5 @@
 """The embedded broker of the one-machine stack."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The webhook's server by real TLS: whom it answers, and how much of a request it reads."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

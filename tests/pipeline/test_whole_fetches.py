@@ -1,7 +1,5 @@
 """Whole fetches on real brokers: the worker's consumer takes them, and they hold what every other reader finds."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import aclosing
 

@@ -1,7 +1,5 @@
 """A reader of whole topics: from their end, or all that they hold first."""
 
-from __future__ import annotations
-
 import asyncio
 
 from aiokafka import AIOKafkaProducer

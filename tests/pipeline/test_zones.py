@@ -1,7 +1,5 @@
 """A node's NUMA zones on a real broker: from the kubelet's files by its agent to who places pods."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

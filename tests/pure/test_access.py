@@ -1,7 +1,5 @@
 """The table of who may do what: it names what the code of each part names, and no more."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Advice: the demand model, ranges, the knee, and what was foretold held against virtual nodes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What an agent's metrics say of its node."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

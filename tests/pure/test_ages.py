@@ -1,7 +1,5 @@
 """A histogram that takes many ages at once reads as one that takes them one by one."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest

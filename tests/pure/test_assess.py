@@ -1,7 +1,5 @@
 """Assessing a cluster: the arrays repeat the product's rule, and the page holds what it was given."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree as ET
 
 import msgspec

@@ -1,7 +1,5 @@
 """What the audit keeps, and how it is listed."""
 
-from __future__ import annotations
-
 import base64
 import json
 

@@ -1,7 +1,5 @@
 """The audit's file: whoever changes, removes, inserts or moves a line is found, and the line is named."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Samples that wait for a log that is away: in order, bounded in number and bytes, counted where they are given up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Waits grow to a ceiling, differ between processes, and begin anew after a success."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 

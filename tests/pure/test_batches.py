@@ -1,7 +1,5 @@
 """A batch that cannot be read costs itself only: whatever its bytes are, those before and behind it are read."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The bench's agents: how many join, when they are steady, what a node costs in all."""
 
-from __future__ import annotations
-
 import pytest
 from bench.agents import Stretch, brokers_per_agent_pct, joining, per_node, rows
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The bench's statistics: growth, holes, gaps, what came back when."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """The bench's fleets: samples as agents would write them, each node once a second."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from typing import get_args

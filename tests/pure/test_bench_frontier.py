@@ -1,7 +1,5 @@
 """The frontier of utilization: what is computed from its phases."""
 
-from __future__ import annotations
-
 import random
 import socketserver
 import statistics

@@ -1,7 +1,5 @@
 """The bench beside Koordinator: what is computed from what was seen, and the picture of what was measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

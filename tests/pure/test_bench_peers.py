@@ -1,7 +1,5 @@
 """The bench's peers answer what the plain reference answers, so that nobody is measured doing something else."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from pathlib import Path

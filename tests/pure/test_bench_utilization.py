@@ -1,7 +1,5 @@
 """The fleet's day: a model of interference fitted to phases, and nodes that the real worker answers."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

@@ -1,7 +1,5 @@
 """Which agent of a node is believed, by the append times of its samples."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """What the bridge writes of Jobs: each change once, a Job before its pods, nothing that a fold counts twice."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The lease of the bridge: one leads at a time, and no two terms share a number."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """NodeResourceTopology objects: their shape, and how often they are written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from slacktide.agents.cluster.bridge.mirror import ShownNode, Topologies, body_of, created

@@ -1,7 +1,5 @@
 """When the bridge writes what to a node: decided without an API server."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Best-effort pods in a folder that only looks like a kernel: nobody is signalled; what cannot be frozen is said."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the agent reads of containers' CPU: on trees of plain files as kernels write them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every layout that a kubelet and a container runtime make: which groups are pods, and which are their containers."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path, PurePosixPath
 

@@ -1,7 +1,5 @@
 """What ``cpu_pressure`` reads: idle time of the node and stall of groups, or a refusal that shows the text."""
 
-from __future__ import annotations
-
 import pytest
 
 from slacktide.agents.node.cgroup.parse import busy_ticks, idle_ticks, stall_us

@@ -1,7 +1,5 @@
 """By which files ``memory.reclaim`` is decided, and what is written, in a folder that looks like a kernel."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``slacktide calc``: cases in, results out in order, with their arithmetic where it is asked for."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

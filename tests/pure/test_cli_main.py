@@ -1,7 +1,5 @@
 """The entry point: exit codes, one clear message, and what help needs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

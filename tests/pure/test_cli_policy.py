@@ -1,7 +1,5 @@
 """``slacktide policy``: exit codes, tables and JSON as an operator meets them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Long-running processes: endpoints, logs, signals."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """How far a long reading is, as a terminal shows it."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Settings of the command line: where a value comes from, what is refused, what help says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Words for people: topic names, records as lines, tables, time spans."""
 
-from __future__ import annotations
-
 import base64
 import json
 import logging

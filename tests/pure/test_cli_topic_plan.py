@@ -1,7 +1,5 @@
 """What a cluster lacks of the table of topics."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from slacktide.deploy.cli.topic_plan import changes, plan_text

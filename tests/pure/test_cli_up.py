@@ -1,7 +1,5 @@
 """Parts of the one-machine stack that need no process."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fetched batches as columns: the same records and positions as the careful reader finds, whatever the bytes are."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager

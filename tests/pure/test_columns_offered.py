@@ -1,7 +1,5 @@
 """What figures are made of beside averages: made of the node's last, it is as if it was made anew."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import msgspec

@@ -1,7 +1,5 @@
 """Numbers of one sample are read and judged as those of many are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What a comparison of a shadow's answers with the real ones counts, and what it says."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 

@@ -1,7 +1,5 @@
 """The files of the stack in Docker agree with one another, and with how a node's groups are named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path, PurePosixPath
 

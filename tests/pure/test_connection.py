@@ -1,7 +1,5 @@
 """The file that says how to connect to Kafka: the one that kcat reads, and nothing of it is repeated that is secret."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

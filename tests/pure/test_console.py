@@ -1,7 +1,5 @@
 """The console: who may ask, what its pages are made of, and that both languages have the same words."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The console's history: killed anywhere it continues, what is missing is reported, and its file stays bounded."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """The console's page of Jobs and the queue: as the topics stand, in trouble first, and in the words of the CLI."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The console's page of a pod, what counts, and the shadow: each figure with the records that it is of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

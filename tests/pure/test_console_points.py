@@ -1,7 +1,5 @@
 """Points of the console's history: packing loses nothing, coarser points keep extremes and times."""
 
-from __future__ import annotations
-
 from array import array
 
 from hypothesis import given, settings

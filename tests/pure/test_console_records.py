@@ -1,7 +1,5 @@
 """Records that the history does not keep come from Kafka: by a figure, by their place, or by their trace."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator, Mapping
 from pathlib import Path

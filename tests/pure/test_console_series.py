@@ -1,7 +1,5 @@
 """A series of the console's history keeps extremes whatever its step, and meets the second that it is asked for."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

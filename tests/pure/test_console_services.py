@@ -1,7 +1,5 @@
 """The console's page of services: as profiles state it, in the words of the CLI, with the lines of a picture."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The console's cluster page beyond sums: evictions by rule, the guard, lag, dead letters; an eviction's credit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

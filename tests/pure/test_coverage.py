@@ -1,7 +1,6 @@
 """Which heartbeats count: of the owner of a partition, and only while it is one. What readers make of them."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ from slacktide.schemas.heartbeat import BEAT_NODES_MAX, HEADER, KEY, Heartbeat, 
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE, Topic
 from slacktide.streams.analysis.explain.figures import freshness_findings
 from slacktide.streams.analysis.explain.node_log import covered_of, node_log
 from slacktide.streams.analysis.explain.placement import node_rooms
@@ -27,12 +26,40 @@ from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.governor.nodes import GONE_MS
 from slacktide.streams.records import FIGURES, Record, Writer
-from testbed.beats import EPOCH_MS, beat
 from testbed.chains import Chain
 from testbed.governed import metric_record
 from testbed.scenarios import run, scenarios
 
 from .test_bridge_writing import metric as any_metric
+
+EPOCH_MS = 1_800_000_000_000
+
+
+def beat(
+    nodes: Iterable[str],
+    at_s: float,
+    *,
+    worker: str = "w",
+    epoch: int = 1,
+    ticked_s: float | None = None,
+    topic: Topic = METRIC,
+    partition: int = 0,
+) -> Record:
+    """One that was appended at that second; ``ticked_s``: by the worker's clock, the same unless given."""
+    ticked_ms = round((at_s if ticked_s is None else ticked_s) * 1_000)
+    message = Heartbeat(worker=worker, epoch=epoch, ticked_ms=ticked_ms, nodes=sorted(nodes))
+    outs = Writer(f"stream/{worker}").heartbeats(message, partition, EPOCH_MS)
+    [out] = [one for one in outs if one.topic == topic.name]
+    return Record(
+        topic=out.topic,
+        partition=partition,
+        offset=0,
+        timestamp_ms=EPOCH_MS + round(at_s * 1_000),
+        key=out.key,
+        value=out.value,
+        headers=out.headers,
+    )
+
 
 NODE = ["a"]
 

@@ -1,7 +1,5 @@
 """Which nodes a worker's heartbeats cover, and how often it publishes figures that did not change."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

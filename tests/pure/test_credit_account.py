@@ -1,7 +1,5 @@
 """What an agent may evict, by the leases that it has heard of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """How the demo is led: it waits for the loop, measures like with like, and says plainly what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal

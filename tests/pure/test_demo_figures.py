@@ -1,7 +1,5 @@
 """The demo's figures: percentiles, reactions, slowdowns, the report and its verdict."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import msgspec

@@ -1,7 +1,5 @@
 """The demo's load: arrivals, spikes, the order of the conditions, the queue of a virtual service."""
 
-from __future__ import annotations
-
 from itertools import accumulate, islice, pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """The demo's pods, groups and policy as plain data: what Kubernetes would say of them."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

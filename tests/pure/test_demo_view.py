@@ -1,7 +1,5 @@
 """What the demo shows: the story it takes from the topics, decisions in words, the chart, the screen."""
 
-from __future__ import annotations
-
 import io
 
 import msgspec

@@ -1,7 +1,5 @@
 """Passes of descheduling: whom they choose, whom they leave, and what their records say."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """``slacktide diff``: what the cluster's Nodes have, beside what Slacktide decides."""
 
-from __future__ import annotations
-
 from slacktide.deploy.cli.diff import Compared, compared, text_of
 from slacktide.schemas.sample import Limits
 from slacktide.streams.analysis.explain.node_log import node_log

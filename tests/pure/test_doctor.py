@@ -1,7 +1,5 @@
 """``slacktide doctor``: what is found, what is said of it, and what is advised."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """What ``slacktide doctor`` says of a cluster that is older, or of a token that is worth less, than evictions need."""
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The endpoints under attack: who holds connections, drips, or never reads keeps no probe from its answer."""
 
-from __future__ import annotations
-
 import gzip
 import resource
 import socket

@@ -1,7 +1,5 @@
 """Evictions between stream and agent: what the worker names, and what of it the agent takes."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Notice before an eviction: reported and shown on the pod, at no cost, and taken back where the need is over."""
 
-from __future__ import annotations
-
 import msgspec
 from pure.test_evictor import Bench, of, policy
 

@@ -1,7 +1,5 @@
 """What the API server's answers to an eviction mean, and how long it is then left alone."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

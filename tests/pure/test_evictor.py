@@ -1,7 +1,5 @@
 """Evictions on a node: each victim is asked once, followed to its end, and never without credit."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path

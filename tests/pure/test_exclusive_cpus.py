@@ -1,7 +1,5 @@
 """CPUs that the kubelet's static policy gave to a pod alone: no best-effort pod has them, and no sum counts them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

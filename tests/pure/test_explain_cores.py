@@ -1,7 +1,5 @@
 """What is told of the CPUs that a pod has for itself, or should have."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a real agent says of its evictions, explained."""
 
-from __future__ import annotations
-
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.credit import NO_CREDIT, EvictionCredit

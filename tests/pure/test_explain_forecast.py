@@ -1,7 +1,5 @@
 """What explain tells of mid resources and of a pod's predicted peak."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

@@ -1,7 +1,5 @@
 """What `explain pod` says of a pod that waits for its gang, or has a place."""
 
-from __future__ import annotations
-
 import pytest
 
 from slacktide.schemas.gang import GangPlace, GangPlan

@@ -1,7 +1,5 @@
 """``slacktide explain job`` in words: progress, failures by rule, and what to do."""
 
-from __future__ import annotations
-
 import math
 
 from slacktide.deploy.cli.explain.workload_text import job_text

@@ -1,7 +1,5 @@
 """Why a node sells what it sells: the chain from sample to outcome, and what it comes to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

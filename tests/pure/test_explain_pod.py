@@ -1,7 +1,5 @@
 """Why a pod waits, why it is evicted, and whether it is made as a best-effort pod should be."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Callable, Sequence

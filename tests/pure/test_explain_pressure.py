@@ -1,7 +1,5 @@
 """``slacktide explain node`` where the policy goes by pressure: stall, baseline, line and bound in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, get_args
 

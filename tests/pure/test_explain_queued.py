@@ -1,7 +1,5 @@
 """Where a Job stands in its queue, as ``slacktide explain job`` states it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

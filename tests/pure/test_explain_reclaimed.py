@@ -1,7 +1,5 @@
 """Memory reclaimed before an eviction, as ``explain`` and the audit tell it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """``slacktide explain service`` in words: the slope, its interval, the cap, and what is missing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

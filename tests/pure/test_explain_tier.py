@@ -1,7 +1,5 @@
 """What is told of critical pods in the best-effort tier."""
 
-from __future__ import annotations
-
 from slacktide.deploy.cli.explain.node_text import limits_text
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.sample import Limits

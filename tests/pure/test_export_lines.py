@@ -1,7 +1,5 @@
 """The file of `slacktide topics export`: what goes in comes out, and what is wrong is told by its line."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Watched files: the last good content stays in force, and nothing in a file can end its reader."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

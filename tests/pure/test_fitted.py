@@ -1,7 +1,5 @@
 """Virtual nodes behave as real groups did: fitted to five recorded runs, checked by five others."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.fitted import FITTED, fit

@@ -1,7 +1,5 @@
 """What an agent learns of its pods' peaks, and what a stream makes of it."""
 
-from __future__ import annotations
-
 from typing import Any
 from zlib import crc32
 

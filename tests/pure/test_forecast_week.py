@@ -1,7 +1,5 @@
 """A generated week of ten nodes: mid resources by prediction move little, and sell more than simpler rules do."""
 
-from __future__ import annotations
-
 import pytest
 from bench.week import report
 

@@ -4,8 +4,6 @@ Two nodes live through the same hours: the same machine, load and honest answers
 before and after each honest one. Afterwards, and at each step, both machines are the same to the last counter.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A copy of a process takes the risk of work that may kill it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

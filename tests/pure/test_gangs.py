@@ -1,7 +1,5 @@
 """Pods of a gang start together or not at all: what the extender answers, releases, wakes and writes."""
 
-from __future__ import annotations
-
 import pytest
 
 from slacktide.agents.cluster.scheduler.gang_group import Held

@@ -1,7 +1,5 @@
 """Gangs whose pods, options, nodes and records are as bad as they can be."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

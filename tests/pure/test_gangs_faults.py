@@ -1,7 +1,5 @@
 """Replicas of the extender that are killed at any record, read late and twice, while Kafka comes and goes."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Random gangs, pods, nodes and changes of leadership: what holds of gangs whatever happens."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from hypothesis import given, settings

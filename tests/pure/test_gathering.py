@@ -1,7 +1,5 @@
 """How close together a worker's fetches come."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

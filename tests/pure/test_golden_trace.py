@@ -1,7 +1,5 @@
 """Minutes that were really lived, decided again: tests/replay/make_golden.py says what is in them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

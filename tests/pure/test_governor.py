@@ -1,7 +1,5 @@
 """The governor: who gets credit, what is said of it and when, and what it makes of records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The governor's law: in no window are there more evictions than the budget, whatever is lost, late, or starts anew."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

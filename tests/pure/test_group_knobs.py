@@ -1,7 +1,5 @@
 """Knobs of pods, containers and tiers on fake trees: how they read, what is written, and what is never written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

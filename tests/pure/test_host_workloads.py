@@ -1,7 +1,5 @@
 """What an operator may say of a plain host, and what is refused with the field's path."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 
 import pytest

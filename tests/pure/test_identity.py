@@ -1,7 +1,5 @@
 """Boot ids order the starts of an agent, and a state folder has one agent at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import subprocess

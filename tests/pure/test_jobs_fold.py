@@ -1,7 +1,5 @@
 """A Job's status follows from its pods' events as the Job controller's does, whatever is killed when."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Answers that keep: written together, read apart, in the order of each node."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import msgspec

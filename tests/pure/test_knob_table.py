@@ -1,7 +1,5 @@
 """Each knob that a message can name has one row, and whoever reads the table knows the knob by it."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 from typing import get_args
 

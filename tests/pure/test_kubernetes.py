@@ -1,7 +1,5 @@
 """Node facts and pods from what kubectl prints: figured as Kubernetes does, refused with the field's path."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path

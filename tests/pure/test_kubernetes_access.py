@@ -1,7 +1,5 @@
 """How the API server is found, from files alone."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The cap that follows from what was learned of a node's services: by the policy, on offers, limits and in explain."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """What a cluster learns of a service beside best-effort work: worlds with a known slope, and forged records."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 

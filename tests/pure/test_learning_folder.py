@@ -1,7 +1,5 @@
 """One partition's services: what is published when, what is refused, and what a takeover finds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import msgspec

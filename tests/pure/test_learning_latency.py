@@ -1,7 +1,5 @@
 """A service's latency, where somebody publishes it, is preferred to what its nodes see of stalls."""
 
-from __future__ import annotations
-
 import math
 import random
 

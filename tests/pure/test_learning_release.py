@@ -1,7 +1,5 @@
 """A release: pods of another template. What was learned before counts for little, and its level is not compared."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 `tests/replay/make_koordinator.py` recorded it.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

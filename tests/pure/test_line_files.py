@@ -1,7 +1,5 @@
 """Files from elsewhere: damaged, cut short, or far larger than they look."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

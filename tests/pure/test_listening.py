@@ -1,7 +1,5 @@
 """Servers listen on both families, and addresses of IPv6 are understood as manifests give them."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import urllib.request

@@ -1,7 +1,5 @@
 """The manifests fit together, and fit the code: names, ports, paths, options."""
 
-from __future__ import annotations
-
 import importlib
 import tomllib
 from collections.abc import Iterator

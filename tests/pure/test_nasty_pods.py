@@ -1,7 +1,5 @@
 """Any tenant may create a pod that holds anything: its admission never holds up those of others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """The place for the newest sample that was not sent: what it carries may not be overtaken."""
 
-from __future__ import annotations
-
 from syrupy.assertion import SnapshotAssertion
 
 from slacktide.agents.node.outbox import Newest, Offered

@@ -1,7 +1,5 @@
 """All nodes at a glance: what is wrong with each, and in which order they come."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

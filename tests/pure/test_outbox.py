@@ -1,7 +1,5 @@
 """Records that wait for Kafka, and what is logged meanwhile."""
 
-from __future__ import annotations
-
 import pytest
 
 from slacktide.agents.node.link import Line

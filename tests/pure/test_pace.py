@@ -1,7 +1,5 @@
 """How often a reader of what seldom changes asks."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from slacktide.streams.kafka.reader import Pace

@@ -1,7 +1,5 @@
 """The changes to aiokafka: made in each process, and for no other version than they are written for."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import struct

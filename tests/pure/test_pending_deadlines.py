@@ -1,7 +1,5 @@
 """Which pods have a deadline while they are pending, and what is written of one that exceeds it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which service a pod belongs to, by its Kubernetes object: whatever stands in there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

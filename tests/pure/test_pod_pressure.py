@@ -1,7 +1,5 @@
 """PSI of each pod: what is read of its cgroup, and where it is shown."""
 
-from __future__ import annotations
-
 from pathlib import Path, PurePosixPath
 
 import msgspec

@@ -4,8 +4,6 @@ Sidecars, init containers, overhead, resources of the pod as a whole, huge pages
 done. The amounts are summed here once more, from Kubernetes' documentation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

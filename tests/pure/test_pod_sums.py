@@ -1,7 +1,5 @@
 """Whoever adds up what a pod requests adds up the same: sidecars, pod-level resources, overhead, init containers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

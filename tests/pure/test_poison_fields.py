@@ -1,7 +1,5 @@
 """Extreme values in any field of any record cost the node that the record names, and nobody else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice, product
 from typing import Any
@@ -88,10 +86,6 @@ def worker() -> Worker:
     made = Worker("w")
     made.policy(policy_record())
     return made
-
-
-def of_the_good(outs: list[Out]) -> list[Out]:
-    return [out for out in outs if out.key == GOOD.encode()]
 
 
 def said_of_the_good(poison: list[Record]) -> list[Out]:

@@ -1,7 +1,5 @@
 """Extreme values in any field of the stream's figures cost their node alone, in the bridge and beside a scheduler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The budget of evictions in the operator's ConfigMap."""
 
-from __future__ import annotations
-
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy import DEFAULT, parse

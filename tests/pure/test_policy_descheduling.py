@@ -1,7 +1,5 @@
 """Descheduling in the operator's ConfigMap."""
 
-from __future__ import annotations
-
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import DEFAULT, parse
 from slacktide.schemas.policy.idle import unused

@@ -1,7 +1,5 @@
 """A dry run by the policy: decided and recorded, not carried out, at no cost; by feature, and by node strategy."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

@@ -1,7 +1,5 @@
 """What is in force on a node, and who said so: held against a model that knows only JSON and the order of layers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, get_origin

@@ -1,7 +1,5 @@
 """What is set and does nothing: caught before the policy is applied, not in a node's log each second."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Which policy is in force: one rule for workers, governors, agents, the bridge and explain."""
 
-from __future__ import annotations
-
 import contextlib
 
 import msgspec

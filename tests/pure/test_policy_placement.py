@@ -1,7 +1,5 @@
 """Placement in the operator's ConfigMap: up to which load a node takes pods."""
 
-from __future__ import annotations
-
 import pytest
 
 from slacktide.agents.cluster.scheduler.topic_reader import governed

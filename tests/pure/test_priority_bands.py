@@ -1,7 +1,5 @@
 """Which class a priority is of: one of four bands, or none in the gaps between them."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

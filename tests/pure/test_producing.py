@@ -1,7 +1,5 @@
 """Produce requests: byte for byte those of the client."""
 
-from __future__ import annotations
-
 import pytest
 from aiokafka.protocol import produce
 from aiokafka.protocol.types import Schema

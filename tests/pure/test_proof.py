@@ -1,7 +1,5 @@
 """What a node-bound proof covers, and who can make one."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 

@@ -1,7 +1,5 @@
 """Which dead-lettered records may be written again."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest
@@ -88,7 +86,6 @@ def again(mark: bytes = f"{SAMPLE.name}/3:1042".encode(), **changes: object) -> 
 THERE = (record(),)
 OTHER = body_of(sample(8))
 BAD = record(value=b"{oops")
-OF_AGENT = letter(reader="agent/node-1")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Workloads that exceed a quota that shrank stop as the governor's budget allows, and only then."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +10,7 @@ from slacktide.schemas.credit import QUEUE
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.strategies import EvictionBudget
 from slacktide.schemas.proof import ClusterKey, Verifier
-from slacktide.schemas.queue_offered import OfferedObject
+from slacktide.schemas.queue import OfferedObject
 from slacktide.schemas.topics import CREDIT, OUTCOME
 from slacktide.streams.engine.queueing import Term
 from slacktide.streams.governor.governor import Governor

@@ -1,7 +1,5 @@
 """Kinds of other operators: what a start and a stop write, what the queue publishes of them, and rows of one's own."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The simulation against the real Kueue 0.19.2: what it made of small worlds (`tests/replay/make_kueue.py`)."""
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter
 from pathlib import Path

@@ -1,10 +1,8 @@
 """Quotas that are a share of what nodes sell, and gangs that need room on nodes."""
 
-from __future__ import annotations
-
 from slacktide.deploy.cli.queue.topics import standing as cluster_queues
+from slacktide.schemas.queue import NodeSize, OfferedSpec
 from slacktide.schemas.queue_objects import Metadata, ResourceFlavorObject, ResourceFlavorSpec
-from slacktide.schemas.queue_offered import NodeSize, OfferedSpec
 from slacktide.schemas.topics import ALLOCATABLE
 from slacktide.streams.queue.offered import FlavorOffers
 from slacktide.streams.queue.projection import objects_of

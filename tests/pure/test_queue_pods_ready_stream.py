@@ -1,7 +1,5 @@
 """Workloads whose pods are not ready in time, through the decider: evicted, held back, deactivated, and replayed."""
 
-from __future__ import annotations
-
 import msgspec
 
 from slacktide.schemas.queue import PodsReadySettings, QueueState, Result

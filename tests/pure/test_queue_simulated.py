@@ -1,7 +1,5 @@
 """A simulated queue and the decider over a log: the same workloads run in each second."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import NamedTuple
 

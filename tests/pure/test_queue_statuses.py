@@ -1,7 +1,5 @@
 """What ClusterQueues and LocalQueues show: who waits, what is used and borrowed, and whether they can admit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """What is due for an object of the queue: the mark on it keeps an admission from being acted on twice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

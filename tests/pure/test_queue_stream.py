@@ -1,7 +1,5 @@
 """The queue's decider over a log: killed at each write, doubled, answered late, and decided again."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

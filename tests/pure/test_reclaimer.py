@@ -1,7 +1,5 @@
 """The agent reclaims memory of best-effort pods before it evicts: whom it asks, what it reports, when it must not."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Collection
 

@@ -1,7 +1,5 @@
 """Rendered records: byte for byte the batches that the client builds."""
 
-from __future__ import annotations
-
 from aiokafka import TopicPartition
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """A trace replayed: equal where a worker rightly said what it said, different wherever something was changed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

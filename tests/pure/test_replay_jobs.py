@@ -1,7 +1,5 @@
 """A trace shared out among processes: what comes of it is what one process says."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import signal

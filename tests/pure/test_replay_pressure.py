@@ -1,7 +1,5 @@
 """A trace of a policy by pressure, replayed: the same answers, byte for byte, from rows and columns, by any worker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

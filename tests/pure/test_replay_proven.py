@@ -1,7 +1,5 @@
 """A recorded span with forged samples in it replays without keys, as if they had never been sent."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

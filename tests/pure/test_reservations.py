@@ -1,7 +1,5 @@
 """Which pod a Reservation is for, when it is over, and what follows for its placeholder and its status."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever is wanted and whatever credit comes: steps come in their order and pace, and all are undone."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """How long threads of latency-sensitive pods waited, from a tree of plain files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A person reads a sample by the names of its pods."""
 
-from __future__ import annotations
-
 from slacktide.deploy.cli.records import sample_lines
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.samples import SampleReader

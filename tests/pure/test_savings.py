@@ -1,7 +1,5 @@
 """Savings: laws of the arithmetic, and accounts of samples and outcomes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

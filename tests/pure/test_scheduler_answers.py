@@ -1,7 +1,5 @@
 """The extender's protocol: what a kube-scheduler asks, what it is answered, and what of that is told."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from slacktide.agents.cluster.scheduler.placements import AGAIN_MS, Placements
+from slacktide.agents.cluster.scheduler.held_places import AGAIN_MS, Placements
 from slacktide.agents.cluster.scheduler.scheduler import serving
 from slacktide.agents.cluster.scheduler.topic_reader import governed
 from slacktide.schemas.connection import Cluster

@@ -1,7 +1,5 @@
 """Which CPUs a pod gets for itself on a real view of nodes: records of zones, pods' annotations, and assumed pods."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

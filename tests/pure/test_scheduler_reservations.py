@@ -1,7 +1,5 @@
 """Reservations in the extender: who gets one, when its room is whose, and when it is given back."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the scheduler's part knows of nodes: figures of the log, and pods that were placed since."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Which waiting pods are woken: those that a node would take now, and few of them at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What is written to wake a pod, and what follows when it cannot be written."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

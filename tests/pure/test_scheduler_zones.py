@@ -1,7 +1,5 @@
 """Which nodes take a pod by their NUMA zones: records of zones, pods placed since, and what is told of both."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

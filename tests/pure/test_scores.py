@@ -1,7 +1,5 @@
 """The terms of load-aware scheduling that a node's stream says with every report."""
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The arrays of the screen give what the suppress rule gives, on any samples."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

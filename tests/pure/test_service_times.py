@@ -1,7 +1,5 @@
 """What a node's services ran and waited between two reads, from trees of plain files and from plain counters."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Callable, Sequence

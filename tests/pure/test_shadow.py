@@ -1,7 +1,5 @@
 """A shadow says by another policy what a worker has said, and changes nothing of it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

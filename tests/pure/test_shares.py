@@ -1,7 +1,5 @@
 """The allowance of best-effort pods, divided among them: laws, and what a pod's own quota changes."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Which nodes are silent, and of which it is said: by ticks, ends and positions alone."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """``slacktide size``: the figures are those that are measured, the sum is right, and the page shows what is printed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

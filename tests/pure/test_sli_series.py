@@ -1,7 +1,5 @@
 """Series of Prometheus as latencies of services: what labels name, and what no hostile answer can do."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Learned slopes as an agent reads them, and the largest one on its node."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Any

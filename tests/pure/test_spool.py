@@ -1,7 +1,5 @@
 """The spool: what was concluded reaches the log at least once, in order, whatever dies in between."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

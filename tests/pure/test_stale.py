@@ -1,7 +1,5 @@
 """What the worker says of nodes that are silent."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import msgspec

@@ -1,7 +1,5 @@
 """What Strimzi is given: the table of topics and each part's rights, and nothing beside them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

@@ -1,7 +1,5 @@
 """Who suspends a node. That limits go at once and nobody is evicted are stories of test_agent, _evictor and _tuner."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

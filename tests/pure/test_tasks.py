@@ -1,7 +1,5 @@
 """Tasks that are ended, or that nobody waits for any more: asyncio logs nothing of them."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -1,7 +1,5 @@
 """Text that users and servers write: what cannot be read is one declared error, and costs its field alone."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What other schedulers, such as YARN, hold of a node's batch resources."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

@@ -1,7 +1,5 @@
 """Who a worker's session waits for: invented names hide no node that really fell silent."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

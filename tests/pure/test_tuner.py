@@ -1,7 +1,5 @@
 """The agent sets knobs of groups, keeps them without a fight, and gives back what nobody wants any more."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """What was fetched goes out in turns: each record once, in order, and no turn is too large."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """A pod that claims to be best-effort, and has native requests: the kubelet runs it outside the best-effort group."""
 
-from __future__ import annotations
-
 import logging
 
 import msgspec

@@ -1,7 +1,5 @@
 """Which samples a takeover has to read again: those that no segment of their node holds."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

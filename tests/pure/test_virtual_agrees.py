@@ -1,7 +1,5 @@
 """One model, two ways to it: in memory, and through files with the kernel code that a real node's agent has."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 from pathlib import Path

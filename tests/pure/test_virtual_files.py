@@ -1,7 +1,5 @@
 """The files of a virtual machine: what they say, who may write them, and that readers are never in the way."""
 
-from __future__ import annotations
-
 import pytest
 
 from slacktide.deploy.virtual.files import Projection

@@ -1,7 +1,5 @@
 """The model of a kernel: laws of sharing, quotas, counters, memory and pressure."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion

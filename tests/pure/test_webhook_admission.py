@@ -1,7 +1,5 @@
 """A new pod's admission, from the API server's question to its answer."""
 
-from __future__ import annotations
-
 import base64
 from collections import Counter
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Who may evict whom: each refusal says why and what to do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """The JSON patch that leads from one value to another."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Pods that were created past the webhook: which are found, and which are not taken for such."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

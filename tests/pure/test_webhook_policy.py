@@ -1,7 +1,5 @@
 """What `kubectl apply` prints of the ConfigMap with the policy, by the webhook's answer."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, cast
 

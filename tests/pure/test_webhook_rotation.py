@@ -1,7 +1,5 @@
 """A certificate is never served before it is trusted, whichever replica does what and when."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What another policy would have done: known answers, and laws."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

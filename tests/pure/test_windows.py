@@ -1,7 +1,5 @@
 """Windows in event time: what is averaged over what, what is late, and how much is kept."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import ceil, isnan
 from typing import Any

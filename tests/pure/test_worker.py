@@ -1,7 +1,5 @@
 """What the worker answers and publishes, record by record."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

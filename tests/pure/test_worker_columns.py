@@ -1,7 +1,5 @@
 """A worker that answers samples together comes to what it comes to by the same samples one by one."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

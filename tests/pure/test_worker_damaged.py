@@ -1,7 +1,5 @@
 """Damage anywhere in one node's records costs that node at most: what others are told is the same to the byte."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """At a takeover: facts and pod lists out of segments, and out of older samples where these lack something."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

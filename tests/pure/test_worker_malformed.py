@@ -1,7 +1,5 @@
 """A record that nobody can use stops nothing: one dead letter, and the next record is read."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from itertools import count
 

@@ -1,7 +1,5 @@
 """Which minutes of a node's window a worker writes down, so that whoever takes the node over has all of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from slacktide.schemas.codec import decode

@@ -1,7 +1,5 @@
 """Which nodes a worker keeps state for, and by what their resources are sold: forged samples among them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

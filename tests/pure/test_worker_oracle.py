@@ -1,7 +1,5 @@
 """What is published, when, and what it says, against a plain reference: whatever becomes of nodes, clocks and pods."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil

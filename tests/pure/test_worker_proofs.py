@@ -1,7 +1,5 @@
 """What a worker and a governor do with records that do not prove their node."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """What a part that ends makes of an API server's answer about its own DaemonSet or Deployment."""
 
-from __future__ import annotations
-
 from slacktide.agents.workload import is_removed, path_of, standing
 from testbed.vectors import each_row
 

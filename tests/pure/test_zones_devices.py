@@ -1,7 +1,5 @@
 """Devices by zone, from the kubelet's checkpoint and its podresources API: whole, torn, and unanswered."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator

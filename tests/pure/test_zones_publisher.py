@@ -1,7 +1,5 @@
 """Which records of its zones a node publishes, and when."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from syrupy.assertion import SnapshotAssertion

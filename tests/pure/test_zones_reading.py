@@ -1,7 +1,5 @@
 """A node's zones from fake trees of /sys and the kubelet's directory: whole, with gaps, torn."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

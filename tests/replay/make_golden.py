@@ -4,8 +4,6 @@ A broker, two workers one after the other, a governor, and agents on three virtu
 a worker killed and a while without any (the guards decide), a takeover, and a node short of memory, so that a pod goes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile

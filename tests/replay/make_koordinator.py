@@ -3,8 +3,6 @@
 They hold what the real koord-manager makes of generated pods, and of generated NodeMetrics.
 """
 
-from __future__ import annotations
-
 import gzip
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 It holds what the real Kueue makes of small worlds of queues (`testbed/kueue_worlds.py`), without and with fair sharing.
 """
 
-from __future__ import annotations
-
 import gzip
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Traces to try a replay on: what a simulated world's log ever held, in the order in which it is read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from sim.world import Parts, World

@@ -1,7 +1,5 @@
 """The AsyncAPI document: each topic with its key, partitions, retention and examples; nothing in it leads nowhere."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Every number in a record has a range, so that no record can bring arithmetic to its end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Topics stay readable from one release to the next, and what says so can tell."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The example records: each decodes, keeps to its schema, and together they tell one true story."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """A sample in columns: nothing is lost, its head is compared as bytes, and what is bad is named."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The wire: what is written is read back the same, by any reader of any version."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

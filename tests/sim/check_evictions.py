@@ -126,7 +126,10 @@ class EvictionChecks(Checks):
             sample = samples.get(meant.seq)
             self._must(sample is not None, "evicts by a sample that was never taken", meant)
             self._budget.evicts(self._node.name, outlasted=self._paid_for(meant))
-            self._in_time(meant)
+            last = self._last
+            if last is not None and last.seq != meant.seq:
+                since_ms = self._now_ms - last.since_ms
+                self._must(since_ms >= COOL_MS, "evicts again too soon: milliseconds since the last", since_ms)
             self._wanted(uid, sample)
             self.evicted += 1
         asked = self._asked[uid] = Asked(self._now_ms, meant.seq)
@@ -176,12 +179,6 @@ class EvictionChecks(Checks):
             self._must(away, "evicts on a lease that is over", meant, self._now_ms - self._until_ms)
             self._outlasted = True
         return outlasted
-
-    def _in_time(self, meant: NodeOutcome) -> None:
-        last = self._last
-        if last is not None and last.seq != meant.seq:
-            since_ms = self._now_ms - last.since_ms
-            self._must(since_ms >= COOL_MS, "evicts again too soon: milliseconds since the last", since_ms)
 
     def _wanted(self, uid: str, sample: NodeSample) -> None:
         """By the rule's own arithmetic: more was to be released than is on its way."""

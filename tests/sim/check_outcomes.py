@@ -107,7 +107,13 @@ class OutcomeChecks(Checks):
             self._guarding, self._in_time = True, 0
         act = self._acts.get(key_of(outcome))
         if outcome.pod is not None:
-            self._of_pod(act, outcome)
+            # An eviction is two acts: it is asked to go, it is gone. What did not come to be has no intent.
+            if act is not None:
+                self._must(act.outcome is None, "a pod's act has two outcomes", outcome)
+                act.outcome = outcome
+            else:
+                self._must(outcome.result in {"refused", "failed", "unchanged"} or outcome.bound == "frozen",
+                           "an act on a pod without an intent", outcome)  # fmt: skip
         elif outcome.result in ACTED:
             self._must(act is not None and act.outcome is None, "an outcome without an act, or its second", outcome)
             self._true(act, outcome, limits)
@@ -126,15 +132,6 @@ class OutcomeChecks(Checks):
             self._settled += self._hearing is not None and not outcome.reason.startswith(LATE)
             self._decided[outcome.command_id] += 1
             self._must(self._decided[outcome.command_id] == 1, "decided twice", outcome)
-
-    def _of_pod(self, act: Act | None, outcome: NodeOutcome) -> None:
-        """An eviction is two acts: it is asked to go, it is gone. What did not come to be has no intent."""
-        if act is not None:
-            self._must(act.outcome is None, "a pod's act has two outcomes", outcome)
-            act.outcome = outcome
-        else:
-            self._must(outcome.result in {"refused", "failed", "unchanged"} or outcome.bound == "frozen",
-                       "an act on a pod without an intent", outcome)  # fmt: skip
 
     def finished(self) -> None:
         """After the quiet time: log, acts and outcomes are the same, and nothing waits."""

@@ -1,7 +1,5 @@
 """Worlds on demand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

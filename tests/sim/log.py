@@ -1,7 +1,5 @@
 """A broker that forgets, doubles, delays and loses, but never reorders within a partition."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from slacktide.schemas.topics import CREDIT, DEAD_LETTER, POLICY

@@ -1,7 +1,5 @@
 """What the operator may ask for: one asks more of some nodes, and the last one suppresses nothing."""
 
-from __future__ import annotations
-
 from slacktide.schemas.policy import Policy
 from testbed.policies import policy_from
 

@@ -1,7 +1,5 @@
 """The checks can fail: each real part, broken in one way, is found out. Otherwise a silent run would say nothing."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import msgspec

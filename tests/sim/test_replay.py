@@ -1,7 +1,5 @@
 """Whatever happens in a simulated world, its log replayed is equal."""
 
-from __future__ import annotations
-
 import pytest
 from replay.traces import replayed, world_trace
 

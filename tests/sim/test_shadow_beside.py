@@ -1,7 +1,5 @@
 """Workers with a shadow beside them, in worlds where everything goes wrong: nothing else happens than without it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

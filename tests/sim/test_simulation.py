@@ -3,8 +3,6 @@
 ``SLACKTIDE_SEED=123 pytest -s tests/sim`` replays one of them and prints all that happened.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

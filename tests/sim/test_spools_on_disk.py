@@ -1,7 +1,5 @@
 """The same worlds with the spools that real agents have: databases, and a process killed within a transaction."""
 
-from __future__ import annotations
-
 import sqlite3
 import tempfile
 from dataclasses import dataclass, field

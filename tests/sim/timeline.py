@@ -1,7 +1,5 @@
 """Virtual time: things happen in order of their time, and of being planned where that is equal."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 

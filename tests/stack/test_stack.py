@@ -4,8 +4,6 @@ The tests are one story, in their order, and type the commands of docs/docker.md
 (testbed/stack/images.py).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.error

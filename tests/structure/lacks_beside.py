@@ -1,7 +1,5 @@
 """Tests that lack something beside their rung, run by test_rungs.py alone."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -4,8 +4,6 @@
 file that has fewer fails as well, so that the budget only shrinks: ``--lower`` writes the smaller counts.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

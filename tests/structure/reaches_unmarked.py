@@ -1,7 +1,5 @@
 """Tests that reach what they carry no mark for, run by test_rungs.py alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests that skip themselves, run by test_rungs.py alone: its name keeps pytest from finding it."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.rungs import machine_cannot

@@ -1,7 +1,5 @@
 """What the pages name is there: links and anchors, files, topics, metrics with their labels, commands, options."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

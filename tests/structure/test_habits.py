@@ -1,7 +1,5 @@
 """What stands beside the code agrees with it: hooks, workflow, licence, version."""
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib

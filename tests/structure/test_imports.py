@@ -1,7 +1,5 @@
 """Who loads what: import rules, and what a process has in memory."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The check of plain English finds what it is for, and a budget only shrinks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

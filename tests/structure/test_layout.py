@@ -1,7 +1,5 @@
 """The house stands as it is drawn: one namespace over flat folders, guarded at every door."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

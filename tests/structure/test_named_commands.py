@@ -1,7 +1,5 @@
 """A command or a file of this project that a text, a script or a hint names is there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

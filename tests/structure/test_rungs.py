@@ -1,7 +1,5 @@
 """CI may not lose a rung: a skip that a set-up could have avoided is a failure there, and only there."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

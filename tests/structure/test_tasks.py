@@ -1,7 +1,5 @@
 """No task is left with an error that nobody looked at: asyncio would log it as "never retrieved", without its cause."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

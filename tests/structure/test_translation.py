@@ -1,7 +1,5 @@
 """Pages in Chinese have the structure and the commands of the English ones, so that neither falls behind."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

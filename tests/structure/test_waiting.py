@@ -1,7 +1,5 @@
 """A test that waits for something fails in time, and shows what came instead."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The account of the rungs: what ran on each and how long it took, and what was left out and why."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator

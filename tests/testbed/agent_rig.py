@@ -1,7 +1,5 @@
 """The agent of a virtual node on a real broker, run in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """What the log has of a node's agent since an instant: whether it is whole, and whether anybody was evicted."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import aclosing
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """What a thread does beside a test, until a block ends."""
 
-from __future__ import annotations
-
 import threading
 from typing import Self
 

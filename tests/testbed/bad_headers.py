@@ -1,7 +1,5 @@
 """A record whose header name is no UTF-8, as no client of Python's would write it."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 

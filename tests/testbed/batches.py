@@ -1,7 +1,5 @@
 """Batches of records as a broker keeps them, whole and damaged, and a log of them that answers fetches."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 import zlib

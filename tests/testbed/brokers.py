@@ -1,7 +1,5 @@
 """The brokers that tests run on: the embedded one, and Apache Kafka, alone or three of it. Loopback only."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import contextlib

@@ -1,7 +1,5 @@
 """What a log holds of a node: samples, and all that a real worker makes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

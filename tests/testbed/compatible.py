@@ -5,8 +5,6 @@ wrote, an old reader what a new one writes. A new field that may be absent is fi
 what any sound writer writes. All else is another topic, ``.v2``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

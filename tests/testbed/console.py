@@ -1,7 +1,5 @@
 """The console as a process, and Debian's Chromium that looks at its pages."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

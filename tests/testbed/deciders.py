@@ -1,7 +1,5 @@
 """``slacktide queue run`` as a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

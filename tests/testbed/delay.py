@@ -1,7 +1,5 @@
 """A TUN device that gives every packet back later: what the kernel's netem would do where it is there."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import select

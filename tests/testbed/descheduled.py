@@ -1,7 +1,5 @@
 """Pods as Kubernetes has them, and nodes as the log has them, for descheduling."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Random choices by a seed, the same on every machine."""
 
-from __future__ import annotations
-
 import random
 from typing import TypeVar
 

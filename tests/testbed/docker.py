@@ -1,7 +1,5 @@
 """A server that answers on a socket as Docker does, for what is asked of it here."""
 
-from __future__ import annotations
-
 import json
 import re
 import socketserver

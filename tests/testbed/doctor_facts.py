@@ -1,7 +1,5 @@
 """What doctor finds of a machine on which nothing is amiss."""
 
-from __future__ import annotations
-
 from slacktide.deploy.cli.doctor.facts import CONTROLLERS, CgroupFacts, KnobFacts
 from slacktide.schemas.knob_table import CONTROLS
 

@@ -1,7 +1,5 @@
 """Pods for tests about eviction: short to write, and any that there may be."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

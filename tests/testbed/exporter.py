@@ -1,7 +1,5 @@
 """Real cgroup counters under cAdvisor's names, and pods under kube-state-metrics', of one node on cgroup v1."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

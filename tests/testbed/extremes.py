@@ -1,7 +1,5 @@
 """Extreme values in every field of a message, found by walking its type."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

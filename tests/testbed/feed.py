@@ -1,7 +1,5 @@
 """Nodes under load on a worker's rig, and what must hold of their answers whatever broke meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import signal

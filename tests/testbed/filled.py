@@ -1,7 +1,5 @@
 """Files in the formats of others, with what differs from test to test filled in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from string import Template
 from typing import Any

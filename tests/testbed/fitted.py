@@ -1,7 +1,5 @@
 """By how much a real kernel differs from a fluid one, fitted to recorded runs of real processes in real groups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -82,10 +80,6 @@ def _be_wanted(step: Step) -> int:
     )
 
 
-def _be_used(step: Step) -> int:
-    return sum(use.cpu_milli or 0 for use in step.sample.pod_use if use.best_effort_group)
-
-
 def _settled(before: Step, after: Step) -> bool:
     """Whether the same pods ran all the time: what a pod used while it came or went is in no sample."""
     known = {use.uid for use in after.sample.pod_use if use.cpu_milli is not None}
@@ -110,7 +104,7 @@ def _held(steps: Sequence[Step]) -> Iterator[tuple[float, float, float]]:
     for before, after in _successive(steps):
         old, new = limit_milli(before.sample.limits), limit_milli(after.sample.limits)
         if old and new and _settled(before, after) and _be_wanted(after) > HELD * max(old, new):
-            yield old, new, float(_be_used(after))
+            yield old, new, float(sum(use.cpu_milli or 0 for use in after.sample.pod_use if use.best_effort_group))
 
 
 def _used(steps: Sequence[Step]) -> Iterator[float]:

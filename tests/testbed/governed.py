@@ -1,7 +1,5 @@
 """A small cluster under a governor, in virtual time: real credit accounts, a real governor, a lossy log."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,7 +14,7 @@ from slacktide.schemas.policy.strategies import EvictionBudget
 from slacktide.schemas.proof import Mode
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.records import Out, Record
+from slacktide.streams.records import Record
 from testbed.history.evictions import most_within
 
 BUDGET = EvictionBudget(cluster_max=4, node_max=2, namespace_max=3, interval_s=20, lease_s=6)
@@ -50,10 +48,6 @@ def outcome_record(
         spent=Spent(evictions=total, epoch=epoch),
     )  # fmt: skip
     return _record(OUTCOME.name, node.encode(), encode(outcome), now_ms)
-
-
-def lease_of(out: Out) -> EvictionCredit:
-    return decode(out.value, EvictionCredit)
 
 
 def _record(topic: str, key: bytes, value: bytes | None, now_ms: int) -> Record:
@@ -153,7 +147,7 @@ class Cluster:
         """A tick; each lease reaches its node late, again, or never."""
         for out in governor.tick(self.now_ms, WALL_MS + self.now_ms):
             record = _record(CREDIT.name, out.key, out.value, self.now_ms)
-            lease = lease_of(out)
+            lease = decode(out.value, EvictionCredit)
             self.said.append(lease)
             self._leases.append(record)
             if heard:

@@ -1,7 +1,5 @@
 """Apache Kafka that asks who it is: TLS, logins, an authorizer; and a file for each part that says how to get in."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64

@@ -1,7 +1,5 @@
 """Where a process of a test runs, and how the test does something there: here, or in a network of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Events of Jobs as the bridge writes them, the log that they are in, and a worker that folds it and may be killed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

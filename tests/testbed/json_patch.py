@@ -1,7 +1,5 @@
 """Applies a JSON patch, as the API server does with a webhook's answer."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 What koord-manager made of them lies in `tests/replay/koordinator_nodes.jsonl.gz`.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any

@@ -3,8 +3,6 @@
 What Koordinator's webhook made of them lies in `tests/replay/koordinator_pods.jsonl.gz`.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Mapping, Sequence
@@ -95,7 +93,14 @@ def _profile(dice: Dice, name: str) -> Json:
         "priorityClassName": priority_class,
         "koordinatorPriority": dice.whole(0, 9999),
         "probability": dice.of(0, 100, "0%", "100%"),
-        "patch": _patch(dice),
+        "patch": dice.of(
+            {"spec": {"terminationGracePeriodSeconds": 5}},
+            {"metadata": {"labels": {"patched": "true", "tier": None}}},
+            {"spec": {"containers": [{"name": "main", "env": [{"name": "A", "value": "1"}]}]}},
+            {"spec": {"containers": [{"name": "beside", "image": "i", "resources": {"requests": {"cpu": "100m"}}}]}},
+            {"spec": {"tolerations": [{"key": "batch", "operator": "Exists"}]}},
+            {"spec": {"nodeSelector": {"pool": "batch"}, "priority": 5500}},
+        ),
     }.items():
         likely = {"qosClass": 0.8, "priorityClassName": 0.9, "labels": 0.5, "schedulerName": 0.4}
         if dice.below(likely.get(key, 0.2)):
@@ -124,17 +129,6 @@ def _selector(dice: Dice, keys: Mapping[str, Sequence[str]]) -> Json:
     operator = dice.of("In", "NotIn", "Exists", "DoesNotExist")
     values = {"values": list(keys[key])[: dice.whole(1, len(keys[key]))]} if operator in {"In", "NotIn"} else {}
     return {"matchExpressions": [{"key": key, "operator": operator, **values}]} if dice.below(0.9) else {}
-
-
-def _patch(dice: Dice) -> Json:
-    return dice.of(
-        {"spec": {"terminationGracePeriodSeconds": 5}},
-        {"metadata": {"labels": {"patched": "true", "tier": None}}},
-        {"spec": {"containers": [{"name": "main", "env": [{"name": "A", "value": "1"}]}]}},
-        {"spec": {"containers": [{"name": "beside", "image": "i", "resources": {"requests": {"cpu": "100m"}}}]}},
-        {"spec": {"tolerations": [{"key": "batch", "operator": "Exists"}]}},
-        {"spec": {"nodeSelector": {"pool": "batch"}, "priority": 5500}},
-    )
 
 
 def pods(seed: int) -> list[tuple[str, Json]]:

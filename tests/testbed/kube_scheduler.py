@@ -1,7 +1,5 @@
 """A kube-scheduler that asks Slacktide's part of scheduling, and what the log has of the nodes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A server that speaks as a kubelet does, over HTTPS on loopback, with certificates of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

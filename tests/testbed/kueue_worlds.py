@@ -3,8 +3,6 @@
 What Kueue made of them lies in `tests/replay/kueue.jsonl.gz`: a change of `world` asks for another recording.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Everything is in namespaces whose names carry this process's id. What a killed r
 Linux here has no netem: partitions and losses are rules of iptables, delay is a TUN device and a thread (``delay``).
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import ctypes

@@ -1,7 +1,5 @@
 """An agent that no log reaches, a clock that a test moves, and commands that a test gives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from slacktide.agents.clock import Clock

@@ -1,7 +1,5 @@
 """Records that nobody can use, of many kinds, from a seed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -47,13 +45,9 @@ def _nested(rng: Random) -> bytes:
     return b"[" * depth + b"]" * depth
 
 
-def _strange(rng: Random) -> object:
-    return rng.choice([[[]], {"a": []}, True, 1.5])
-
-
 def _wrong_identity(body: dict[str, Any], rng: Random) -> None:
     container, name = rng.choice([(body["of"], "node"), (body["of"], "boot_id"), (body["now"], 0), (body["now"], 1)])
-    container[name] = _strange(rng)
+    container[name] = rng.choice([[[]], {"a": []}, True, 1.5])
 
 
 def _no_identity(body: dict[str, Any], rng: Random) -> None:

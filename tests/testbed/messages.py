@@ -1,7 +1,5 @@
 """Any message there can be: hypothesis strategies made from the messages' own types."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Nodes with pods and their use, for what is figured of a node's resources."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources

@@ -1,7 +1,5 @@
 """NUMA zones, pods and nodes, as tests write and generate them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

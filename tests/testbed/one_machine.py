@@ -155,10 +155,6 @@ class VirtualNode(Background):
         part.write_text(json.dumps(self._described))
         part.replace(self.inventory)
 
-    def _change(self) -> None:
-        while self._changes:
-            self._changes.popleft()()
-
     def _run(self) -> None:
         last_s = time.monotonic()
         while not self._over.wait(TICK_S):
@@ -169,7 +165,8 @@ class VirtualNode(Background):
             with self.still:
                 self._files.read_back()
                 self._look(begun_ms)
-                self._change()
+                while self._changes:
+                    self._changes.popleft()()
                 self.machine.step(dt_ms)
                 self._files.write_files()
             while self._processes:

@@ -1,7 +1,5 @@
 """One process of the command line that a test kills, stops and starts again."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Models of what pods use, as an agent trains them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from slacktide.agents.node.forecast import Trainer

@@ -1,7 +1,5 @@
 """Which of the console's words a picture shows, kept within its file: a word that changes makes the picture old."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """What rules decide, as cases write it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

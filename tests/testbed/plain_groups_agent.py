@@ -1,7 +1,5 @@
 """``slacktide agent`` where groups are plain folders, as a virtual node's are: it signals the processes named there."""
 
-from __future__ import annotations
-
 from slacktide.agents.node.cgroup import best_effort
 from slacktide.deploy.cli.main import main
 

@@ -1,7 +1,5 @@
 """A node as files in a folder: what kernels of both versions write, for tests that change a figure by hand."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A fluid virtual machine meets demand exactly and at once. ``Behaviour`` is by how much a real kernel differs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Sequence

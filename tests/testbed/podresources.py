@@ -1,7 +1,5 @@
 """A kubelet's podresources API: its answers as bytes, and a socket that answers with them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """The operator's ConfigMap, short to write in a test."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One pool of processes for all tests: files are handed out whole, and what must be alone waits until it is."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Prometheus' own tools, as ``tests/testbed/setup prometheus`` has unpacked them."""
 
-from __future__ import annotations
-
 import subprocess
 from itertools import chain
 from pathlib import Path

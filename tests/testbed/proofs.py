@@ -1,7 +1,5 @@
 """Records with proofs, and keys to make them: short to write in a test."""
 
-from __future__ import annotations
-
 import base64
 
 import msgspec

@@ -1,7 +1,5 @@
 """A queue from event to event, by cases in the form of ``slacktide calc queue_cycle``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -14,7 +12,7 @@ from slacktide.streams.decisions.queue.flavor_match import PodGroup
 from slacktide.streams.decisions.queue.preempt import Holder
 from slacktide.streams.decisions.queue.quota_tree import QuotaTree
 from slacktide.streams.decisions.queue.scheduling import Cycle, Scheduling, Settings
-from slacktide.streams.decisions.queue.simulation import Arrival, Happened, Simulation
+from slacktide.streams.decisions.queue.simulation import Arrival, Simulation
 from testbed.plain import plain
 
 Json = dict[str, Any]
@@ -136,12 +134,8 @@ def simulated(given: SimulationInput) -> Json:
     state.known |= {one.name: one.workload("known") for one in given.known}
     run = Simulation(state, given.run_s, given.now_seconds)
     events = run.run([Arrival(one.at_s, one.workload.workload("arrival")) for one in given.arrivals], given.until_s)
-    return shown_run(run, list(events))
-
-
-def shown_run(run: Simulation, events: list[Happened]) -> Json:
     return {
-        "events": plain(events),
+        "events": plain(list(events)),
         "outcomes": plain([one._replace(entry=None) for one in run.outcomes()]),
         "tried": [one.uid for one in run.outcomes() if one.entry is not None],
         "end": [run.now_s, run.unfinished, run.state.cycles_run],

@@ -1,7 +1,5 @@
 """A kind of queued objects that a user adds."""
 
-from __future__ import annotations
-
 ROW = {
     "apiVersion": "example.com/v1",
     "kind": "Trainer",

@@ -1,7 +1,5 @@
 """The queue's topics in memory, a decider that can be killed at each write, and a cluster that does as it is told."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping, Sequence

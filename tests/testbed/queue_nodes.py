@@ -1,15 +1,13 @@
 """Nodes that sell resources to batch pods, and a ClusterQueue whose quota is a share of it."""
 
-from __future__ import annotations
-
 import msgspec
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
 from slacktide.schemas.inventory import LABEL_AGENT, NodeFacts, NodeInventory, Resources
 from slacktide.schemas.message import Message
+from slacktide.schemas.queue import NodeSize, OfferedObject, OfferedSpec
 from slacktide.schemas.queue_objects import ClusterQueueObject, Metadata
-from slacktide.schemas.queue_offered import NodeSize, OfferedObject, OfferedSpec
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, Topic
 from slacktide.streams.records import Record
 from testbed.queue_log import queue

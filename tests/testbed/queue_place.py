@@ -1,7 +1,5 @@
 """A Job's place in the queue, by the log of a test."""
 
-from __future__ import annotations
-
 from slacktide.deploy.cli.explain.workload_text import queue_text
 from slacktide.schemas.topics import QUEUE_DECISION
 from slacktide.streams.analysis.explain.job import Queue, QueuePlace

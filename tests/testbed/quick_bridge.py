@@ -1,7 +1,5 @@
 """``slacktide bridge`` whose lease ends after 3 s: who loses the API server for 4 s has lost the lease."""
 
-from __future__ import annotations
-
 from slacktide.agents.cluster.bridge.bridge import BridgeSettings
 from slacktide.agents.cluster.bridge.election import Timing
 from slacktide.deploy.cli.main import main

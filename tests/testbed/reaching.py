@@ -3,8 +3,6 @@
 A test without the mark of its rung is not skipped where the rung is lacking: it fails there, with an error of Java's.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

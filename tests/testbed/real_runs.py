@@ -3,8 +3,6 @@
 `python -m testbed.real_runs FIRST LAST FILE` records runs, as root on cgroup v1: a minute and a half for each policy.
 """
 
-from __future__ import annotations
-
 import gzip
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """A cluster's series as kube-state-metrics and cAdvisor write them, in a real Prometheus on loopback."""
 
-from __future__ import annotations
-
 import math
 import ssl
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A version's packages are kept beside this file, so that a clone without history 
 ``git archive COMMIT agents deploy schemas streams pyproject.toml README.md LICENSE | xz -9``.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

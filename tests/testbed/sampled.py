@@ -1,7 +1,5 @@
 """Samples as agents sent them."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import aclosing

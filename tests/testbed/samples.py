@@ -1,7 +1,5 @@
 """Samples as an agent sends them, and records as the log holds them: short to write in a test."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from slacktide.schemas.codec import encode

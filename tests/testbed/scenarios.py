@@ -1,7 +1,5 @@
 """Examples told step by step in a file of tests/pure/scenarios: what is done, and what that gives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pods as Kubernetes has them, as the scheduler reads them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

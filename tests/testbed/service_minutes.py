@@ -1,7 +1,5 @@
 """Minutes of a service on nodes whose best-effort load comes in batches, by a seed, and the fold of them."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Profiles of services as the learner publishes them, and their records."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

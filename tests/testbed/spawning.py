@@ -1,7 +1,5 @@
 """Programs as children that the kernel ends should this process vanish."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Gates of ``cpu_pressure`` and looks at stalls, as tests draw them."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from slacktide.schemas.sample import PAUSE_MS_MAX, PAUSE_MS_MIN, PressureGate, PressureLook

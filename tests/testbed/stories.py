@@ -1,7 +1,5 @@
 """An agent on a bench, told as a story: steps in a line of text, and after each what was reported and what changed."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 from pathlib import Path
 from typing import Protocol

@@ -1,7 +1,5 @@
 """A stream worker on a real broker: run in this process or as one of its own, fed and read by a plain client."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

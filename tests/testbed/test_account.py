@@ -1,7 +1,5 @@
 """What makes a run of the tests fail although each test passed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The audit complains: of a sample that is missing, of an act that is told twice, and of one that is not told."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 

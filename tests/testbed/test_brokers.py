@@ -1,7 +1,5 @@
 """The test bed keeps its promises: on either broker topics are fresh, and an outage ends."""
 
-from __future__ import annotations
-
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 

@@ -1,7 +1,5 @@
 """The network of the tests does what it says: cuts, loses in one direction, and delays."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """What a rung lacks, and how one waits that is not there yet."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whoever waits in vain is told why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Waiting for what comes about on its own: never without an end, and a failure shows what came instead."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

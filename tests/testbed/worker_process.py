@@ -4,8 +4,6 @@ In place of a fault in native code, deciding a sample of the node ``poison`` kil
 an error that nothing isolates, taking a sample of the node ``raises`` into its window raises.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """A node's files of its NUMA zones: fake trees of /sys and of the kubelet's directory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

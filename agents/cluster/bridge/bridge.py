@@ -1,7 +1,5 @@
 """One replica of the bridge. The holder of the lease works; the others stand by."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
@@ -35,7 +33,6 @@ from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.objects import Meta
 from slacktide.agents.kubernetes.resource import ApiError
 from slacktide.agents.publisher import Publisher
-from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
@@ -45,7 +42,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import Mode
 from slacktide.streams.kafka import create_topics
 from slacktide.streams.records import Record
-from slacktide.streams.tasks import ended
+from slacktide.streams.tasks import ended, until_one_ends
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,6 @@ Source: k8s.io/client-go, tools/leaderelection. A lease expires when it was not 
     the former holder, so that no two terms share a number.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine

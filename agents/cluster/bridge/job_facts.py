@@ -1,7 +1,5 @@
 """What is published of Jobs and their pods. Pure. Only fields that a Job's status depends on are decoded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial

@@ -4,8 +4,6 @@ A Job's event precedes those of its pods. Living objects are republished every t
 read further back.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +32,6 @@ from slacktide.agents.cluster.watching import each_alone, inform
 from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.objects import Pod
 from slacktide.agents.kubernetes.resource import JOBS, PODS
-from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
@@ -47,6 +44,7 @@ from slacktide.schemas.topics import AUDIT, JOB_POD, JOB_STATUS
 from slacktide.streams.kafka import Following, Refused, Sender, TailReader, read_topic
 from slacktide.streams.records import Record
 from slacktide.streams.records import event as record_of
+from slacktide.streams.tasks import until_one_ends
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,6 @@ Source: koordinator a7a1b76b, pkg/slo-controller/noderesource: write if a resour
     NodeMetric: apis/slo/v1alpha1/nodemetric_types.go.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

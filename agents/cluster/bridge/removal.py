@@ -4,8 +4,6 @@ That is when its Deployment, RBAC or namespace is deleted, as by `kubectl delete
 finalizer keeps the RBAC objects until the Nodes are done. The leader adds it before its first write to a Node.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

@@ -1,7 +1,5 @@
 """Follows Nodes and passes changes to a listener. Reads from Kafka what earlier leaders published."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import aclosing, suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which Nodes to write to now: Kubernetes' state compared with the latest figures in Kafka, which are read here."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

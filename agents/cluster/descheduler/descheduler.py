@@ -5,8 +5,6 @@ Kafka is unavailable. The next pass judges the remaining pods again. The governo
 request, and only to the newest epoch, so that a former leader gets none.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine
@@ -22,7 +20,6 @@ from slacktide.agents.cluster.watching import PodSource
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import PODS, ApiError, ApiRefusedError
-from slacktide.agents.together import until_one_ends
 from slacktide.schemas import connection
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT, EvictionCredit
@@ -34,6 +31,7 @@ from slacktide.schemas.topics import AUDIT, CREDIT, DESCHEDULING, OUTCOME
 from slacktide.streams.decisions.evict.node_evict import audited, observed
 from slacktide.streams.kafka import Following, Sender, TailReader
 from slacktide.streams.records import Out, Record, event
+from slacktide.streams.tasks import until_one_ends
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,5 @@
 """Prometheus metrics of descheduling in the leading bridge."""
 
-from __future__ import annotations
-
 from prometheus_client import Counter, Gauge
 
 PASSES = Counter("slacktide_descheduling_passes", "Passes over all nodes, by result.", ["bound"])

@@ -4,8 +4,6 @@ Source: koordinator a7a1b76b, pkg/descheduler/framework/plugins/kubernetes/defau
     only best-effort pods are evicted, and none with resources that are not compared between nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 It handles one bounded request per connection from untrusted clients.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import ssl

@@ -3,8 +3,6 @@
 The Secret with the cluster keys is filled if it is empty, and reloaded when it changes.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import logging

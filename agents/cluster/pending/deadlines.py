@@ -4,8 +4,6 @@ The Job controller counts such a pod as failed. Kubernetes has no such deadline:
 from its start and fails it as a whole, and that of a pod counts from when a kubelet has it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping
@@ -18,10 +16,10 @@ from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.cluster.watching import ignored, inform
 from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, PODS, ApiError, IgnoreStatus
-from slacktide.agents.together import until_one_ends
 from slacktide.schemas.errors import TextError
 from slacktide.schemas.kubernetes_pod import JOB_NAME, PENDING_DEADLINE, deadline_s_of
 from slacktide.schemas.text import time_text
+from slacktide.streams.tasks import until_one_ends
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,5 @@
 """Starts and stops objects as the queue decided, and publishes the outcomes."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence

@@ -3,8 +3,6 @@
 A start changes the pod template, and an annotation keeps the original values, so that a stop can restore it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Starts and stops objects of other operators, by the rows of kinds, and finds which of them the API server serves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

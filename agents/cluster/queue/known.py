@@ -1,7 +1,5 @@
 """What the cluster has and what Kafka has of a queue's objects: which records to write, and which to delete."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NamedTuple

@@ -5,8 +5,6 @@ ClusterQueues that opt in. These amounts are the decider's, damped, from the spe
 ``status.effectiveQuotas`` if Kueue has the field, else to ``nominalQuota``, at most once a minute for each.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -32,9 +30,8 @@ from slacktide.agents.kubernetes.resource import (
 )
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, CaseError
-from slacktide.schemas.queue import OFFERED_KEY, QueueSpec
+from slacktide.schemas.queue import OFFERED_KEY, OfferedObject, OfferedSpec, QueueSpec
 from slacktide.schemas.queue_objects import Metadata, Part
-from slacktide.schemas.queue_offered import OfferedObject, OfferedSpec
 from slacktide.streams.decisions.queue.flavor_match import QUOTA_OF, effective_groups
 from slacktide.streams.records import Record, text_of
 

@@ -1,7 +1,5 @@
 """Metrics of the job queue in the bridge."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 from prometheus_client import Counter, Gauge

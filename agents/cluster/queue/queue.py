@@ -1,7 +1,5 @@
 """Runs the job queue in the leading bridge: records to Kafka, decisions to the cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Sequence
@@ -18,7 +16,6 @@ from slacktide.agents.cluster.queue.status import Notices, Statuses
 from slacktide.agents.cluster.queue.work import Kind, Work
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import ApiError, Resource
-from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
@@ -28,7 +25,7 @@ from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUE
 from slacktide.streams.decisions.queue.kinds.rows import Row
 from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail
 from slacktide.streams.records import Out, Record, of_queue, text_of
-from slacktide.streams.tasks import ended
+from slacktide.streams.tasks import ended, until_one_ends
 
 log = logging.getLogger(__name__)
 

@@ -3,8 +3,6 @@
 These follow from the cluster's objects and the latest record of each key in Kafka.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial

@@ -4,8 +4,6 @@ A status has Kueue's fields. No admission check is executed, so a workload with 
 written at most once in two seconds. At most five Events are written in a second.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter
@@ -22,9 +20,8 @@ from slacktide.agents.cluster.queue.work import ACTIVE, Json, Kind, Queue, Work
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import ApiError, ApiRefusedError, Resource
 from slacktide.schemas.errors import CaseError
-from slacktide.schemas.queue import QueueState
+from slacktide.schemas.queue import OfferedObject, QueueState
 from slacktide.schemas.queue_objects import ClusterQueueObject, LocalQueueObject, QueueObject
-from slacktide.schemas.queue_offered import OfferedObject
 from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, Stopped
 from slacktide.streams.decisions.queue.job import QUEUE_NAME

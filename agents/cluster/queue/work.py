@@ -4,8 +4,6 @@ The mark on the object names the last admission that was acted on, and the resul
 requires the resource version that was read. So no admission is started twice, or started after its final answer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -208,7 +206,9 @@ def _booked(
         return None  # the state is stale
     ended = mark is not None and mark.admission == admission and mark.result != "started"
     if state.phase == "evicting" or (ended and mark is not None and mark.result == "stopped"):
-        return _stopping(work, booking, ended=ended)
+        if not work.halted:
+            return Write("stop", ending(booking, "stopped", work.stop()))
+        return Look(booking) if ended else Write("stop", ending(booking, "stopped"))
     if ended and mark is not None:
         return Answer(booking, "conflict" if mark.result == "conflict" else "refused")
     return _starting(work, state, booking, mark, flavors)
@@ -229,12 +229,6 @@ def _without(work: Work, mark: Mark | None, state: QueueState | None) -> Step:
     if state is None and mark is not None and mark.result == "started":
         return None
     return Write("suspend", work.stop())
-
-
-def _stopping(work: Work, booking: QueueBooking, *, ended: bool) -> Step:
-    if not work.halted:
-        return Write("stop", ending(booking, "stopped", work.stop()))
-    return Look(booking) if ended else Write("stop", ending(booking, "stopped"))
 
 
 def _starting(

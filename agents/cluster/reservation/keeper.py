@@ -1,7 +1,5 @@
 """Keeps one placeholder for each Reservation, and its status. The leading bridge runs it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping
@@ -24,7 +22,6 @@ from slacktide.agents.kubernetes.resource import (
     IgnoreStatus,
 )
 from slacktide.agents.publisher import Outbox
-from slacktide.agents.together import until_one_ends
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import failure
@@ -45,6 +42,7 @@ from slacktide.streams.decisions.reservation.step import (
 )
 from slacktide.streams.kafka import Following, TailReader
 from slacktide.streams.records import Record, event
+from slacktide.streams.tasks import until_one_ends
 
 log = logging.getLogger(__name__)
 

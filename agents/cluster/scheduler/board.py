@@ -1,7 +1,5 @@
 """What nodes answered for pods of one shape, until they change. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from slacktide.streams.decisions.load.pod_placement import Judged, Refusal, Willing

@@ -1,7 +1,5 @@
 """Plans of gangs: proposed, put in force when they are read back from Kafka, amended and ended. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf

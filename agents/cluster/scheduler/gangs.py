@@ -4,8 +4,6 @@ A plan comes into force when it is read back from Kafka, whose order decides bet
 rules.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

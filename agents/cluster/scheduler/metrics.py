@@ -1,7 +1,5 @@
 """Prometheus metrics of the scheduler extender."""
 
-from __future__ import annotations
-
 from prometheus_client import Counter, Gauge, Histogram
 
 from slacktide.schemas.topics import read_by

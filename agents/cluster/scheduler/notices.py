@@ -6,8 +6,6 @@ account may patch it, so no further permission is needed.
 Source: kubernetes v1.34, pkg/scheduler/backend/queue/scheduling_queue.go, PriorityQueue.Update.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Reads a pod for placement. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -4,8 +4,6 @@ A pod that a kube-scheduler finds no node for never reaches an extender. So a re
 shows a pod that may use it. docs/reservations.md has the rules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace

@@ -1,14 +1,14 @@
 """The scheduler extender: reads figures and pods, serves a kube-scheduler over HTTP, publishes placements."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from slacktide.agents.clock import Clock, SystemClock, mono_s
@@ -16,23 +16,83 @@ from slacktide.agents.cluster.events import IgnoredFields
 from slacktide.agents.cluster.request_bounds import served
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers
-from slacktide.agents.cluster.scheduler.binding import Binder
 from slacktide.agents.cluster.scheduler.gang_group import Now
-from slacktide.agents.cluster.scheduler.held_places import HeldPlaces
+from slacktide.agents.cluster.scheduler.held_places import HeldPlaces, Placements
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
 from slacktide.agents.cluster.scheduler.notices import MissedPods, Waker, WithoutBenefit
-from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.topic_reader import Sent, TopicReader
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.watching import PodSource
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.together import until_one_ends
+from slacktide.agents.kubernetes.resource import PODS, ApiError
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import BadMessageError, TextError
 from slacktide.schemas.health import Health
+from slacktide.schemas.text import answer_of
+from slacktide.streams.decisions.cores.placement import CoresRefusal
+from slacktide.streams.decisions.cores.take import written
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
+from slacktide.streams.tasks import until_one_ends
+
+
+class _Question(msgspec.Struct, frozen=True, kw_only=True):
+    name: str = msgspec.field(name="PodName")
+    namespace: str = msgspec.field(name="PodNamespace")
+    uid: str = msgspec.field(name="PodUID")
+    node: str = msgspec.field(name="Node")
+
+
+class Binder:
+    """Answers the verb bind. A pod whose CPUs are gone is not bound: the kube-scheduler tries it again.
+
+    The API server merges the annotations of a Binding into the pod when it writes the node's name:
+    pkg/registry/core/pod/storage/storage.go, setPodNodeAndMetadata. So no kubelet ever sees the pod without its CPUs,
+    and no CPUs are named on a pod that is not bound.
+    Source: kubernetes v1.34, staging/src/k8s.io/kube-scheduler/extender/v1/types.go, ExtenderBindingArgs.
+    """
+
+    def __init__(self, view: View, api: ApiServer, clock: Clock) -> None:
+        self._view, self._api, self._clock = view, api, clock
+
+    async def bind(self, body: bytes) -> bytes:
+        """Bind a pod to its node and CPUs. Raises BadMessageError if the request is invalid."""
+        try:
+            asked: _Question = answer_of(body, _Question, where="")
+        except TextError as exc:
+            raise BadMessageError("ExtenderBindingArgs", str(exc)) from exc
+        return msgspec.json.encode({"Error": await self._bind(asked)})
+
+    async def _bind(self, asked: _Question) -> str:
+        """Return why it cannot be bound; "": it is."""
+        at_s, key = self._clock.wall_ms() / 1000, (asked.namespace, asked.name)
+        found = self._view.cores(key, asked.uid, asked.node, now_s=mono_s(self._clock), at_s=at_s)
+        if found is None:
+            return f"slacktide: pod {asked.namespace}/{asked.name} with uid {asked.uid} is not known yet"
+        if isinstance(found, CoresRefusal):
+            return f"slacktide: {found.reason}: {found.text}"
+        binding: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "namespace": asked.namespace,
+                "name": asked.name,
+                "uid": asked.uid,
+                "annotations": found.annotations,
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": asked.node},
+        }
+        try:
+            await self._api.create(
+                PODS, binding, dict[str, Any], namespace=asked.namespace, name=asked.name, sub="binding"
+            )
+        except ApiError as exc:
+            return f"slacktide: {exc}"
+        where = {"pod": f"{asked.namespace}/{asked.name}", "node": asked.node, "cpus": written(found.cpus)}
+        log.info("bound to CPUs", extra=where)
+        return ""
+
 
 FILTER, PRIORITIZE, BIND = "filter", "prioritize", "bind"
 QUESTION_BYTES_MAX = 16 * 1024 * 1024

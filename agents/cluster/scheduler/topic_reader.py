@@ -4,8 +4,6 @@ These pods count on their nodes until they are bound. Without them, an extender 
 further pods to full nodes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

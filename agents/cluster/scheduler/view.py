@@ -1,7 +1,5 @@
 """All nodes and pods for the extender, with results by pod shape. Pure: callers pass the time of each change."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace

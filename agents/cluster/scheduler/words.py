@@ -4,8 +4,6 @@ A kube-scheduler groups equal messages, and an Event holds 1,024 characters. So 
 message with the range of their use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from slacktide.schemas.policy.configmap import key_of

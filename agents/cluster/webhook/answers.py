@@ -1,7 +1,5 @@
 """Handles admission requests: AdmissionReview bytes in and out."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Container, Mapping

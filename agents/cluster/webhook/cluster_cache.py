@@ -1,7 +1,5 @@
 """Follows the objects that admission needs."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Mapping

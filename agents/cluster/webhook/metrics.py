@@ -1,7 +1,5 @@
 """Prometheus metrics of the webhook."""
 
-from __future__ import annotations
-
 from prometheus_client import Counter, Gauge, Histogram
 
 ADMISSIONS = Counter(

@@ -4,8 +4,6 @@ Only certain fields count: fixed labels and annotations, QoS class, priority and
 are excluded, and those selected only by another profile's labels.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any

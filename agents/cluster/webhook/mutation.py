@@ -4,8 +4,6 @@ Source of ClusterColocationProfiles: koordinator a7a1b76b, apis/config/v1alpha1/
     apis/extension/cluster_colocation_profile.go.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Applies a namespace's quotas to a new pod: it is admitted, marked as borrowed or refused. Each answer is a record."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import defaultdict

@@ -7,8 +7,6 @@ another node.
 Source: kubernetes v1.34, staging/src/k8s.io/api/admission/v1/types.go.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The webhook: certificate, cluster cache, HTTPS server and the scan for missed pods."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging

@@ -1,7 +1,5 @@
 """Converts responses to arrays of nodes by time steps, in whole millicores and bytes."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 The queries sum by node, so that responses do not grow with pods.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator
 from contextlib import ExitStack

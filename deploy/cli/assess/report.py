@@ -1,7 +1,5 @@
 """Formats the report as text, and as a static HTML page without scripts or external resources."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape

@@ -1,7 +1,5 @@
 """Cases of the rules of admission: requests of a pod, ClusterColocationProfiles, and classes that go together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal

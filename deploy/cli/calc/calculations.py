@@ -1,7 +1,5 @@
 """Lists the calculations, applies one to a line of input, and formats its arithmetic."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable, Mapping

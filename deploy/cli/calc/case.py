@@ -1,7 +1,5 @@
 """Defines types shared by cases, and the result of a calculation."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

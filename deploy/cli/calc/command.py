@@ -1,7 +1,5 @@
 """``slacktide calc NAME``: cases in, results out, in order."""
 
-from __future__ import annotations
-
 import sys
 
 import click

@@ -1,7 +1,5 @@
 """Cases of the rules of exclusive CPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal
 

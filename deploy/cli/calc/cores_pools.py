@@ -1,7 +1,5 @@
 """Cases of the pools of CPUs that pods without CPUs of their own share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 

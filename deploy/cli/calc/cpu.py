@@ -1,7 +1,5 @@
 """Cases of the rules of a node's CPU: suppression of best-effort pods, and CPU burst."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated

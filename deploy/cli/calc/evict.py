@@ -1,7 +1,5 @@
 """Cases of the rules of eviction, on a node and from overloaded nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Cases of the rules of a Job: its status, and its Workload."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, cast

@@ -1,7 +1,5 @@
 """Cases of the kinds that a queue starts and stops beside Jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cases of the rules of load-aware scheduling, which share the settings, the pods and the reports."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace as replaced
 from typing import Annotated, Any, Literal

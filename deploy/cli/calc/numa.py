@@ -1,7 +1,5 @@
 """Cases of the rules of NUMA zones: where a pod fits, batch shares, fingerprints and reservations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar

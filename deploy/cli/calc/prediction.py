@@ -1,7 +1,5 @@
 """Cases of the rules of peak forecasts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 

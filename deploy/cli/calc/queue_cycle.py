@@ -1,7 +1,5 @@
 """Cases of the rules of scheduling cycles."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,7 +1,5 @@
 """Cases of the rules that order, requeue and evict workloads of a ClusterQueue."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 

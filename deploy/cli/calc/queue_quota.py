@@ -1,7 +1,5 @@
 """Cases of the rules of quota, and the types that all cases of the job queue share."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple, TypeVar

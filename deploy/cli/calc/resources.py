@@ -1,7 +1,5 @@
 """Cases of the rules of node resources: batch, mid and free resources, and what is written to the Node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """Checks the agent that runs here, its rights in the cluster, and Kafka with its topics and logins. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 

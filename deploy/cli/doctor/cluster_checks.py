@@ -1,7 +1,5 @@
 """Checks whether Slacktide can be installed in a cluster, and whether its pods and batch pods would run. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 

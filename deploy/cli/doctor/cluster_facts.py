@@ -1,7 +1,5 @@
 """Queries a cluster as an operator, by a kubeconfig, and Kafka. Objects are created only in dry runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path

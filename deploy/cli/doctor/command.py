@@ -1,8 +1,6 @@
 """``slacktide doctor``: gathers facts, and checks and reports them."""
 # ruff: noqa: RUF009 - setting() makes a field
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 ``trouble`` "": none. In the facts of a Kubernetes cluster, a text in place of a value is why it is not known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath

@@ -1,7 +1,5 @@
 """Defines the result of a check; summarizes results, and formats them as a table and as plain data. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Queries Kafka and its topics, and tries the login of each part with its own file. It writes nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing, suppress

@@ -1,7 +1,5 @@
 """Checks whether a machine meets an agent's requirements. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

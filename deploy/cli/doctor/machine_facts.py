@@ -3,8 +3,6 @@
 Control files are opened for writing, to see whether they could be written.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import http.client

@@ -1,7 +1,5 @@
 """Checks which fields of a policy have an effect on a machine. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from slacktide.deploy.cli.doctor.facts import CgroupFacts

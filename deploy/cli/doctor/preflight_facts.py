@@ -1,7 +1,5 @@
 """Queries a cluster before an installation: its nodes, kubelets and other workloads. Read-only."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path

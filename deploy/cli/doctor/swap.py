@@ -1,7 +1,5 @@
 """Reports the machine's swap: where it has some, reclaimed memory of best-effort pods may go there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

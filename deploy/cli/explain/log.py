@@ -1,7 +1,5 @@
 """Reads the records that an explanation needs, within seconds. Raises LogError if Kafka cannot be read."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Formats a node's explanation for a terminal: findings, chain, and the arithmetic as a waterfall."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Formats the explanation of a service, and the list of all services, for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from slacktide.deploy.cli.explain.node_text import age, findings_text

@@ -1,7 +1,5 @@
 """Formats the explanation of a pod, a Job, and its place in a queue for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from slacktide.deploy.cli.explain.node_text import age, findings_text

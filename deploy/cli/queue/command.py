@@ -1,8 +1,6 @@
 """``slacktide queue``: run or simulate a job queue."""
 # ruff: noqa: RUF009 - setting() makes a field
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The queue's objects: read them from files and Kafka, publish them, show usage, report outcomes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Replays a trace under a grid of policies, and formats the advice as a table, a terminal chart, and SVG."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import click

@@ -1,7 +1,5 @@
 """``slacktide replay`` and ``slacktide advise``: decide a trace again, by its own policies or others."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs a plan over a trace. A long trace is divided over processes by partition: partitions are independent."""
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Reads the records of a replay from an export file or from Kafka, some at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 from collections.abc import Callable, Iterator, Sequence

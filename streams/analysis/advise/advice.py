@@ -1,7 +1,5 @@
 """Gain and risk of each policy of a grid with confidence intervals, and the knee of the curve."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from math import hypot

@@ -4,8 +4,6 @@ A sample without throttling shows the demand. A throttled one shows only a lower
 product-limit estimator (Kaplan and Meier, 1958) uses both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """Batch resources that could have been offered, the risk, and the distance to an oracle."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec

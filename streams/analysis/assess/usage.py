@@ -1,7 +1,5 @@
 """A cluster's recorded use in arrays of nodes by time steps (gaps are NaN), what it could offer, and running maxima."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias

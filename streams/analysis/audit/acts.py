@@ -1,7 +1,5 @@
 """Converts audit records to acts, each with a short text, and to lines of an export: without duplicates. Pure."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterable
 from contextlib import suppress

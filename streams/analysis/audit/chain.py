@@ -4,8 +4,6 @@ Each line is a JSON object. It begins with its number and the hash of the line b
 SHA-256 of all bytes before ``,"hash":``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ Recorded answers may be duplicates. They come from several workers, each of whic
 answer differs, the replay's worker decides the sample again with the policy and inputs of the recorded answer.
 """
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

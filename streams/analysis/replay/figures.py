@@ -4,8 +4,6 @@ A window is incomplete after a takeover, or if the trace starts in it. Each part
 on both sides.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ The first line is a header. The last line has the number of records, so that a t
 first. All others are in the order of time, those of one partition by offset.
 """
 
-from __future__ import annotations
-
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain

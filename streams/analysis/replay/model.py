@@ -1,7 +1,5 @@
 """Models a node under another policy: limit, bounds of use, successors of evicted pods (docs/what-if.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf

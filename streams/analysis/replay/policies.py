@@ -3,8 +3,6 @@
 Each worker reads a policy some time after it was written. Samples without a valid node proof are removed.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence

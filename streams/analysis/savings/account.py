@@ -1,7 +1,5 @@
 """Accounts a span of records, in hours, percent and milliseconds. Offset ranges identify its input. Pure."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

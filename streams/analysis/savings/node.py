@@ -4,8 +4,6 @@ Kubernetes admits a pod if its requests fit into allocatable minus the other req
 figures.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields

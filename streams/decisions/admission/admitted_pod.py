@@ -6,8 +6,6 @@ pkg/webhook/pod/mutating/cluster_colocation_profile.go, mutatePodResourceSpec; e
 mutateByExtendedResources; apis/extension/resource.go (GetExtendedResourceSpec).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache

@@ -4,8 +4,6 @@ Reading: kubernetes v1.31, apimachinery/pkg/apis/meta/v1/helpers.go (LabelSelect
 pkg/labels/selector.go (NewRequirement), pkg/util/validation/validation.go.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ not count resources such as ``kubernetes.io/batch-cpu``, and lends nothing. A ba
 keeps native requests takes what prod was promised, whatever class it claims.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 

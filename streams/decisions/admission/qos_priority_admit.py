@@ -5,8 +5,6 @@ the table that Koordinator PR #2270 proposes, CPU limits that equal requests, as
 no wish for CPUs that can never be bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

@@ -8,8 +8,6 @@ Reading: kubernetes v1.31, apimachinery/pkg/util/strategicpatch/patch.go (mergeM
 and the patchMergeKey tags in api/core/v1/types.go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 

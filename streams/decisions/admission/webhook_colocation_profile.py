@@ -5,8 +5,6 @@ clusterColocationProfileMutatingPod and doMutateByColocationProfile. Unlike the 
 an unreadable namespace matches nothing, and ``probability: 30%`` means 30 of 100 draws.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -6,8 +6,6 @@ Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burs
 burstLimiter, cfsBurstAllowedByLimiter, applyCFSQuotaBurst, genOperationByContainer, changeOperationByNode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import fsum

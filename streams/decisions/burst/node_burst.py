@@ -9,8 +9,6 @@ decides the last digit. Unlike the reference, a burst is at most the quota, beca
 A group without a quota is skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import get_args

@@ -1,7 +1,5 @@
 """Records which pods hold which CPUs of a node, and allocates the CPUs of one more pod."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

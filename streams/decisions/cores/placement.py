@@ -3,8 +3,6 @@
 Slacktide's own, based on the corrected rules. Who holds what is in the pods' annotations, and what a scheduler assumes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache

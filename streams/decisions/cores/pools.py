@@ -3,8 +3,6 @@
 Reading: states_noderesourcetopology.go, runtimehooks/hooks/cpuset.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

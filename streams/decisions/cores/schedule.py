@@ -3,8 +3,6 @@
 Reading: plugin.go, util.go, resource_manager.go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal

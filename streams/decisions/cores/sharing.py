@@ -4,8 +4,6 @@ Slacktide's own, based on the corrected rules. Pods of the best-effort tier are 
 whose kubelet assigns exclusive CPUs: it also moves the pods that share the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod

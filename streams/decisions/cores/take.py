@@ -3,8 +3,6 @@
 CPU lists are read as the reference reads them. Reading: cpu_accumulator.go.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Reading: koordinator a7a1b76b, pkg/koordlet/metricsadvisor/collectors/beresource
 reference, averages are weighted by time, so that the sampling interval does not change them.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ true units, and used memory counts once, not 1000-fold. A pod that frees nothing
 A pod that was created beyond its namespace's quota gives back before all others, whatever its annotations allow.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

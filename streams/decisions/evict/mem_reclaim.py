@@ -10,8 +10,6 @@ Each step is small, and pressure is the brake, as in Meta's senpai (facebookincu
 Documentation/admin-guide/cgroup-v2.rst, ``memory.reclaim``. No pod beside those of the look is ever named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal

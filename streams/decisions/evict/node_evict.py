@@ -6,8 +6,6 @@ a7a1b76b, pkg/koordlet/qosmanager/plugins: memoryevict/memory_evict.go, memoryEv
 calculateMilliReleaseByBESatisfaction. The arithmetic follows the order of the reference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache

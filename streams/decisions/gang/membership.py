@@ -4,8 +4,6 @@ Reading: koordinator a7a1b76b, pkg/scheduler/plugins/coscheduling/util/gang_help
 GetGangNameByPod), core/gang.go (tryInitByPodConfig, tryInitByPodGroup). Slacktide refuses a minimum below 1.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Slacktide's own. Each pod takes the best node that is left, in the order of a ku
 one shape; pods of several shapes may miss a plan that exists.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field

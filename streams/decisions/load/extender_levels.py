@@ -3,8 +3,6 @@
 Slacktide's own; reading: kubernetes v1.34, staging/src/k8s.io/kube-scheduler/extender/v1/types.go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 BEST_LEVEL = 10

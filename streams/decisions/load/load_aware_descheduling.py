@@ -9,8 +9,6 @@ reference's detectors of anomalies also forget by time. Here, a row ends with a 
 has no usable metric.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias

@@ -5,8 +5,6 @@ pkg/scheduler/apis/config/types.go, LoadAwareSchedulingArgs; apis/extension/load
 products are doubles in the reference's order, which determines the last digit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple

@@ -5,8 +5,6 @@ shouldEstimatePodDeadline. The reference adds to and subtracts from its totals. 
 present pods, so they cannot drift.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf

@@ -5,8 +5,6 @@ Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/load_aware.go, Fi
 loadAwareSchedulingScorer; helper.go, generateUsageThresholdsFilterProfile.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 

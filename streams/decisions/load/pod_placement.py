@@ -1,7 +1,5 @@
 """Which nodes take a pod, and how they compare: by load, remaining resources, CPUs and zones. Slacktide's own."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
@@ -321,7 +319,13 @@ def _scored(pod: Asking, willing: Sequence[Willing], most: Amounts, args: Placem
     """Return a balance and a score for each node; ``most``: the largest remaining amounts."""
     _, loads, cpus, mems, bounds, numas, *_ = zip(*willing, strict=True) if willing else [()] * len(Willing._fields)
     balances = _balances((cpus, mems), most)
-    scores = _scores(pod, zip(loads, balances, bounds, strict=True), args)
+    nodes = zip(loads, balances, bounds, strict=True)
+    load_weight, balance_weight = 10 * args.load_weight, args.balance_weight if pod.tier else 0
+    weight = max(1, args.load_weight + balance_weight)
+    scores = [
+        (load * load_weight + balance * balance_weight) // weight if bound == SCORED else 0
+        for load, balance, bound in nodes
+    ]
     if pod.zoned is not None and any(numa is not None for numa in numas):
         scores = _with_zones(pod, scores, zip(numas, bounds, strict=True), args)
     return balances, scores
@@ -357,15 +361,6 @@ def _short_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | Non
         return None
     zones = zones_refusal(pod.zoned, node.zones, args.numa_strategy)
     return None if zones is None else Refusal(zones.reason, zones=zones)
-
-
-def _scores(pod: Asking, nodes: Iterable[tuple[int, int, str]], args: PlacementArgs) -> list[int]:
-    load_weight, balance_weight = 10 * args.load_weight, args.balance_weight if pod.tier else 0
-    weight = max(1, args.load_weight + balance_weight)
-    return [
-        (load * load_weight + balance * balance_weight) // weight if bound == SCORED else 0
-        for load, balance, bound in nodes
-    ]
 
 
 def _with_zones(

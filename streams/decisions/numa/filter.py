@@ -7,8 +7,6 @@ are computed from amounts. Not included: CPUs reused from init containers, zones
 already, full-pcpus-only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations

@@ -7,8 +7,6 @@ podfingerprint v0.2.2, podfingerprint.go (format v001); github.com/Cyan4973/xxHa
 Slacktide's own; docs/numa-rules.md compares it with the reference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain

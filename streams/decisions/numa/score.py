@@ -5,8 +5,6 @@ balanced_allocation.go and least_numa.go. The order of floating-point operations
 digit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

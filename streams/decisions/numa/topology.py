@@ -4,8 +4,6 @@ Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/nodeconfig/topolog
 numaresources.go and filter.go; pkg/util/resource.go; kubernetes v1.35.4, pkg/apis/core/v1/helper/helpers.go.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

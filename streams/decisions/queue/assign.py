@@ -4,8 +4,6 @@ Reading: kueue v0.19.2, pkg/scheduler/flavorassigner (flavorassigner.go, podset_
 scheduler.go (getInitialAssignments).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal, NamedTuple

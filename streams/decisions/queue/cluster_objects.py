@@ -3,8 +3,6 @@
 A Workload holds quota, is pending, or is finished. A Job with a queue name but without a Workload has yet to arrive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -12,6 +10,7 @@ import msgspec
 
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.policy.selector import Selector, matches
+from slacktide.schemas.queue import OfferedObject, OfferedSpec
 from slacktide.schemas.queue_objects import (
     ClusterQueueObject,
     CohortObject,
@@ -29,7 +28,6 @@ from slacktide.schemas.queue_objects import (
     WorkloadPriorityClassObject,
     WorkloadSpec,
 )
-from slacktide.schemas.queue_offered import OfferedObject, OfferedSpec
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
 from slacktide.streams.decisions.queue.assign import Fungibility, Group
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, Taint, offered_nominal, quota_percent

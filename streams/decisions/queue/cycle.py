@@ -3,8 +3,6 @@
 Reading: kueue v0.19.2, pkg/scheduler/scheduler.go, fair_sharing_iterator.go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 

@@ -7,14 +7,12 @@ slowly and shrinks after a delay. It applies only with the annotation. For Kueue
 resources changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from slacktide.schemas.bounds import INT32_MAX
 from slacktide.schemas.errors import CaseError, QuantityError, TextError
-from slacktide.schemas.queue_offered import OfferedSpec
+from slacktide.schemas.queue import OfferedSpec
 from slacktide.schemas.text import integer_of, shown
 from slacktide.schemas.units import quantity
 from slacktide.streams.decisions.queue.job import Toleration

@@ -5,8 +5,6 @@ unchanged rate. Both ends are bounds at 90%, of the rate and of the arrival of t
 distribution are approximated after Wilson and Hilferty (1931).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

@@ -5,8 +5,6 @@ pkg/scheduler/preemption/preemption.go, common (preemption_policy.go, ordering.g
 hierarchical_preemption.go).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 

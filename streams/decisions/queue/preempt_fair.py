@@ -3,8 +3,6 @@
 Reading: kueue v0.19.2, pkg/scheduler/preemption/preemption.go (fairPreemptions), fairsharing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Literal
 

@@ -4,8 +4,6 @@ Reading: kueue v0.19.2, pkg/cache/queue/cluster_queue.go, queueOrderingFunc; ina
 pkg/workload/workload.go, GetQueueOrderTimestamp. The sub-priority is Slacktide's own, by Koordinator's label.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Hashable
 from typing import Literal, NamedTuple

@@ -4,8 +4,6 @@ Reading: kueue v0.19.2, pkg/scheduler/scheduler.go, pkg/cache/queue/manager.go; 
 pkg/scheduler/flavorassigner/flavorassigner.go (lastAssignmentOutdated).
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

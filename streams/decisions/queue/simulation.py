@@ -4,8 +4,6 @@ It folds jobs with the rules of the queue and reads no clock. The pods of an evi
 it releases its quota and is requeued, as one event. It starts from the beginning, so its work is lost.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence

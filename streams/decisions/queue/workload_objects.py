@@ -3,8 +3,6 @@
 Reading: kueue v0.19.2, pkg/workload/workload.go, totalRequestsFromAdmission.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache

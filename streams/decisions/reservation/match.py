@@ -4,8 +4,6 @@ Reading: koordinator a7a1b76b, pkg/util/reservation/reservation.go (MatchReserva
 pkg/scheduler/plugins/reservation/scoring.go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from slacktide.schemas.policy.selector import matches

@@ -3,8 +3,6 @@
 Reading: koordinator a7a1b76b, apis/scheduling/v1alpha1/reservation_types.go; apis/extension/reservation.go.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Which reservation is opened for which pod, by the order of the log."""
 
-from __future__ import annotations
-
 from slacktide.schemas.reservation import ReservationOpen
 
 

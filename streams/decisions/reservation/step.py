@@ -3,8 +3,6 @@
 Slacktide's own. A placeholder is a pod of no use that holds the room until it is opened for an owner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

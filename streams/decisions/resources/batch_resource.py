@@ -9,8 +9,6 @@ may: it computes each zone separately, from equal parts of what no pod is bound 
 koord-free but publishes no resources for it. Free resources also exclude the usage of batch pods.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, repeat

@@ -4,8 +4,6 @@ Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/midresour
 ``a x b%`` is the double product truncated, with b/100 taken first, as in the reference.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from slacktide.schemas.message import Terms

@@ -6,8 +6,6 @@ GetNodeReservationFromAnnotation and kubelet reserved; kubernetes v1.34, compone
 PodRequests, which the reference calls.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING
 

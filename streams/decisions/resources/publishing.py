@@ -9,8 +9,6 @@ could. The reference has neither limit. Reading: koordinator a7a1b76b, pkg/slo-c
 IsResourceDiff; batchresource/plugin.go, prepareNodeForBatch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The whole product on a real node, installed once for all tests of the folder; figures are shown at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A service becomes busy on a real node: best-effort pods give way within a moment, and get it back after."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

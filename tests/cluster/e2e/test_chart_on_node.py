@@ -1,7 +1,5 @@
 """The chart on a real node: its hooks run, an upgrade and a rollback lift nothing, and a removal lifts all."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A node moves from the real Koordinator to Slacktide and back, as the page has it, and no limit is lost."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

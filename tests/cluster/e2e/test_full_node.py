@@ -1,7 +1,5 @@
 """On a full real node more replicas of a part take the place of none of the others: they wait, and say why."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Gangs on a real node: an indexed Job whose pods start together, and one that is too large and says so."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

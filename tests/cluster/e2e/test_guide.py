@@ -1,7 +1,5 @@
 """Koordinator's quick start, in the order printed: what a user of it has written works here unchanged."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Memory fills on a real node: the predicted pod goes, through the API, and who forgives evictions loses nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

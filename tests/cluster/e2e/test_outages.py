@@ -1,7 +1,5 @@
 """What goes away comes back, and nobody's work is lost meanwhile: kubelet, agent, API server, Kafka, webhook."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The page from an empty cluster to the first suppressed pod, on a real node: its commands as they are written."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

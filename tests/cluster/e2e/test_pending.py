@@ -1,7 +1,5 @@
 """A deadline for pending pods on a real node: the kubelet leaves a pod alone that the bridge has failed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The job queue on a real node: what it evicts really stops there, and runs again when there is quota."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

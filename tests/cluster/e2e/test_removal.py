@@ -1,7 +1,5 @@
 """What is left on a real node once Slacktide is removed from the cluster: nothing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

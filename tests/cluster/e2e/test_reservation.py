@@ -1,7 +1,5 @@
 """A Reservation on a real node: its owner starts in the room that the kubelet held, and nobody else does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

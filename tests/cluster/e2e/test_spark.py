@@ -1,7 +1,5 @@
 """The page on Spark, on a real node: its commands as they are written, with Spark itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

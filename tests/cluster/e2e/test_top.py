@@ -1,7 +1,5 @@
 """``kubectl top`` and Slacktide agree: a real metrics-server shows what the agent samples."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The guide's troubleshooting, on a real node: ``slacktide explain`` says why, and so do Kubernetes' own Events."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """This version on a real node is rolled back to the last release and upgraded, while a batch pod wants all CPUs."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

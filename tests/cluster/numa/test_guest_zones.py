@@ -3,8 +3,6 @@
 The kubelet keeps CPU 0 for the system. The tests run in this order and leave no pod.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """One boot for all tests of the folder: the node with the product, and pods that it has from the start."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

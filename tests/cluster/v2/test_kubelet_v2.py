@@ -3,8 +3,6 @@
 The tests run in this order, on one node that is booted once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

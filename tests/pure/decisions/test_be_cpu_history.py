@@ -1,7 +1,5 @@
 """What best-effort pods got of the CPU over the last while."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

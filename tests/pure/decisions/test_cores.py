@@ -1,7 +1,5 @@
 """Laws of exclusive CPUs; that the results are the reference's is in the vectors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

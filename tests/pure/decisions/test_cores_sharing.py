@@ -1,7 +1,5 @@
 """On which CPUs each pod of a node runs, where some have CPUs of their own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

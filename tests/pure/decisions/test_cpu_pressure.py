@@ -1,7 +1,5 @@
 """Laws of the gate that stops best-effort pods while others wait."""
 
-from __future__ import annotations
-
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Scores as an extender tells them: 0 to 10, close nodes in their order."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

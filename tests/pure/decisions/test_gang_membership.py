@@ -1,7 +1,5 @@
 """Which gang a pod is in by its labels and annotations, and what the gang asks for."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

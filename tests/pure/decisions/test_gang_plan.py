@@ -1,7 +1,5 @@
 """Places for all pods of gangs, or none: on the extender's own view of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Pod lists that are kept, by the ten thousand."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

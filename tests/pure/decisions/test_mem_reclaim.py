@@ -1,7 +1,5 @@
 """Reclaim before eviction: how much of whom, and the brake; by its laws and by single examples."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

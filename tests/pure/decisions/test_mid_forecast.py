@@ -1,7 +1,5 @@
 """What a forecast comes to on a node: who is predicted, who is young, and why nothing is."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

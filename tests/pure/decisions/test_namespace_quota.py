@@ -1,7 +1,5 @@
 """A namespace's quotas: prod and mid are refused beyond them, batch borrows what is idle, free has none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Who shall leave a node, by what a sample says of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

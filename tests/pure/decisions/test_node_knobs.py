@@ -1,7 +1,5 @@
 """What knobs of groups shall hold: isolation by spec, QoS classes, static burst, and what is given back."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What of a node's batch resources each of its zones gives."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hypothesis import given

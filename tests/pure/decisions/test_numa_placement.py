@@ -1,8 +1,7 @@
 """What a node's zones mean for a pod that looks for a node."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.forms import converted
 from slacktide.deploy.cli.calc.numa import GivenPod
-from slacktide.schemas.zones import Zone, ZoneDistance, ZoneResources
+from slacktide.schemas.zones import NodeZones, Zone, ZoneDistance, ZoneResources
 from slacktide.streams.decisions.numa.placement import (
     NodeZonesView,
     Reservation,
@@ -29,7 +28,40 @@ from slacktide.streams.decisions.numa.topology import Container, Kubelet, Pod
 from testbed.numa_nodes import GPU, REQUESTS, init, pod
 from testbed.plain import plain
 from testbed.vectors import stated
-from testbed.zone_views import asks, record, view, zone
+
+
+def zone(
+    number: int, cpu: int | None, left: int | None = None, *, mem: int | None = 64, gpu: int | None = None
+) -> Zone:
+    """``left``: millicores that no pod holds; None: all. Memory is in bytes, and all of it is left."""
+    devices = {} if gpu is None else {GPU: gpu}
+    return Zone(
+        id=number,
+        allocatable=ZoneResources(cpu_milli=cpu, mem_bytes=mem, devices=devices),
+        available=ZoneResources(cpu_milli=cpu if left is None else left, mem_bytes=mem, devices=devices),
+        distances=[ZoneDistance(zone=number, distance=10), ZoneDistance(zone=number + 1, distance=21)],
+    )
+
+
+def record(*zones: Zone, **said: Any) -> NodeZones:
+    known = {"policy": "single-numa-node", "scope": "container", "cpu_static": True, "memory_static": False}
+    known |= {"node": "a", "boot_id": "1-a", "seq": 1, "observed_ms": 1, "zones": list(zones)}
+    return NodeZones(**{**known, **said})  # type: ignore[arg-type]
+
+
+def view(*zones: Zone, reserved: Sequence[int] = (), stale: bool = False, **said: Any) -> NodeZonesView:
+    """``reserved``: millicores of each pod that was placed since; the first is called p0."""
+    found = view_of_zones(record(*zones, **said))
+    assert found is not None
+    held = [Reservation(f"p{number}", {"cpu": milli}) for number, milli in enumerate(reserved)]
+    return found.less(held, stale=stale)
+
+
+def asks(cpu: int, **more: int) -> ZonedPod:
+    found = zoned(pod({"cpu": cpu, **more}))
+    assert found is not None
+    return found
+
 
 LEAST: Strategy = "LeastNUMANodes"
 

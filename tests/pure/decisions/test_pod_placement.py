@@ -1,7 +1,5 @@
 """Which nodes take a pod, and which of them should."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

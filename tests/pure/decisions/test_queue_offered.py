@@ -3,7 +3,7 @@
 import pytest
 
 from slacktide.schemas.errors import CaseError
-from slacktide.schemas.queue_offered import OfferedSpec
+from slacktide.schemas.queue import OfferedSpec
 from slacktide.streams.decisions.queue.flavor_match import (
     Damped,
     PodGroup,

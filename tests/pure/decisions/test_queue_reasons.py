@@ -1,7 +1,5 @@
 """Each reason for which a workload waits or is stopped has a text, for Events and for ``slacktide explain job``."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which pods in the best-effort tier the tier's quota must not hold."""
 
-from __future__ import annotations
-
 from slacktide.schemas.inventory import Container, Pod, Resources
 from slacktide.streams.decisions.known_pods import is_unsuppressed, known
 from testbed.vectors import changed, each_row

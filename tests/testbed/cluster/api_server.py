@@ -1,7 +1,5 @@
 """etcd and kube-apiserver: the API alone, as envtest gives it; nothing runs a pod and nothing controls."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import secrets

@@ -1,7 +1,5 @@
 """Best-effort pods and Jobs as a user of batch resources writes them by hand, and the operator's policy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A bridge between a real API server and a broker, and what the stream would say."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re

@@ -3,8 +3,6 @@
 Helm passes what it renders through this module as a program, but not hooks: these are changed in a copy of the chart.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

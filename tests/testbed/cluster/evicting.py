@@ -1,7 +1,5 @@
 """A node in memory whose best-effort pods are an API server's, too: its agent evicts them there."""
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time

@@ -1,7 +1,5 @@
 """A page's commands run in their order, in a checkout of their own, as its reader runs them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -42,21 +40,17 @@ def _until_it_fits(environment: Mapping[str, str], root: Path, command: Command)
     # What was made is not made again.
     until_s = time.monotonic() + (PATIENCE_S if command.refused or command.needs_a_node else 0)
     while True:
-        done = _run(environment, root, command)
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command.text],
+            cwd=root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_S,
+        )
         if (done.returncode != 0) is command.refused and command.fits(done.stdout or done.stderr):
             break
         assert time.monotonic() < until_s, f"{command.text}\n{done.returncode}: {done.stdout}{done.stderr}"
         time.sleep(0.2)
-
-
-def _run(environment: Mapping[str, str], root: Path, command: Command) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command.text],
-        cwd=root,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=COMMAND_S,
-    )

@@ -1,7 +1,5 @@
 """A kernel in QEMU with a network: scripts run in it, and programs stay in it, on this machine's files."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """A real node on cgroup v2, in a guest: kubelet, containerd and the agent; all else of the cluster runs outside."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

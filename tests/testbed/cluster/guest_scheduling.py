@@ -1,7 +1,5 @@
 """Who places pods on the node in a guest: a real kube-scheduler, and Slacktide's extender when it is started."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A batch pod that wants a whole CPU on a real node that allows best-effort pods less."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Helm, as ``tests/testbed/setup api`` builds it, and what it makes of the chart."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Slacktide's parts as processes of the machine that is the test bed's node, where no image of them is needed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from .real_node import RealNode

@@ -1,7 +1,5 @@
 """As whom a test speaks to an API server."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Container images made of what this machine has: no registry is asked. Each is a docker-archive tar."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

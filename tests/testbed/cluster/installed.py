@@ -1,7 +1,5 @@
 """Slacktide on the real node, as its manifests install it; what only this machine needs is laid over them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The Job controller on an API server without nodes, and who says of its pods what a kubelet would."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import time

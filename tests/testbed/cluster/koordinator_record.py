@@ -1,7 +1,5 @@
 """What the real koord-manager makes of pods and of NodeMetrics."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request

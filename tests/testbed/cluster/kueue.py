@@ -1,7 +1,5 @@
 """What Kueue leaves on a cluster, by its manifests' shapes: webhooks, its lease, Workloads that it admitted."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Worlds of queues on the real Kueue, many at once: each makes its next step, then all come to rest."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

@@ -1,7 +1,5 @@
 """The manifests of ``deploy/kubernetes``: read without kubectl, and applied to an API server of their own."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """metrics-server beside a real node, which ``kubectl top`` asks: a process that serves the metrics API."""
 
-from __future__ import annotations
-
 from testbed.brokers import free_port
 from testbed.filled import FILES
 from testbed.reaching import needs

@@ -1,7 +1,5 @@
 """The operators of JobSet and MPIJob beside a real node: their own controllers, as processes on loopback."""
 
-from __future__ import annotations
-
 import base64
 import json
 

@@ -1,7 +1,5 @@
 """The components of the scheduler on the real node: its kube-scheduler and extender run beside the node."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """One authority, and the certificates and kubeconfigs that it signs. Made by openssl, good for a day."""
 
-from __future__ import annotations
-
 import base64
 import json
 import secrets

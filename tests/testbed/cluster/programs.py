@@ -1,7 +1,5 @@
 """Programs of others as processes, and whether one answers."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import ssl

@@ -1,7 +1,5 @@
 """Pods of queued objects on a real node, which run until the test lets them end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from . import images

@@ -1,7 +1,5 @@
 """A queue on a real API server with the real Job controller: a decider, the bridge, and Jobs that name a queue."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

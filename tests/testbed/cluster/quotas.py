@@ -1,7 +1,5 @@
 """Quotas of a cluster's own, without the controller that keeps them."""
 
-from __future__ import annotations
-
 from testbed.cluster.api_server import ApiServer
 from testbed.filled import read_filled
 

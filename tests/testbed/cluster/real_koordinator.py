@@ -4,8 +4,6 @@ Its manifests are the module's own, but for what they run: the processes take th
 gives them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

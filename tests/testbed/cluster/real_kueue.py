@@ -1,7 +1,5 @@
 """The real Kueue beside an API server: a process of this machine, with its own definitions and its webhooks by URL."""
 
-from __future__ import annotations
-
 import base64
 import os
 from pathlib import Path

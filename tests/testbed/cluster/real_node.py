@@ -1,7 +1,5 @@
 """A real node on the API server: containerd and kubelet run pods, controller-manager and scheduler make them."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """A real kube-scheduler with Slacktide's extender beside it, and what the stream would say of nodes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

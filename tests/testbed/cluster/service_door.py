@@ -1,7 +1,5 @@
 """What kube-proxy would do for one address: whoever dials a Service's reaches the process behind it."""
 
-from __future__ import annotations
-
 import contextlib
 import selectors
 import socket

@@ -1,7 +1,5 @@
 """Spark on a real node: an image, and a way from a driver to the API server, which pods of the test bed do not have."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Iterator

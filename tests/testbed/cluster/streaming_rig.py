@@ -1,7 +1,5 @@
 """Parts of the product on the test's own loop, beside a stream that says what it is told to, again and again."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable

@@ -1,7 +1,5 @@
 """Commands in a page of ``docs``, with the output that it shows: indented lines, ``$`` before a command."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a kubelet and its pods leave on a machine outside their folder, and how it goes again."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -68,20 +66,6 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _unmount(folder: Path) -> None:
-    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    for at in sorted((each for each in mounts if each.startswith(f"{folder}/")), reverse=True):
-        subprocess.run(["umount", "--lazy", at], check=False, capture_output=True)
-
-
-def _thaw() -> None:
-    """What is frozen cannot die."""
-    for tree in kubepods():
-        for state in tree.rglob("freezer.state"):
-            with contextlib.suppress(OSError):
-                state.write_text("THAWED")
-
-
 def _remove_groups(within_s: float = 60.0) -> None:
     """Empty groups can be removed by rmdir alone, the innermost first; one whose last process just died, soon."""
     until_s = time.monotonic() + within_s
@@ -102,9 +86,15 @@ def remove(folder: Path, settings: dict[str, str]) -> None:
 
     Its kubelet and containerd have ended before.
     """
-    _thaw()
+    # What is frozen cannot die.
+    for tree in kubepods():
+        for state in tree.rglob("freezer.state"):
+            with contextlib.suppress(OSError):
+                state.write_text("THAWED")
     _kill(_shims(folder) | _under_kubepods())
-    _unmount(folder)
+    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for at in sorted((each for each in mounts if each.startswith(f"{folder}/")), reverse=True):
+        subprocess.run(["umount", "--lazy", at], check=False, capture_output=True)
     _remove_groups()
     if Path("/sys/class/net", BRIDGE).exists():
         subprocess.run(["ip", "link", "delete", BRIDGE], check=True, capture_output=True)

@@ -3,8 +3,6 @@
 The kubelet reports nothing to the API server: a kube-scheduler would try waiting pods again when a pod began to run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """``slacktide webhook`` as a process beside the API server, under its own account, behind the Service's address."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import secrets

@@ -1,7 +1,5 @@
 """No act happens twice, each has one outcome, and what the kernel showed is what outcomes report."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence

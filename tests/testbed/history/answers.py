@@ -1,7 +1,5 @@
 """Every sample is answered, nobody else is, and all answers to a sample decide the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

@@ -1,7 +1,5 @@
 """All invariants of one history, and their report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from slacktide.schemas.policy.strategies import EvictionBudget

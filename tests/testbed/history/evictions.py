@@ -1,7 +1,5 @@
 """No eviction without credit, none beyond a budget, none of the same pod twice."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass

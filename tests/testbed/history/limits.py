@@ -1,7 +1,5 @@
 """Limits form a chain: each act found what the one before it left, and raises are spaced."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -3,8 +3,6 @@
 Each dead letter comes at least once: who restarts or governs anew may read a bad record again.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise

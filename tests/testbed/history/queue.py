@@ -1,7 +1,5 @@
 """What the queue's topics show afterwards: was anything admitted twice, or on quota that was not there?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from slacktide.schemas.codec import decode

@@ -1,7 +1,5 @@
 """A run's records: raw, and decoded by topic."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """What one invariant found."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """``docker compose`` on the file that ships, and the commands of docs/docker.md, against a daemon of the tests' own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

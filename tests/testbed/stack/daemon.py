@@ -1,7 +1,5 @@
 """Docker's daemon for tests: folders, a socket and networks of its own; the machine's firewall is left alone."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

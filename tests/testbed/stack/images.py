@@ -5,8 +5,6 @@ in their own files. ``apache/kafka`` holds Maven Central's jars and is set up by
 ``prom/prometheus`` Debian's binary. Instead of Debian or Alpine there is busybox in each.
 """
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys

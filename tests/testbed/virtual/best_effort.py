@@ -1,7 +1,5 @@
 """Implements ``BestEffortPods`` of ``slacktide.agents.node.evict`` on a virtual machine. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import NoReturn
 

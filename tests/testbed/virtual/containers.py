@@ -1,7 +1,5 @@
 """Measures containers of a virtual machine. A single container shares its pod's cgroup. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from slacktide.agents.node.cgroup.parse import Counters, PodCounters, rates

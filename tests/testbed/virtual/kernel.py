@@ -1,7 +1,5 @@
 """Provides a virtual machine's kernel to the agent, in memory, for fast simulations. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -19,7 +17,7 @@ from slacktide.agents.node.cgroup.plan import (
 )
 from slacktide.agents.node.interfaces import ContainersLook, Held, Reading
 from slacktide.deploy.virtual.files import write
-from slacktide.deploy.virtual.machine import BEST_EFFORT, Group, Machine, Stall
+from slacktide.deploy.virtual.machine import BEST_EFFORT, Group, Machine
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.knob_table import SHARES_MIN, Knob
@@ -62,7 +60,13 @@ class VirtualKernel:
             use=NodeUse(
                 cpu_milli=_rate_milli(machine.root.usage_ns - self._usage_ns, interval_ns),
                 mem_bytes=min(machine.mem_bytes, machine.root.sums()[0]),
-                pressure=_pressure(machine.cpu_stall, machine.mem_stall),
+                pressure=Pressure(
+                    cpu_some_pct=machine.cpu_stall.avg10_pct,
+                    mem_some_pct=machine.mem_stall.avg10_pct,
+                    mem_full_pct=machine.mem_stall.avg10_pct,
+                    io_some_pct=0.0,
+                    io_full_pct=0.0,
+                ),
             ),
             pod_use=[_pod_use(now, self._pods.get(uid), interval_ns) for uid, now in pods.items()],
             limits=self.limits(),
@@ -189,13 +193,3 @@ def _rate_milli(used_ns: int, interval_ns: int) -> int | None:
 
 def _since(now: int | None, before: int | None) -> int | None:
     return None if now is None or before is None else now - before
-
-
-def _pressure(cpu: Stall, mem: Stall) -> Pressure:
-    return Pressure(
-        cpu_some_pct=cpu.avg10_pct,
-        mem_some_pct=mem.avg10_pct,
-        mem_full_pct=mem.avg10_pct,
-        io_some_pct=0.0,
-        io_full_pct=0.0,
-    )

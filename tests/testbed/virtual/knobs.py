@@ -1,7 +1,5 @@
 """Finds and reads knobs of a virtual machine's cgroups, with permission checks. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 

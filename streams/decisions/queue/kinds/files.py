@@ -1,7 +1,5 @@
 """Reads objects of files: of a queue, of other kinds with those that they depend on, and rows that users add."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What a start changes in a pod template: labels, annotations, node selector and tolerations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

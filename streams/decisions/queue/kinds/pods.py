@@ -1,7 +1,5 @@
 """Pods and groups of pods, which wait by a scheduling gate."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property

@@ -1,7 +1,5 @@
 """An object that a queue starts and stops: what it asks for, its state, and the writes of a start and a stop."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress

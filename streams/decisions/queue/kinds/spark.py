@@ -1,7 +1,5 @@
 """SparkApplications: the pods that Spark's own defaults make of a driver and executors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """TrainJobs: their pods are those of a runtime, and a start patches the runtime's templates in one of two writes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from slacktide.streams.decisions.queue.job import Admission, Conflict
