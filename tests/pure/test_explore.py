@@ -168,7 +168,7 @@ def policy_said(**given: Any) -> Policy:
 @pytest.mark.parametrize(("cap_pct", "explore", "shows"), [(16, True, True), (12, True, False), (16, False, False)])
 def test_a_node_whose_cap_is_always_used_shows_the_slope_only_if_it_explored(
     cap_pct: int,
-    explore: bool,
+    explore: bool,  # noqa: FBT001
     shows: bool,  # noqa: FBT001
 ) -> None:
     """And only if the cap leaves enough room to explore."""
