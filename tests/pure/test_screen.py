@@ -85,7 +85,40 @@ def cases(draw: st.DrawFn) -> tuple[NodeSample, NodeFacts, Policy]:
 @given(cases())
 def test_what_the_arrays_give_the_rule_gives(case: tuple[NodeSample, NodeFacts, Policy]) -> None:
     """Answer, bound, quota and terms; where the arrays pass, the rule may give anything."""
-    sample, facts, policy = case
+    agree(*case)
+
+
+@given(
+    at_ms=st.integers(-2, SLOT_MS + 1),
+    slope=st.integers(224, 5_000),
+    quota=st.sampled_from(["cap_us", "explored_us"]),
+    more_us=st.integers(-1, 1),
+    signal=st.sampled_from(["usage", "both"]),
+)
+def test_the_arrays_see_a_slot_begin_and_end_as_the_rule_does(
+    at_ms: int, slope: int, quota: str, more_us: int, signal: SuppressSignal
+) -> None:
+    capacity = Resources(cpu_milli=16_000, mem_bytes=64 << 30)
+    facts = NodeFacts(name="n", capacity=capacity, allocatable=capacity, slope_permille=slope)
+    threshold = ResourceThreshold(
+        enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_threshold_pct=95, cpu_suppress_signal=signal
+    )
+    colocation = Colocation(enable=True, learned_caps="on", explore=True)
+    policy = Policy(version="p", colocation=colocation, resource_threshold=threshold)
+    cap = learned_cap(policy, facts, threshold)
+    assert cap is not None
+    sample = sample_of(
+        1,
+        observed_ms=(SLOTS + cap.slot) * SLOT_MS + at_ms,
+        use=NodeUse(cpu_milli=0, mem_bytes=0),
+        pod_use=[PodUse(uid=pod.uid, cpu_milli=0, mem_bytes=0) for pod in PODS],
+        limits=Limits(be_cfs_quota_us=getattr(cap, quota) + more_us),
+    )
+    agree(sample, facts, policy)
+
+
+def agree(sample: NodeSample, facts: NodeFacts, policy: Policy) -> None:
+    """Check that the arrays give what the rule gives, or leave it to the rule."""
     decision = decide_node(sample, facts, PODS, policy)
     found = screened(sample, fit(facts, policy, pods=len(PODS)))
     bound = int(found.bound[0])
