@@ -156,11 +156,16 @@ class NodeFacts(Message, frozen=True, kw_only=True):
     """CPUs that pods may run on, set by the node's agent; empty: best-effort pods cannot be bound to CPUs."""
 
 
-def with_slope(facts: NodeFacts, own: NodeFacts | None) -> NodeFacts:
-    """Facts of an inventory record with what only the node's agent knows. ``own``: facts of its newest sample."""
-    if own is None or (own.slope_permille, own.slope_of) == (facts.slope_permille, facts.slope_of):
+def with_slope(facts: NodeFacts, slope_permille: int, slope_of: str) -> NodeFacts:
+    """Facts with the slope that only the node's agent knows."""
+    if (slope_permille, slope_of) == (facts.slope_permille, facts.slope_of):
         return facts
-    return msgspec.structs.replace(facts, slope_permille=own.slope_permille, slope_of=own.slope_of)
+    return msgspec.structs.replace(facts, slope_permille=slope_permille, slope_of=slope_of)
+
+
+def with_slope_of(facts: NodeFacts, own: NodeFacts | None) -> NodeFacts:
+    """Facts of an inventory record with the slope in ``own``: facts of the node's newest sample."""
+    return facts if own is None else with_slope(facts, own.slope_permille, own.slope_of)
 
 
 class NodeInventory(Message, frozen=True, kw_only=True):

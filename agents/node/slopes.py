@@ -6,12 +6,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from msgspec.structs import replace
-
 from slacktide.agents.node.service_times import service_of
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.inventory import NodeFacts, Pod, unended
+from slacktide.schemas.inventory import NodeFacts, Pod, unended, with_slope
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.qos import as_held, is_best_effort
 from slacktide.schemas.service import ServiceSlope
@@ -87,7 +85,7 @@ class Slopes:
             if self._follows:
                 self._kept.keep_slopes(own)
         largest = min(own, key=lambda one: (-own[one], one), default="")
-        return replace(facts, slope_permille=own.get(largest, 0), slope_of=largest)
+        return with_slope(facts, own.get(largest, 0), largest)
 
     def _take(self, record: Record) -> bool:
         slopes = self._known if self._read is None else self._read

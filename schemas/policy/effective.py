@@ -164,9 +164,14 @@ STRATEGIES = tuple(one.name for one in fields(Effective) if one.name not in {"so
 
 def colocation_on(policy: Policy, facts: NodeFacts) -> Colocation:
     """The colocation strategy in force on a node."""
-    node = _first(policy.node_colocation, facts.labels)
-    found = overlaid(policy.colocation if node is None else node.strategy, facts.annotations, facts.labels)[0]
+    found = overlaid(colocation_given(policy, facts), facts.annotations, facts.labels)[0]
     return _capped(found, facts) if facts.slope_permille else found
+
+
+def colocation_given(policy: Policy, facts: NodeFacts) -> Colocation:
+    """The colocation strategy that the policy gives a node, without its annotation, its ratio labels and its cap."""
+    node = _first(policy.node_colocation, facts.labels)
+    return policy.colocation if node is None else node.strategy
 
 
 def learned_cap_pct(colocation: Colocation, facts: NodeFacts) -> int | None:

@@ -113,6 +113,13 @@ def _between(lower_name: str, lower: int | None, name: str, threshold: int | Non
     return ""
 
 
+def explore(colocation: Colocation) -> str:
+    """Nodes that are held below their learned cap for a while."""
+    if not colocation.explore:
+        return "explore is false"
+    return "" if colocation.learned_caps == "on" else f"learnedCaps is {colocation.learned_caps}, not on"
+
+
 def burst(burst: CpuBurst) -> str:
     """Saved CPU time: ``cpu.max.burst``."""
     return "" if burst.policy in {"auto", "cpuBurstOnly"} else f"policy is {burst.policy}"
@@ -191,6 +198,7 @@ _NODE = (
         "learned_caps interference_budget_pct",
         lambda on: "learnedCaps is off" if on.learned_caps == "off" else "",
     ),
+    _colocated("Explore", "explore", explore),
     _colocated("ResourceSync", "degrade_time_min update_time_threshold_s resource_diff_threshold"),
     _colocated(
         "MidResource",

@@ -91,6 +91,9 @@ class Colocation(Message, frozen=True, kw_only=True):
     ``shadow`` only shows it."""
     interference_budget_pct: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 25
     """Slacktide's own: percent by which best-effort work may slow down a service, for learned caps."""
+    explore: bool = False
+    """Slacktide's own: with ``learned_caps`` on, hold each node below its cap for 20 minutes in 67 hours, to learn more
+    of its services."""
     free_class_enable: bool = False
     """Slacktide's own: koord-free is a class that gets idle resources and is evicted first."""
 

@@ -35,6 +35,7 @@ def samples(its: Columns, heads: Sequence[Head[N]], quotas_us: Ints, gates: Ints
         all_milli=sums(used_milli, its.counts),
         since_raise_ms=its.node[:, 5],
         gates=gates,
+        observed_ms=its.node[:, 1],
     )
 
 
@@ -54,7 +55,7 @@ class Block(NamedTuple, Generic[N]):
 
     heads: Sequence[Head[N]]
     numbers: Ints
-    """int64 [n, 13]"""
+    """int64 [n, 16]"""
     values: Sequence[bytes]
     """Of the records. Only their heads and numbers have been decoded: all else may be invalid."""
     offsets: Sequence[int]

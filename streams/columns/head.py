@@ -21,11 +21,11 @@ from slacktide.streams.decisions.known_pods import KnownPods
 
 N = TypeVar("N")
 
-FIT: Final = slice(0, 8)
+FIT: Final = slice(0, 10)
 """Columns of ``Head.numbers``: the result of ``screen.fit``,"""
-ROW, PODS, SPREAD_MS, SERIAL = range(8, 12)
+ROW, PODS, SPREAD_MS, SERIAL = range(10, 14)
 """row of the window, pods of the list, delay of a minute's segment after its end, the head's serial number,"""
-CAPACITY: Final = slice(12, 14)
+CAPACITY: Final = slice(14, 16)
 """and the CPU and memory capacity that reclaimed resources are computed from."""
 _serials = count(1)
 
@@ -50,7 +50,7 @@ class Head(Generic[N]):
     best_effort: Bools
     """Which of the pods count as best-effort."""
     numbers: Ints
-    """int64 [14]"""
+    """int64 [16]"""
     commas: int
     """Commas in its list of numbers."""
     window_ms: int
@@ -88,7 +88,7 @@ class Head(Generic[N]):
 def numbers_of(
     fit: tuple[int, ...], window: NodeWindow, *, pods: int, spread_ms: int, capacity: tuple[int, int]
 ) -> Ints:
-    """Return a head's numbers in one array, int64 [13], because concatenating arrays is fast.
+    """Return a head's numbers in one array, int64 [16], because concatenating arrays is fast.
 
     ``spread_ms``: delay of a minute's segment after its end. ``capacity``: CPU in millicores and memory in bytes.
     """
@@ -101,7 +101,7 @@ def renumber(head: Head[N]) -> None:
 
 
 def joined_numbers(heads: Sequence[Head[N]]) -> Ints:
-    """Return the numbers of some heads, int64 [n, 13]."""
+    """Return the numbers of some heads, int64 [n, 16]."""
     return np.concatenate([head.numbers for head in heads]).reshape(len(heads), -1)
 
 

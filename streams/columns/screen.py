@@ -19,8 +19,9 @@ from slacktide.streams.columns.looks import OPEN, UNPROVEN
 from slacktide.streams.columns.rings import Bools, Ints
 from slacktide.streams.decisions.evict.node_evict import evicts_by_memory_alone
 from slacktide.streams.decisions.resources.node_load import node_reserved
-from slacktide.streams.decisions.suppress.cpu_suppress import RAISE_SPACING_MS, learned_cap_us
+from slacktide.streams.decisions.suppress.cpu_suppress import RAISE_SPACING_MS
 from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US, QUOTA_US_MIN
+from slacktide.streams.decisions.suppress.learned_cap import explores, learned_cap
 
 NONE: Final = -1
 """No quota in force, no minimum in the policy, or no raise since the agent's start."""
@@ -52,7 +53,8 @@ _SIGNALS: Final[tuple[SuppressSignal, ...]] = ("usage", "pressure", "both")
 _BY_USAGE, _BY_PRESSURE = 0, 1
 NO_CAP: Final = 1 << 60
 """In microseconds per period, above any quota."""
-UNFIT: Final = (0, 0, 0, NONE, 1, NO_LINE, _BY_USAGE, NO_CAP)
+_UNCAPPED: Final = (NO_CAP, NO_CAP, 0)
+UNFIT: Final = (0, 0, 0, NONE, 1, NO_LINE, _BY_USAGE, *_UNCAPPED)
 """Replaces the result of ``fit`` where the scalar rule decides: the capacity is 0."""
 OTHER_LIMITS: Final = -2
 """Replaces a quota: limits that the arrays do not compare."""
@@ -62,7 +64,7 @@ def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
     """Return what the rule reads of a node and its policy; ``UNFIT``: the scalar rule decides.
 
     Capacity and reservation in millicores, threshold and minimum in percent, memory capacity in bytes, the memory
-    threshold of the eviction rules in percent, the signal, and the learned cap in microseconds per period.
+    threshold of the eviction rules in percent, the signal, and the fields of ``LearnedCap``.
     """
     threshold = resource_threshold_on(policy, facts)
     capacity, mem_capacity = facts.capacity.cpu_milli, facts.capacity.mem_bytes
@@ -71,7 +73,7 @@ def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
     reserved, min_pct = node_reserved(facts).cpu_milli or 0, threshold.cpu_suppress_min_pct
     if not evicts_by_memory_alone(threshold) or max(capacity, reserved) > _MILLI_MAX:
         return UNFIT
-    line_pct, cap_us = threshold.mem_evict_threshold_pct, learned_cap_us(policy, facts)
+    line_pct = threshold.mem_evict_threshold_pct
     return (
         capacity,
         reserved,
@@ -80,7 +82,7 @@ def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
         mem_capacity or 1,
         NO_LINE if line_pct is None or not mem_capacity else line_pct,
         _SIGNALS.index(threshold.cpu_suppress_signal),
-        NO_CAP if cap_us is None else cap_us,
+        *(learned_cap(policy, facts, threshold) or _UNCAPPED),
     )
 
 
@@ -106,6 +108,7 @@ class Samples(NamedTuple):
     since_raise_ms: Ints
     gates: Ints
     """See ``looks.gates``."""
+    observed_ms: Ints
 
 
 class Screened(NamedTuple):
@@ -128,8 +131,9 @@ class Screened(NamedTuple):
 
 
 def screen(fits: Ints, samples: Samples) -> Screened:
-    """Decide many samples. ``fits``: int64 [n, 8], the result of ``fit`` for each."""
-    capacity, reserved, threshold, min_pct, mem_capacity, line, signal, cap = fits.T
+    """Decide many samples. ``fits``: int64 [n, 10], the result of ``fit`` for each."""
+    capacity, reserved, threshold, min_pct, mem_capacity, line, signal, cap, explored, slot = fits.T
+    cap = np.where(explores(slot, samples.observed_ms), explored, cap)
     quota = samples.quota_us
     be_cores, others_cores = samples.be_milli / 1000, (samples.all_milli - samples.be_milli) / 1000
     system_cores = np.maximum(samples.node_milli / 1000 - (be_cores + others_cores), reserved / 1000)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slacktide.schemas.codec import decode
-from slacktide.schemas.inventory import NodeFacts, NodeInventory, with_slope
+from slacktide.schemas.inventory import NodeFacts, NodeInventory, with_slope_of
 from slacktide.schemas.policy.message import NodeSource
 from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
 
@@ -49,7 +49,7 @@ class Described:
         Equal facts are the same object: readers compare them by identity.
         """
         if self._offering is None or self._offering[0] is not own:
-            found = with_slope(self.facts, own)
+            found = with_slope_of(self.facts, own)
             before = None if self._offering is None else self._offering[1]
             self._offering = own, found if before is None or found != before else before
         return self._offering[1]

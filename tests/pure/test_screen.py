@@ -29,7 +29,7 @@ from slacktide.streams.columns.screen import (
     screen,
 )
 from slacktide.streams.decisions.node_decision import decide_node
-from slacktide.streams.decisions.suppress.cpu_suppress import learned_cap_us
+from slacktide.streams.decisions.suppress.learned_cap import SLOT_MS, SLOTS, learned_cap, slot_of
 from testbed.samples import sample as sample_of
 from testbed.stalls import GATES, LOOKS
 
@@ -52,7 +52,9 @@ def cases(draw: st.DrawFn) -> tuple[NodeSample, NodeFacts, Policy]:
         allocatable=Resources(cpu_milli=allocatable, mem_bytes=mem),
         slope_permille=draw(st.just(0) | st.integers(0, 5_000)),
     )
-    colocation = Colocation(enable=True, learned_caps=draw(st.sampled_from(["on", "shadow"])))
+    colocation = Colocation(
+        enable=True, learned_caps=draw(st.sampled_from(["on", "shadow"])), explore=draw(st.booleans())
+    )
     threshold = ResourceThreshold(
         enable=True,
         cpu_suppress_policy="cfsQuota",
@@ -63,10 +65,12 @@ def cases(draw: st.DrawFn) -> tuple[NodeSample, NodeFacts, Policy]:
     )
     pressure = st.builds(LsPressure, gate=st.just(PressureGate()) | GATES, looks=st.lists(LOOKS, max_size=4))
     policy = Policy(version="p", colocation=colocation, resource_threshold=threshold)
-    cap_us = learned_cap_us(policy, facts)
-    near = draw(st.integers(0, 4 * capacity) | st.integers(0, AMOUNT_MAX) | st.just(0 if cap_us is None else cap_us))
+    cap_us, explored_us, slot = learned_cap(policy, facts, threshold) or (0, 0, slot_of(facts.name))
+    begin_ms = (draw(st.integers(1, 9)) * SLOTS + slot) * SLOT_MS
+    near = draw(st.integers(0, 4 * capacity) | st.integers(0, AMOUNT_MAX) | st.sampled_from([cap_us, explored_us]))
     sample = sample_of(
         1,
+        observed_ms=begin_ms + draw(st.integers(-2, SLOT_MS + 1)),
         use=NodeUse(cpu_milli=draw(AMOUNTS), mem_bytes=draw(st.integers(0, mem))),
         pod_use=[PodUse(uid=pod.uid, cpu_milli=draw(AMOUNTS), mem_bytes=0) for pod in PODS],
         limits=Limits(be_cfs_quota_us=draw(st.none() | st.just(near))),
@@ -79,7 +83,40 @@ def cases(draw: st.DrawFn) -> tuple[NodeSample, NodeFacts, Policy]:
 @given(cases())
 def test_what_the_arrays_give_the_rule_gives(case: tuple[NodeSample, NodeFacts, Policy]) -> None:
     """Answer, bound, quota and terms; where the arrays pass, the rule may give anything."""
-    sample, facts, policy = case
+    agree(*case)
+
+
+@given(
+    at_ms=st.integers(-2, SLOT_MS + 1),
+    slope=st.integers(224, 5_000),
+    quota=st.sampled_from(["cap_us", "explored_us"]),
+    more_us=st.integers(-1, 1),
+    signal=st.sampled_from(["usage", "both"]),
+)
+def test_the_arrays_see_a_slot_begin_and_end_as_the_rule_does(
+    at_ms: int, slope: int, quota: str, more_us: int, signal: SuppressSignal
+) -> None:
+    capacity = Resources(cpu_milli=16_000, mem_bytes=64 << 30)
+    facts = NodeFacts(name="n", capacity=capacity, allocatable=capacity, slope_permille=slope)
+    threshold = ResourceThreshold(
+        enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_threshold_pct=95, cpu_suppress_signal=signal
+    )
+    colocation = Colocation(enable=True, learned_caps="on", explore=True)
+    policy = Policy(version="p", colocation=colocation, resource_threshold=threshold)
+    cap = learned_cap(policy, facts, threshold)
+    assert cap is not None
+    sample = sample_of(
+        1,
+        observed_ms=(SLOTS + cap.slot) * SLOT_MS + at_ms,
+        use=NodeUse(cpu_milli=0, mem_bytes=0),
+        pod_use=[PodUse(uid=pod.uid, cpu_milli=0, mem_bytes=0) for pod in PODS],
+        limits=Limits(be_cfs_quota_us=getattr(cap, quota) + more_us),
+    )
+    agree(sample, facts, policy)
+
+
+def agree(sample: NodeSample, facts: NodeFacts, policy: Policy) -> None:
+    """Check that the arrays give what the rule gives, or leave it to the rule."""
     decision = decide_node(sample, facts, PODS, policy)
     found = screened(sample, fit(facts, policy, pods=len(PODS)))
     bound = int(found.bound[0])
@@ -141,21 +178,29 @@ def test_samples_of_an_open_gate_without_a_limit_are_left_to_no_rule(signal: Sup
 
 
 @pytest.mark.parametrize(("signal", "looks"), [("usage", 0), ("pressure", 10)])
-def test_samples_of_a_node_at_its_learned_cap_are_left_to_no_rule(signal: SuppressSignal, looks: int) -> None:
+@pytest.mark.parametrize("explore", [False, True])
+def test_samples_of_a_node_at_its_learned_cap_are_left_to_no_rule(
+    signal: SuppressSignal, looks: int, *, explore: bool
+) -> None:
     capacity = Resources(cpu_milli=16_000, mem_bytes=64 << 30)
     facts = NodeFacts(name="n", capacity=capacity, allocatable=capacity, slope_permille=1_000)
     threshold = ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_signal=signal)
-    policy = Policy(version="p", colocation=Colocation(enable=True, learned_caps="on"), resource_threshold=threshold)
-    cap_us = learned_cap_us(policy, facts)
+    colocation = Colocation(enable=True, learned_caps="on", explore=explore)
+    policy = Policy(version="p", colocation=colocation, resource_threshold=threshold)
+    cap = learned_cap(policy, facts, threshold)
+    assert cap is not None
+    at_ms = (SLOTS + cap.slot) * SLOT_MS
+    cap_us = cap.most_us(at_ms)
     sample = sample_of(
         1,
+        observed_ms=at_ms,
         use=NodeUse(cpu_milli=2_000, mem_bytes=20 << 30),
         pod_use=[PodUse(uid=pod.uid, cpu_milli=900, mem_bytes=1 << 30) for pod in PODS],
         limits=Limits(be_cfs_quota_us=cap_us),
         ls_pressure=LsPressure(gate=PressureGate(), looks=[CALM] * looks) if looks else None,
     )
 
-    assert cap_us == 16_000 * 22 // 100 * 100  # ln 1.25 is 22% of a slope of 1
+    assert cap_us == 16_000 * 22 // 100 * 100 // (4 if explore else 1)  # ln 1.25 is 22% of a slope of 1
     assert screened(sample, fit(facts, policy, pods=2)).bound[0] == KEEP
 
 
@@ -211,5 +256,6 @@ def screened(sample: NodeSample, fits: tuple[int, ...]) -> Any:
         all_milli=np.array([sum(used.values())]),
         since_raise_ms=np.array([NONE if since is None else since]),
         gates=gates([looks_text(encoded(sample, PODS))]),
+        observed_ms=np.array([sample.observed_ms]),
     )
     return screen(np.array([fits], np.int64), columns)

@@ -59,7 +59,10 @@ OVER = policy_of(msgspec.structs.replace(POLICY.colocation, cpu_reclaim_threshol
 PRESSED = policy_of(
     POLICY.colocation, msgspec.structs.replace(POLICY.resource_threshold, cpu_suppress_signal="pressure")
 )
-POLICIES = POLICY, SELLS_FREE, OVER, PRESSED
+EXPLORING = policy_of(
+    msgspec.structs.replace(POLICY.colocation, learned_caps="on", explore=True), POLICY.resource_threshold
+)
+POLICIES = POLICY, SELLS_FREE, OVER, PRESSED, EXPLORING
 
 
 class Fleet:
@@ -68,7 +71,8 @@ class Fleet:
     def __init__(self, seed: int, nodes: int = 4, policy: Policy = POLICY) -> None:
         self._dice = random.Random(seed)
         self._policy = policy
-        self.names = [f"node-{number}" for number in range(nodes)]
+        # At the start, it is the slot of the nodes 5 and 766.
+        self.names = [f"node-{number}" for number in ((5, 1, 766, 2) if policy is EXPLORING else range(nodes))]
         self._seq: dict[str, int] = defaultdict(int)
         self._boot = dict.fromkeys(self.names, 1)
         self._pods = {
@@ -106,7 +110,7 @@ class Fleet:
             pods.append(self._pod(name, second))
         pods = self._pods[name]
         self._seq[name] += 1
-        facts = msgspec.structs.replace(FACTS, name=name)
+        facts = msgspec.structs.replace(FACTS, name=name, slope_permille=500 if self._policy is EXPLORING else 0)
         revision = revision_of(pods)
         tell = self._told.get(name) != revision or dice.random() < 0.1
         self._told[name] = revision

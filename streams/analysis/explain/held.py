@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod
+from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.message import Terms
+from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on, learned_cap_pct, resource_threshold_on
 from slacktide.schemas.qos import VAIN_ADVICE
 from slacktide.schemas.sample import NodeSample, PodUse
+from slacktide.schemas.text import time_text
 from slacktide.streams.analysis.explain.evidence import Finding
 from slacktide.streams.analysis.explain.node_log import NodeLog
 from slacktide.streams.analysis.explain.offered import amount
 from slacktide.streams.decisions.known_pods import is_limited_mid, is_spared, is_unsuppressed
 from slacktide.streams.decisions.suppress.cpu_pressure import PROOF_LOOKS, Bound, fold
 from slacktide.streams.decisions.suppress.cpu_suppress import PRESSURE, allowed_milli
+from slacktide.streams.decisions.suppress.cpu_suppress_quota import PERIOD_US
+from slacktide.streams.decisions.suppress.learned_cap import SLOT_MS, learned_cap, since_slot_ms
 
 THROTTLED_PCT = 10
 """A pod throttled in fewer periods gets about its demand."""
@@ -188,7 +192,7 @@ def pressure_text(bound: str, terms: Terms) -> str:
 
 
 def learned_cap_findings(on: NodeLog) -> Iterator[Finding]:
-    """Report the cap that was learned of the node's services, and whether the policy applies it."""
+    """Report the cap that was learned of the node's services, whether the policy applies it, and exploring."""
     if on.policy is None or on.facts is None or not on.facts.slope_permille:
         return
     colocation = colocation_on(on.policy.body, on.facts)
@@ -200,9 +204,24 @@ def learned_cap_findings(on: NodeLog) -> Iterator[Finding]:
         "node.learned-cap",
         f"best-effort pods {'may' if applied else 'should'} use at most {cap_pct}% of the node's CPU: beyond it, "
         f"{on.facts.slope_of} is predicted to slow down by more than {colocation.interference_budget_pct}%"
-        f"{'' if applied else ' (learnedCaps is shadow: not applied)'}",
+        f"{_exploring(on, on.facts, on.policy.body) if applied else ' (learnedCaps is shadow: not applied)'}",
         advice=f"see `slacktide explain service {on.facts.slope_of}`",
     )
+
+
+def _exploring(on: NodeLog, facts: NodeFacts, policy: Policy) -> str:
+    """Return how far and until when the newest sample's node explores below its cap; "": it does not."""
+    threshold = resource_threshold_on(policy, facts)
+    cap = learned_cap(policy, facts, threshold)
+    if cap is None or on.sample is None or not threshold.enable:
+        return ""
+    at_ms = on.sample.body.observed_ms
+    most_us = cap.most_us(at_ms)
+    if most_us == cap.cap_us:
+        return ""
+    until_ms = at_ms - since_slot_ms(cap.slot, at_ms) + SLOT_MS
+    most = amount(most_us * 1_000 // PERIOD_US, "cpu_milli")
+    return f"; the node explores: until {time_text(until_ms)} they may use at most {most}"
 
 
 def pressure_findings(on: NodeLog) -> Iterator[Finding]:

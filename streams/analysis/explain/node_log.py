@@ -15,7 +15,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.forecast import NodeForecast
 from slacktide.schemas.heartbeat import is_heartbeat
-from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod, with_slope
+from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod, with_slope_of
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import InForce, Policy, refusal
@@ -95,7 +95,7 @@ class NodeLog:
         """Return the node's facts: from the inventory, else the newest keyframe."""
         keyframe = newest((one for one in self.samples if one.body.facts is not None), order)
         own = None if keyframe is None else keyframe.body.facts
-        return own if self.inventory is None else with_slope(self.inventory.body.facts, own)
+        return own if self.inventory is None else with_slope_of(self.inventory.body.facts, own)
 
     @cached_property
     def keyframe(self) -> Logged[NodeSample] | None:

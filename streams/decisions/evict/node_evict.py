@@ -44,9 +44,11 @@ from slacktide.streams.decisions.evict.evict_tasks import (
     nothing,
     own_resource,
 )
+from slacktide.streams.decisions.suppress.learned_cap import starved_by_exploring
 
 MEMORY_RULES = frozenset({"BEMemoryEvict", "MemoryAllocatableEvict", "MemoryEvict"})
-CPU_RULES = frozenset({"BECPUEvict", "CPUAllocatableEvict", "CPUEvict"})
+BY_SATISFACTION = "BECPUEvict"
+CPU_RULES = frozenset({BY_SATISFACTION, "CPUAllocatableEvict", "CPUEvict"})
 MEMORY_COOL_MS, CPU_COOL_MS = 4_000, 20_000
 _BY_MEMORY_USED = frozenset({"BEMemoryEvict", "MemoryEvict"})
 _NOWHERE = PodUse(uid="")
@@ -164,7 +166,7 @@ def cpu_evict(node: CpuEvictNode, *, features: Collection[str], policy: Resource
         return no_capacity()
     measure: Measure = "cpu_milli"
     tasks = []
-    if (feature := "BECPUEvict") in features:
+    if (feature := BY_SATISFACTION) in features:
         offered = node.allocatable.batch_cpu_milli
         release = by_satisfaction(feature, window=node.be, allocatable_milli=offered, policy=policy)
         pods = best_effort_by_ratio(node.pods, feature=feature, order=order) if release.amounts else ()
@@ -248,13 +250,20 @@ class Eviction:
 
 
 def evictions(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> tuple[Eviction, ...]:
-    """Return the victims in order: by memory, then by CPU. Each pod is listed once."""
+    """Return the victims in order: by memory, then by CPU. Each pod is listed once.
+
+    A node that explores evicts none because its best-effort pods lack CPU.
+    """
     threshold, held = resource_threshold_on(policy, facts), sample.evict
     features = _acting(threshold)
     if held.since_mem_ms is not None and held.since_mem_ms < MEMORY_COOL_MS:
         features -= MEMORY_RULES
     if held.since_cpu_ms is not None and held.since_cpu_ms < CPU_COOL_MS:
         features -= CPU_RULES
+    if BY_SATISFACTION in features:
+        window_s = threshold.cpu_evict_time_window_s or 1
+        if starved_by_exploring(policy, facts, sample.observed_ms, window_s):
+            features -= {BY_SATISFACTION}
     if not features or (features <= _BY_MEMORY_USED and mem_below_line(sample, facts, threshold)):
         return ()
     order = Order(dying_first=True, free_first=True, classes_first=True, sub_priority=threshold.sub_priority_enable)

@@ -14,7 +14,7 @@ from slacktide.schemas.command import Answer
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy import Policy, ResourceThreshold
-from slacktide.schemas.policy.effective import cap_in_force_pct, colocation_on, resource_threshold_on
+from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.resources.node_load import node_reserved
@@ -29,12 +29,12 @@ from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import (
 )
 from slacktide.streams.decisions.suppress.cpu_suppress_quota import (
     PERIOD_US,
-    QUOTA_US_MIN,
     Allowed,
     CpuUse,
     be_allowed_cpu,
     next_cfs_quota,
 )
+from slacktide.streams.decisions.suppress.learned_cap import EXPLORE, LEARNED_CAP, LearnedCap, learned_cap
 
 
 def looser(one: Limits, other: Limits) -> bool:
@@ -121,9 +121,6 @@ OFF_EXCLUSIVE = "exclusive_cpus"
 PRESSURE = "pressure_"
 """Prefix of a bound that the gate of ``cpu_pressure`` determines."""
 
-LEARNED_CAP = "learned_cap"
-"""The bound if best-effort pods may use no more CPU than the node's services bear, as it was learned of them."""
-
 NO_PRESSURE = "no_pressure_"
 """Prefix of a usage bound, if the policy uses pressure and the sample has none."""
 
@@ -152,8 +149,8 @@ def decide(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Po
 
     If suppression is disabled, the limits are lifted. Otherwise they move one step toward the allowed CPU. A raise
     waits until 900 ms after the last raise; a cut never waits. Without pressure in the sample, usage decides. Exclusive
-    CPUs of other pods are always removed from the CPU set, also without a policy. A learned cap in force is a ceiling
-    of the quota, whichever signal and knob the policy selects.
+    CPUs of other pods are always removed from the CPU set, also without a policy. A learned cap in force, or what
+    exploring leaves of it, is a ceiling of the quota, whichever signal and knob the policy selects.
     """
     if sample.limits is None:
         return _skip("the limit in force is unknown")
@@ -179,24 +176,20 @@ def _decide(sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequenc
         return _skip("the node's CPU capacity is unknown")
     by = _suppress if threshold.cpu_suppress_signal == "usage" else _by_signal
     found = by(sample, current, facts, pods, threshold)
-    cap_us = learned_cap_us(policy, facts)
-    if cap_us is None or found.limits is None:
+    cap = learned_cap(policy, facts, threshold)
+    return found if cap is None or found.limits is None else _below(cap, found, found.limits, current, sample)
+
+
+def _below(cap: LearnedCap, found: Decision, limits: Limits, current: Limits, sample: NodeSample) -> Decision:
+    """Return a decision with its limits, below the learned cap."""
+    most_us = cap.most_us(sample.observed_ms)
+    below = capped(limits, most_us)
+    if below is limits:
         return found
-    limits = capped(found.limits, cap_us)
-    return found if limits is found.limits else _settle(current, limits, LEARNED_CAP, found.terms | {"cap_us": cap_us})
-
-
-def learned_cap_us(policy: Policy, facts: NodeFacts) -> int | None:
-    """Return the most CPU time of best-effort pods per standard period, by the learned cap in force; None: no cap.
-
-    It is no less than what the policy always leaves to them.
-    """
-    cap_pct = cap_in_force_pct(colocation_on(policy, facts), facts) if facts.slope_permille else None
-    if cap_pct is None:
-        return None
-    least_pct = resource_threshold_on(policy, facts).cpu_suppress_min_pct or 0
-    cap_milli = (facts.capacity.cpu_milli or 0) * max(cap_pct, least_pct) // 100
-    return max(cap_milli * PERIOD_US // 1000, QUOTA_US_MIN)
+    terms = found.terms | {"cap_us": cap.cap_us}
+    if most_us == cap.cap_us:
+        return _settle(current, below, LEARNED_CAP, terms)
+    return _settle(current, below, EXPLORE, terms | {"explored_us": most_us})
 
 
 def lifted(current: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Limits:
