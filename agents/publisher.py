@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from slacktide.agents.files import Watched
+from slacktide.agents.letters import Letters
 from slacktide.schemas.backoff import Backoff, Reasons
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
@@ -27,49 +28,10 @@ from slacktide.streams.tasks import ended, given_up
 
 log = logging.getLogger(__name__)
 
-WAITING_BYTES_MAX = 4 * 1024 * 1024
-BATCH_BYTES = 512 * 1024
 WAITING_MAX = 10_000
 BATCH_MAX = 200
 GATHER_S, LAST_S = 0.2, 3.0
 RETRY_S, RETRY_MAX_S = 1.0, 5.0
-
-
-class Letters:
-    """Dead letters in order, at most a few megabytes. The oldest are dropped."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Out] = deque()
-        self._bytes = 0
-
-    def add(self, letter: Out) -> None:
-        """Add a dead letter. Drop the oldest if full."""
-        self._waiting.append(letter)
-        self._bytes += size_of(letter)
-        while self._bytes > WAITING_BYTES_MAX:
-            self._bytes -= size_of(self._waiting.popleft())
-
-    def some(self) -> list[Out]:
-        """Return the oldest, up to about one batch."""
-        found: list[Out] = []
-        size = 0
-        for letter in self._waiting:
-            size += size_of(letter)
-            if found and size > BATCH_BYTES:
-                break
-            found.append(letter)
-        return found
-
-    def sent(self, letters: list[Out]) -> None:
-        """Remove sent letters. Some may have been dropped meanwhile."""
-        for letter in letters:
-            if self._waiting and self._waiting[0] is letter:
-                self._bytes -= size_of(self._waiting.popleft())
-
-
-def size_of(out: Out) -> int:
-    """Return the bytes of a record's value."""
-    return len(out.value or b"")
 
 
 class Outbox:

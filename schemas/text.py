@@ -6,6 +6,7 @@ one error. So these are the only functions that parse JSON and whole numbers; ``
 
 import re
 import reprlib
+from collections.abc import Collection
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -31,6 +32,13 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _TOKEN = re.compile(_STRING.pattern + rb"|[\[\]{}]", re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 Raw = str | bytes | msgspec.Raw
+
+
+def similar(name: str, known: Collection[str], *, count_max: int = 3, cutoff: float = 0.6) -> list[str]:
+    """The known names that resemble one, the nearest first; ``cutoff``: the least resemblance, of 1."""
+    from difflib import get_close_matches  # noqa: PLC0415 - every process has this module, and few need a suggestion
+
+    return get_close_matches(name, list(known), count_max, cutoff)
 
 
 def shown(text: object) -> str:

@@ -13,11 +13,11 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import Protocol
 
+from slacktide.agents.letters import Letters
 from slacktide.agents.node.interfaces import Spool
 from slacktide.agents.node.metrics import AgentMetrics
 from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender, of_outcome, of_sample
 from slacktide.agents.node.slopes import Slopes
-from slacktide.agents.publisher import Letters
 from slacktide.schemas.backoff import Backoff, Reasons
 from slacktide.schemas.codec import M, decode
 from slacktide.schemas.connection import Cluster

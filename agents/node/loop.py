@@ -80,15 +80,9 @@ class AgentLoop:
     """Runs one agent. Its core is called on the event loop's thread only, so nothing needs a lock."""
 
     def __init__(
-        self,
-        kernel: Kernel,
-        settings: LoopSettings,
-        boot_id: str,
-        health: Health,
-        clock: Clock,
-        description: Description,
+        self, kernel: Kernel, settings: LoopSettings, boot_id: str, health: Health, clock: Clock, described: Description
     ) -> None:
-        self._settings, self._health, self._clock, self._inventory = settings, health, clock, description
+        self._settings, self._health, self._clock, self._inventory = settings, health, clock, described
         node, bootstrap = settings.node, settings.bootstrap
         self._metrics = AgentMetrics(node)
         self._state = State(settings.state_folder)
@@ -119,7 +113,7 @@ class AgentLoop:
             clock=clock,
             policy=self._policies.policy,
             facts=self._facts(),
-            pods=description.value.pods,
+            pods=described.value.pods,
             settings=settings.agent,
             tuned=Tuned(settings.state_folder),
             eviction_client=settings.eviction_client,
@@ -129,15 +123,15 @@ class AgentLoop:
         self._trainer = Trainer(node, boot_id, settings.agent.train_every_ms)
         channel = self._link.channel("forecasts", FORECAST)
         self._forecasts = ForecastPublisher(self._trainer, channel, self._state, clock, self._colocation)
-        self._zones: ZonesPublisher | None = None
+        self._publishers: list[ZonesPublisher | ServiceMeter] = []
         if settings.zones is not None:
             records = ZonesRecords(settings.zones, node=node, boot_id=boot_id, clock=clock)
             channel, agent = self._link.channel("zones", ZONES), self._agent
-            self._zones = ZonesPublisher(records, channel, pods=lambda: agent.pods, metrics=self._metrics)
-        self._meter: ServiceMeter | None = None
+            self._publishers.append(ZonesPublisher(records, channel, pods=lambda: agent.pods, metrics=self._metrics))
         if settings.services is not None:
             channel = self._link.channel("minutes", SERVICE_MINUTE)
-            self._meter = ServiceMeter(settings.services, clock, self._agent, self._colocation, channel, self._metrics)
+            meter = ServiceMeter(settings.services, clock, self._agent, self._colocation, channel, self._metrics)
+            self._publishers.append(meter)
         self._ahead = self._ahead_of_ticks()
         self._switch = Switch(settings.state_folder, watched=settings.node_watch is not None)
         self.removed = False
@@ -182,9 +176,7 @@ class AgentLoop:
         self._follow_api_server()
         self._ahead.start()
         works = [self._link.run, self._forecasts.run, self._keep_watching, self._keep_looking_at_switch]
-        works += [
-            one.run for one in (self._enrolment, self._settings.removal, self._zones, self._meter) if one is not None
-        ]
+        works += [one.run for one in (self._enrolment, self._settings.removal, *self._publishers) if one is not None]
         beside = [asyncio.create_task(work()) for work in works]
         ticking = asyncio.create_task(self._ahead.tick(stop, self._settings.sample_interval_ms))
         try:
@@ -202,9 +194,8 @@ class AgentLoop:
                 self._settings.node_watch.close()
             await ended(ticking, *beside)
             await self._link.close()
-            for one in (self._zones, self._meter):
-                if one is not None:
-                    await one.close()
+            for publisher in self._publishers:
+                await publisher.close()
             self._spool.close()
 
     def awaits_answer(self) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from slacktide.agents.publisher import size_of
+from slacktide.agents.letters import size_of
 from slacktide.schemas.bounds import PODS_MAX
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster

@@ -212,12 +212,9 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         inventory = machine.inventory(settings.node_name, settings.state_folder, settings.proc_mount)
         log.warning("%s", machine.description(settings.node_name, settings.lister))
     settings.state_folder.mkdir(parents=True, exist_ok=True)
-    hierarchy, host = agent_options.groups_of(
-        settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.host_workloads
-    )
-    kernel = CgroupKernel(
-        settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.state_folder, hierarchy.layout
-    )
+    mounts = settings.cgroup_mount, settings.proc_mount, settings.kubepods
+    hierarchy, host = agent_options.groups_of(*mounts, settings.host_workloads)
+    kernel = CgroupKernel(*mounts, settings.state_folder, hierarchy.layout)
     kubelet = agent_options.kubelet_of(settings, kernel)
     eviction_client, node_watch, removal = _by_api_server(settings)
     enrol = zones = None
@@ -254,11 +251,9 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     try:
         await loop.run(kernel, wanted, stop, health)
     finally:
-        kernel.close()
-        if eviction_client is not None:
-            eviction_client.close()
-        if kubelet is not None:
-            kubelet.close()
+        for one in (kernel, eviction_client, kubelet):
+            if one is not None:
+                one.close()
 
 
 def _by_api_server(settings: AgentCommandSettings) -> tuple[EvictionClient | None, NodeWatch | None, Removal | None]:
@@ -345,12 +340,9 @@ def restore(settings: RestoreSettings) -> None:
     from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415 - not for --help
     from slacktide.agents.node.restoring import restored  # noqa: PLC0415
 
-    hierarchy, _ = agent_options.groups_of(
-        settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.host_workloads
-    )
-    kernel = CgroupKernel(
-        settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.state_folder, hierarchy.layout
-    )
+    mounts = settings.cgroup_mount, settings.proc_mount, settings.kubepods
+    hierarchy, _ = agent_options.groups_of(*mounts, settings.host_workloads)
+    kernel = CgroupKernel(*mounts, settings.state_folder, hierarchy.layout)
     try:
         done = restored(
             kernel,

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import difflib
 import json
 import re
 from contextlib import suppress
@@ -15,6 +14,7 @@ from slacktide.schemas import codec
 from slacktide.schemas.dead_letter import DeadLetter, UnreadableBatch
 from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.schemas.sample_columns_codec import UnknownPodsError
+from slacktide.schemas.text import similar
 from slacktide.schemas.topics import BY_NAME, Topic
 from slacktide.streams.records import Record
 from slacktide.streams.samples import SampleReader
@@ -45,7 +45,7 @@ def topic_named(text: str) -> Topic:
         meant = [name for name in meant if name.startswith("slacktide.node.")]
     if len(meant) == 1:
         return BY_NAME[meant[0]]
-    near = difflib.get_close_matches(_VERSION.sub("", text.removeprefix(_PREFIX)), short, n=3, cutoff=0.4)
+    near = similar(_VERSION.sub("", text.removeprefix(_PREFIX)), short, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(short)}"
     raise UnknownTopicError(f"no topic {text}; {hint}")
 

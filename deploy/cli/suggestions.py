@@ -1,11 +1,11 @@
 """Suggests similar commands and names for an unknown one."""
 
-import difflib
 from collections.abc import Iterable
 
 import click
 
 from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.text import similar
 
 NEAR = 5
 
@@ -18,9 +18,8 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve the command of the first argument. Raises click.UsageError: it is unknown."""
         names = self.list_commands(ctx)
-        similar = difflib.get_close_matches(args[0], names, n=3, cutoff=0.6)
-        if args[0] not in names and similar:
-            ctx.fail(f"no such command {args[0]!r}; did you mean {' or '.join(similar)}?")
+        if args[0] not in names and (meant := similar(args[0], names)):
+            ctx.fail(f"no such command {args[0]!r}; did you mean {' or '.join(meant)}?")
         return super().resolve_command(ctx, args)
 
 
@@ -31,6 +30,6 @@ class NotFoundError(SlacktideError):
 def near(name: str, known: Iterable[str]) -> str:
     """Return suggestions for a message."""
     names = sorted(known)
-    found = difflib.get_close_matches(name, names, n=NEAR, cutoff=0.5) or names[:NEAR]
+    found = similar(name, names, count_max=NEAR, cutoff=0.5) or names[:NEAR]
     more = f" and {len(names) - len(found)} more" if len(names) > len(found) else ""
     return f"known: {', '.join(found)}{more}" if found else "none is known"

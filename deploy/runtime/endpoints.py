@@ -183,6 +183,8 @@ class HttpServer:
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
+        self._waker, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
         self._by_peer: dict[str, dict[_Connection, None]] = {}
         """Connections by address, oldest first."""
         self._writing: dict[_Connection, None] = {}
@@ -197,16 +199,18 @@ class HttpServer:
     def close(self) -> None:
         """Stop serving."""
         self._stopping = True
+        self._waker.close()  # ends a select without a time limit
         self._thread.join()
         for connection in [one for several in self._by_peer.values() for one in several]:
             self._drop(connection)
         self._selector.close()
         self._listener.close()
+        self._woken.close()
 
     def _serve(self) -> None:
         looked_s = 0.0
         while not self._stopping:
-            for key, _ in self._selector.select(LOOK_S):
+            for key, _ in self._selector.select(LOOK_S if self._count else None):
                 if key.data is None:
                     self._accept()
                 elif key.data.socket.fileno() >= 0:  # unless it was just closed to make room

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, get_args
@@ -13,6 +12,7 @@ from slacktide.schemas.errors import Finding
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy.keys import Key, keys_of, replaced
 from slacktide.schemas.policy.selector import Operator, Requirement, Selector
+from slacktide.schemas.text import similar
 
 UNREAD = frozenset({"extensions", "allocationStrategy"})
 """Keys of the reference that are a third party's, or of old."""
@@ -26,7 +26,7 @@ _LABEL_VALUE = re.compile(rf"(?:{_NAME})?", re.ASCII)
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """The known name that resembles an unknown one, as the end of a sentence; "": none."""
-    near = difflib.get_close_matches(name, known, n=1)
+    near = similar(name, known, count_max=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from slacktide.schemas.connection import Cluster
@@ -114,8 +113,10 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         await self._revoked(frozenset(Place(*place) for place in revoked))
 
 
-def _sticky() -> type[StickyPartitionAssignor]:
+def _sticky() -> Any:
     """Return a new class for each membership: the client keeps a member's state on the class."""
+    # Late: an agent has this module, too, and no group.
+    from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor  # noqa: PLC0415
 
     class Sticky(StickyPartitionAssignor):  # type: ignore[misc]  # the client has no types
         member_assignment = None

@@ -130,10 +130,7 @@ def where_is(nodes: Sequence[NodeLog], namespace: str, name: str) -> tuple[NodeL
 def explain_pod(
     log: PodLog, namespace: str, name: str, manifest: Manifest | None, asked_ms: int
 ) -> PodExplanation | None:
-    """Explain a pod; None: neither Kafka nor a manifest has it.
-
-    ``asked_ms``: now, by the clock of record timestamps.
-    """
+    """Explain a pod at ``asked_ms``, by the clock of record timestamps; None: neither Kafka nor a manifest has it."""
     on, running = log.on, _running(log.nodes, namespace, name, asked_ms)
     listed = next((one for one in on.pods if (one.namespace, one.name) == (namespace, name)), None) if on else None
     place = on.keyframe.place if on and on.keyframe and listed else None
