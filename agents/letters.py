@@ -1,7 +1,5 @@
 """Dead letters that wait for Kafka."""
 
-from __future__ import annotations
-
 from collections import deque
 
 from slacktide.streams.records import Out

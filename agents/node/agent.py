@@ -4,8 +4,6 @@ The agent decides on each sample with the same function as the workers. It appli
 agent's policy version, and gives best-effort pods no more than the agent's own decision. Otherwise it applies its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

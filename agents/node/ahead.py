@@ -4,8 +4,6 @@ Rates over a short time are inaccurate, so two samples need a distance. It doubl
 and is short again after a time without them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

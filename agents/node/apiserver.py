@@ -1,7 +1,5 @@
 """The agent's small client of the API server, and what it watches there: its Node, and whether it is uninstalled."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

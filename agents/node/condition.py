@@ -1,7 +1,5 @@
 """Why an agent is not ready, or does not work as it should."""
 
-from __future__ import annotations
-
 from slacktide.agents.node.inventory import Description, Policies
 from slacktide.agents.node.link import Link
 

@@ -1,7 +1,5 @@
 """Lists workloads of a host without Kubernetes as pods, by the operator's file, its cgroups, and Docker labels."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass

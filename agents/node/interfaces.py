@@ -1,7 +1,5 @@
 """Interfaces of an agent: a kernel, which reads figures and changes best-effort pods, and a spool of outcomes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """What is in force on a node: facts, pods and policy, from files, Kafka and the kubelet. Reports misplaced pods."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ within a minute, or changes it a third time, that is a conflict. It is reported 
 then two, up to an hour, with one try after each. Refused writes are retried with growing pauses.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs the node agent: samples on time even if Kafka, the disk or a file is slow or unavailable."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping

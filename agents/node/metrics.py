@@ -1,7 +1,5 @@
 """All metrics of a node agent. One process may have several simulated nodes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args

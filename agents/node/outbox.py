@@ -1,7 +1,5 @@
 """Records that a node agent publishes, and samples that wait in bounded memory; large ones are sent reduced."""
 
-from __future__ import annotations
-
 import asyncio
 from bisect import insort
 from collections.abc import Callable, Sequence

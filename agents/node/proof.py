@@ -1,7 +1,5 @@
 """Signs this node's records with its key, and renews the key from the bridge by the pod's ServiceAccount token."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

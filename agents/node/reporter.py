@@ -1,7 +1,5 @@
 """Creates outcomes, and sets the best-effort limit: intent to the spool, then the kernel, read-back, outcome."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Lifts limits that a former agent left."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

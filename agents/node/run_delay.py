@@ -4,8 +4,6 @@
 threads are read, so that the cost does not grow with the number of threads.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

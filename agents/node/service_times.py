@@ -1,7 +1,5 @@
 """What a node's services ran and waited in a minute: counters of their pods' cgroups, and their rise."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

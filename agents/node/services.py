@@ -1,7 +1,5 @@
 """Measures the services of a node once a minute, while the policy learns how much best-effort work they bear."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

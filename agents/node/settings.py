@@ -1,7 +1,5 @@
 """Settings of one node agent's loop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

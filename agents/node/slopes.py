@@ -1,7 +1,5 @@
 """Learned slopes of services, from Kafka: which one is the largest on this node."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol

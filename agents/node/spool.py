@@ -4,8 +4,6 @@ WAL mode without sync: a commit outlives the process, but need not outlive the m
 A sync would block the agent while the disk stalls.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sqlite3

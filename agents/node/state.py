@@ -1,7 +1,5 @@
 """An agent's state folder: its lock, the boot id, and what is saved for a start without Kafka."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import logging

@@ -3,8 +3,6 @@
 Only knobs that this agent has set are restored. A knob that the kernel lacks is reported once and not tried again.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Times are UTC epoch milliseconds, units are the suffix of a name, and unknown values are null.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice

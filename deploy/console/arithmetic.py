@@ -1,7 +1,5 @@
 """Explains a number on a page in lines, as ``slacktide explain`` does: by its arithmetic, or the records it counts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,8 +1,6 @@
 """``slacktide console``: the web console for the last week."""
 # ruff: noqa: RUF009 - setting() makes a field
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -3,8 +3,6 @@
 The files of token and certificate may change at any time, such as those of a mounted Secret.
 """
 
-from __future__ import annotations
-
 import base64
 import hmac
 import ipaddress

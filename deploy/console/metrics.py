@@ -1,7 +1,5 @@
 """Prometheus metrics of the console."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter as Tally
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Runs the console's process: follower, history and server."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import logging

@@ -1,7 +1,5 @@
 """The console's HTTP server: static files, responses from the history, and an event stream. Read-only."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """Reads what is known of services at a moment from the history, as rows of a page and as the picture of one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads pods, Jobs and the queue at a moment from the history, as rows of pages and as lines of an explanation."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

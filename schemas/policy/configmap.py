@@ -5,8 +5,6 @@ apis/slo/v1alpha1/nodeslo_types.go. So are the layers: a node's strategy is the 
 cluster's, over the defaults (pkg/slo-controller/nodeslo/resource_strategy.go, pkg/util/sloconfig/colocation_config.go).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast

@@ -7,8 +7,6 @@ Reading: koordinator a7a1b76b, pkg/util/sloconfig/colocation_config.go, pkg/slo-
 annotation and label overrides).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -6,8 +6,6 @@ Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/memoryevict, plug
 plugins/cpuburst, pkg/koordlet/statesinformer/impl (mergeNoneResourceQOSIfDisabled).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

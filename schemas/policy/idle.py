@@ -1,7 +1,5 @@
 """Settings without effect, with the reason: of a policy, and of a node's own annotation and labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 The ranges are the fields' types: they stand in one place, where the strategies are.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

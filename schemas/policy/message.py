@@ -1,7 +1,5 @@
 """The policy as a record. Topic slacktide.policy.v1, one partition, key: policy."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Reads the ConfigMap's JSON objects into a strategy's fields, and collects errors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, get_args

@@ -4,8 +4,6 @@ Names, defaults and ranges are the reference's: koordinator a7a1b76b, apis/slo/v
 pkg/util/sloconfig/nodeslo_config.go (DefaultResourceQOSStrategy).
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

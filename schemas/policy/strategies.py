@@ -7,8 +7,6 @@ but for ``dryRun`` and ``intervalSeconds``), for placement pkg/scheduler/apis/co
 ``admission-config`` and ``agent-config`` are Slacktide's own.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

@@ -3,8 +3,6 @@
 The careful reader in ``streams.kafka`` decodes a batch again if one of its records is damaged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """Computes from a block and its windows what to publish of each node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """The part that a node's samples repeat, as encoded bytes. A sample with the same prefix is not decoded again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field

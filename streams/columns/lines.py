@@ -4,8 +4,6 @@ A filled template has the same bytes as the codec writes. Texts are filled in fi
 All nodes share one template of answers, which is filled once per pod list with a node's texts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache

@@ -4,8 +4,6 @@ Arrays do not fold looks. They find the samples whose open gate no look can clos
 meanwhile, and leave all others to the rule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

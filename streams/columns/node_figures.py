@@ -4,8 +4,6 @@ Latest state is published again after an interval that the operator sets, 5 s by
 most once a second, if a figure moves by more than 1% of the node, or if its pods, facts or policy change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isnan
 from typing import NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """Parses the lists of whole numbers of a fetch at once, without a Python object per number, and checks them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 

@@ -3,8 +3,6 @@
 The inputs of a node beside its averages are integers, built once per pod list and policy: its ``OfferInputs``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple

@@ -4,8 +4,6 @@ A second holds the average of its samples, weighted by coverage, in whole millic
 written and read back without loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -4,8 +4,6 @@ NumPy's float64 operations equal Python's in the last digit. Where arrays cannot
 ``SCALAR``.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import numpy as np

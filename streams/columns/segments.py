@@ -4,8 +4,6 @@ Seconds are restored exactly, so percentiles stay the same. Pods are restored by
 longer than a minute (windows over 20 minutes) belongs to the minute in which it ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The watermark of a node is the end of its newest sample. A sample at or before i
 (``fill``). Memory is bounded: one ring per node, and one series per pod of its newest sample and pod list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ before the state, so that the successor of a killed worker publishes it again.
 Kinds are added by upgrades. One whose topics do not exist yet is left out, and begins when they do.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Each node is fitted alone, so that baselines of nodes do not matter, and their m
 or strange node does not matter either. The growth is straight until the nodes show that it is bent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt

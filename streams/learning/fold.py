@@ -4,8 +4,6 @@ A node's minutes change the sums of this node alone: a record may be forged. ``b
 from them.
 """
 
-from __future__ import annotations
-
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from slacktide.schemas.service import (

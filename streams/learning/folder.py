@@ -1,7 +1,5 @@
 """Folds all services of one partition: minutes and latencies in, profiles and slopes out. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress

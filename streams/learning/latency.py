@@ -4,8 +4,6 @@ A latency of a node is held against the share of best-effort work there in the s
 mean share. Held against another span, it would seem to depend less on best-effort work than it does.
 """
 
-from __future__ import annotations
-
 from math import exp, log
 from typing import Final, NamedTuple
 

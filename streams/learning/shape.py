@@ -4,8 +4,6 @@ Either straight, or bent: most of the growth comes with the first percent, as wh
 work as soon as it runs for more than 1% of the time. A slope is the growth up to a whole node in both.
 """
 
-from __future__ import annotations
-
 from math import expm1, log, log1p
 from typing import Final
 

@@ -3,8 +3,6 @@
 West (1979), "Updating mean and variance estimates: an improved method", with weights that decay in event time.
 """
 
-from __future__ import annotations
-
 import re
 from math import log
 from typing import Final, Literal, NamedTuple, TypeAlias

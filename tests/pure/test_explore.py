@@ -1,7 +1,5 @@
 """Nodes that are held below their learned cap for a while, so that more is learned of their services."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Minutes of services count only with the proof of the node that they name, where the policy requires it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import msgspec

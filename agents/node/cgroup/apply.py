@@ -1,7 +1,5 @@
 """Sets the best-effort CPU quota and CPU set: reads the cgroups, writes a plan, reads it back."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping

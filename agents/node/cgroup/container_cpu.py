@@ -1,7 +1,5 @@
 """CPU quota, CPU use and throttling of containers, whose cgroups are found by the ids in the pod list."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path, PurePosixPath

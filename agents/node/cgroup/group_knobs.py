@@ -1,7 +1,5 @@
 """Reads and sets knobs of pods, containers and tiers. Each write is checked and confined to its cgroup."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

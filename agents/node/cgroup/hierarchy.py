@@ -1,7 +1,5 @@
 """Finds the cgroup hierarchies, v1 or v2, and which cgroups are pods, on a Kubernetes node and on a host without it."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

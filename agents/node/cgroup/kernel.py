@@ -1,7 +1,5 @@
 """A node's kernel through cgroups v1 or v2. Implements ``slacktide.agents.node.interfaces.Kernel``."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress

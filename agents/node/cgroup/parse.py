@@ -1,7 +1,5 @@
 """PURE: parses control files and /proc, and computes rates from two readings. Malformed text raises ValueError."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """PSI of each pod's cgroup, for metrics and ``slacktide explain pod``. Decisions do not use it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath

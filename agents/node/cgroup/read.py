@@ -1,7 +1,5 @@
 """Reads every figure of the node and its pods once. Unreadable figures are noted with the reason; nothing raises."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath

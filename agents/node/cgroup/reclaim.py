@@ -5,8 +5,6 @@ once that much is reclaimed, or with EAGAIN if it was less. It blocks, so it is 
 a thread of its own. Cgroup v1 has nothing like it: its ``memory.force_empty`` takes all of a cgroup, hot pages too.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress

@@ -4,8 +4,6 @@ Reading: kubernetes v1.34, pkg/registry/core/pod/storage/eviction.go; staging ap
 (maxinflight, priority-and-fairness) and admission/plugin/webhook/errors.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal

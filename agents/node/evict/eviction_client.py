@@ -1,7 +1,5 @@
 """Requests evictions and creates Events on its own thread, so that the agent never waits for the API server."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import deque

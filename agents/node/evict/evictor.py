@@ -1,7 +1,5 @@
 """Evicts pods as far as credit allows, and holds back the others. Uses the Eviction API in a cluster, else cgroups."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

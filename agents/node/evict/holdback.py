@@ -4,8 +4,6 @@ First it cuts the CPU of all best-effort pods, then it freezes pods one at a tim
 first, so the next start knows which frozen pods are its own. It never thaws pods that something else froze.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

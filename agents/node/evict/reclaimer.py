@@ -4,8 +4,6 @@ A write to ``memory.reclaim`` blocks, so each step runs on a thread of its own: 
 wait for it. There is one step at a time. Nothing remains to be undone, so no intent is stored before it.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future

@@ -3,8 +3,6 @@
 Both are intents in the spool first. So the next start continues, and evicts no pod twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Publishes the node's NUMA zones, on a connection of its own: on every change, and every 5 s as a sign of life."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ One gRPC call over the kubelet's socket, to its podresources API, is made in pla
 each agent.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Records that explain a node at a moment: from the history, and others from Kafka."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec

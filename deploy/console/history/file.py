@@ -1,7 +1,5 @@
 """The store's file: tables, opening, recovery, and reading by threads. See docs/console-store.md."""
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 import struct

@@ -1,7 +1,5 @@
 """Follows Kafka into the history, and reads single records from it that the history lacks."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence

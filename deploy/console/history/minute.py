@@ -1,7 +1,5 @@
 """Recorded minutes: parts, individually kept records, and versions of objects in compacted topics. Pure."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reads all nodes or one node at a moment, and finds records by position or trace."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice

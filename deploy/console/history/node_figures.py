@@ -3,8 +3,6 @@
 Pure. Records are added in the order of their timestamps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args

@@ -1,7 +1,5 @@
 """Queries on the history: the store's file and the current minute. Calls block on disk: use a thread."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path

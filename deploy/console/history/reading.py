@@ -1,7 +1,5 @@
 """Reads the file by threads and the minutes that are not stored yet: blocks, pods, and objects of compacted topics."""
 
-from __future__ import annotations
-
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

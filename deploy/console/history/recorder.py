@@ -4,8 +4,6 @@ A second is closed when later records arrive. Each node then gets a row with eve
 end. Gaps remain unknown: a node without a sample has no use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A minute and its offsets are stored in one transaction, so that a killed process
 points are computed from stored points, so they are equally complete.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence

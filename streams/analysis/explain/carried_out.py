@@ -1,7 +1,5 @@
 """Reports the decider of a node, and whether the agent carried out the commands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from slacktide.schemas.command import Evict, Hold, NodeCommand, Setting

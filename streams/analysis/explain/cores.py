@@ -1,7 +1,5 @@
 """Explains what each CPU of a node is for, which ones a pod has for itself, who chose them, and who else runs there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal

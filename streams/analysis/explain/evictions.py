@@ -1,7 +1,5 @@
 """Reports evictions and descheduling passes of a pod: rule, threshold, observed value, result."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Defines records with their positions in Kafka, findings, and how severe each fact is, for every view."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Literal, TypeVar

@@ -1,7 +1,5 @@
 """Extracts a node's published figures with their arithmetic, and reports stale ones and those of another policy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Reports why a pod waits for its gang, or which node its gang's plan holds for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from slacktide.schemas.gang import GangPlan

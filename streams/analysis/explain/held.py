@@ -1,7 +1,5 @@
 """Reports pods whose CPU is limited: held, critical, mid or unheld ones, and the pressure of latency-sensitive pods."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Parses a pod's manifest, as from ``kubectl get pod -o yaml``, and checks a best-effort pod."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

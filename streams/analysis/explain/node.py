@@ -1,7 +1,5 @@
 """Explains a node's figures and limits by its chain of records, and gives one row for each of many nodes."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Selects the records of one node, by kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

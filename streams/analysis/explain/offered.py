@@ -1,7 +1,5 @@
 """Explains the batch and mid resources of a node: disabled, exhausted, stale, capped, floored or predicted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

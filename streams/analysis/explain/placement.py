@@ -1,7 +1,5 @@
 """Reports which nodes could run a pod: compares its requests with each node's free resources."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

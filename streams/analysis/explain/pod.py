@@ -1,7 +1,5 @@
 """Explains why a pod is pending or evicted, and checks its manifest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Reports memory that agents reclaimed from best-effort pods before any was evicted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from slacktide.schemas.outcome import NodeOutcome, PodName

@@ -1,7 +1,5 @@
 """Explains what is known of a service: how much best-effort work slows it down, and the cap that follows. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import expm1, log

@@ -6,8 +6,6 @@ the gate then stays open for a pause, which doubles each time. All values are in
 and permille; divisions round down. Koordinator has no counterpart.
 """
 
-from __future__ import annotations
-
 from typing import Final, Literal, TypeAlias
 
 import msgspec

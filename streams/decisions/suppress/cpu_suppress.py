@@ -4,8 +4,6 @@ The policy selects one knob, quota or CPU set. The other one is released step by
 koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go, suppressBECPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import msgspec

@@ -11,8 +11,6 @@ an annotation of its scheduler. It leaves those of the static policy to the kube
 them only every 10 s.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ adjustByCfsQuota. The order of the arithmetic follows the reference. The sums ov
 reference, a small target is applied if no quota is set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from math import fsum
 from typing import NamedTuple

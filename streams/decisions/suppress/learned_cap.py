@@ -4,8 +4,6 @@ Best-effort work that always uses its whole cap shows nothing more of a service.
 in one slot of each cycle. Its name selects the slot, so nodes need no coordination, and stream, guard and replay agree.
 """
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
