@@ -47,7 +47,7 @@ class Unproven:
     def dead(self, record: Record, verdict: Verdict, now_ms: int) -> list[Out]:
         """Return a dead letter for the record; nothing above the limit per minute of append time."""
         minute = record.timestamp_ms // _MINUTE_MS
-        if minute != self._minute:
+        if minute > self._minute:
             self._minute, self._letters = minute, 0
         self._letters += 1
         return [self._writer.dead(record, reason(verdict), now_ms)] if self._letters <= LETTERS_A_MINUTE else []

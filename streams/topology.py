@@ -44,7 +44,9 @@ from slacktide.streams.engine.session import Session, WorkerSettings, keep_conne
 from slacktide.streams.engine.ticking import TICK_S
 from slacktide.streams.engine.transport import Turn
 from slacktide.streams.engine.writing import FIGURES_S
-from slacktide.streams.proofs import Judge
+from slacktide.streams.jobs.folder import SOURCE
+from slacktide.streams.proofs import Judge, Proofs
+from slacktide.streams.records import Writer
 from slacktide.streams.worker import Worker
 
 __all__ = ["decide_queue", "decide_samples", "fold", "folds_app", "govern", "samples_app"]
@@ -135,9 +137,10 @@ async def fold(
     settings: FoldSettings, stop: asyncio.Event, now_ms: Callable[[], int], judge: Judge | None = None
 ) -> None:
     """Fold events of Jobs and minutes of services until ``stop`` is set. ``judge``: as of a worker."""
+    proofs = Proofs(Writer(SOURCE), judge)
 
     async def work() -> None:
-        folding = Folding(settings, now_ms, judge)
+        folding = Folding(settings, now_ms, proofs)
         try:
             await folding.connect()
             await folds_app(folding, settings).run(stop, folding.publish)

@@ -36,8 +36,8 @@ from slacktide.streams.jobs.folder import SOURCE
 from slacktide.streams.jobs.folder import Folder as JobFolder
 from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail, absence, last_of_each_key, partition_counts
 from slacktide.streams.learning.folder import Folder as ServiceFolder
-from slacktide.streams.proofs import Judge, Proofs
-from slacktide.streams.records import Out, Place, Record, Writer, dead_letter_of_refused
+from slacktide.streams.proofs import Proofs
+from slacktide.streams.records import Out, Place, Record, dead_letter_of_refused
 
 log = logging.getLogger(__name__)
 
@@ -185,11 +185,10 @@ class _Share:
 class Folding(Lifetime):
     """One membership of the group of workers that fold."""
 
-    def __init__(self, settings: FoldSettings, now_ms: Callable[[], int], judge: Judge | None = None) -> None:
-        """Begin; ``connect`` follows. ``judge``: of proofs, as the policy requires; None: no keys."""
+    def __init__(self, settings: FoldSettings, now_ms: Callable[[], int], proofs: Proofs) -> None:
+        """Begin; ``connect`` follows. ``proofs``: with the last policy in force, also from before an outage."""
         super().__init__()
-        self._settings, self._now_ms = settings, now_ms
-        self._proofs = Proofs(Writer(SOURCE), judge)
+        self._settings, self._now_ms, self._proofs = settings, now_ms, proofs
         self._policies = Tail(settings.bootstrap, FETCH_WAIT_MS)
         self.kinds: list[Kind] = []
         """Without those that were left out."""

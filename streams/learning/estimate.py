@@ -137,18 +137,23 @@ def fit_node(sums: NodeSums, now_ms: int, shape: Shape = "straight") -> NodeFit 
 def shape_of(nodes: Sequence[NodeSums], now_ms: int, before: Shape) -> Shape:
     """Return the shape that fits better; ``before``, until another one is likelier by far.
 
-    Of nodes with minutes from nearly no best-effort work on. The median over them decides, for all their minutes.
+    Two thirds of the nodes must show it, with minutes from nearly no best-effort work on, so that few forged or strange
+    nodes decide nothing.
     """
-    logs, minutes = list[tuple[float, float]](), 0.0
+    logs, minutes = list[float](), 0.0
     for sums in nodes:
         straight, bent = fit_node(sums, now_ms), fit_node(sums, now_ms, "bent")
-        if straight and bent and sums.mean_x**2 * sums.minutes <= REACHES_DOWN**2 * sums.xx:
-            logs.append((log((straight.unexplained + UNEXPLAINED_MIN) / (bent.unexplained + UNEXPLAINED_MIN)), 1.0))
-            minutes += straight.minutes
-    likelier = median(logs) * minutes / (2 * AUTOCORRELATION) if logs else 0.0
-    if abs(likelier) < SURELY:
+        if either := straight or bent:
+            minutes += either.minutes
+            down = sums.mean_x**2 * sums.minutes <= REACHES_DOWN**2 * sums.xx
+            logs.append(log(_unexplained(straight) / _unexplained(bent)) if straight and bent and down else 0.0)
+    if not logs:
         return before
-    return "bent" if likelier > 0 else "straight"
+    logs.sort()
+    surely, third = 2 * AUTOCORRELATION * SURELY / minutes, len(logs) // 3
+    if logs[third] >= surely:
+        return "bent"
+    return "straight" if logs[-1 - third] <= -surely else before
 
 
 def estimate(nodes: Sequence[NodeSums], now_ms: int, before: Shape = "straight") -> Estimate:
@@ -211,6 +216,10 @@ def median(weighted: Sequence[tuple[float, float]]) -> float:
 def slowdown_permille(logarithm: float) -> int:
     """Return a slowdown in thousandths: 1,000 is none."""
     return round(1_000 * exp(min(max(0.0, logarithm), ALONE_MAX)))
+
+
+def _unexplained(fit: NodeFit) -> float:
+    return fit.unexplained + UNEXPLAINED_MIN
 
 
 def _within(fits: Sequence[NodeFit], weights: Sequence[float]) -> float:

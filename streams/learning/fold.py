@@ -47,6 +47,9 @@ STEP: Final = 1.25
 UNCONFIRMED_MS: Final = 24 * HOUR_MS
 """A slope that nothing confirms for so long is lowered by a step: under its cap best-effort work no longer varies
 enough to show whether the service still is as sensitive. With each step it varies more."""
+FORGOTTEN_PERMILLE: Final = 50
+"""A slope that was lowered so far caps no budget above 5%. None is published any more, so that the next one that is
+precise counts at once."""
 
 PICTURE_MAX: Final = 10_000.0
 """Thousandths: no minute is slowed down more."""
@@ -62,7 +65,7 @@ class ServiceFold:
     """One service, from its profile; None: none is known."""
 
     def __init__(self, profile: ServiceProfile | None = None) -> None:
-        known = profile or ServiceProfile(service="", observed_ms=0, folded_to=-1, folded_from=-1, status="learning")
+        known = profile or unknown("")
         self.service, self.observed_ms = known.service, known.observed_ms
         self.folded_to, self._folded_from = known.folded_to, known.folded_from
         self.published = known.published
@@ -227,6 +230,11 @@ class ServiceFold:
         return [Bin(minutes=minutes, mean_permille=mean) for minutes, mean in self._bins]
 
 
+def unknown(service: str) -> ServiceProfile:
+    """Return the profile of a service of which nothing is known."""
+    return ServiceProfile(service=service, observed_ms=0, folded_to=-1, folded_from=-1, status="learning")
+
+
 def _untimely(observed_ms: int, appended_ms: int) -> Ignored | None:
     if observed_ms > appended_ms + EARLY_MS:
         return "early"
@@ -248,9 +256,10 @@ def next_slope(published: ServiceSlope | None, found: Estimate, confirmed_ms: in
     if observed_ms - published.observed_ms < PUBLISH_MS:
         return before
     if not found.usable:
-        return (
-            round(before / STEP) if observed_ms - max(published.observed_ms, confirmed_ms) >= UNCONFIRMED_MS else before
-        )
+        if observed_ms - max(published.observed_ms, confirmed_ms) < UNCONFIRMED_MS:
+            return before
+        lowered = round(before / STEP)
+        return lowered if lowered > FORGOTTEN_PERMILLE else 0
     if not (found.precise or not low <= before <= high) or abs(slope - before) * 1_000 <= before * DIFFERENCE_PERMILLE:
         return before
     return min(max(slope, round(before / STEP)), round(before * STEP))

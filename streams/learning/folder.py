@@ -11,7 +11,7 @@ from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.proof import Verdict as ProofVerdict
 from slacktide.schemas.service import ServiceMinute, ServiceProfile, ServiceSli
 from slacktide.schemas.topics import SERVICE_PROFILE, SERVICE_SLI, SERVICE_SLOPE
-from slacktide.streams.learning.fold import ServiceFold
+from slacktide.streams.learning.fold import ServiceFold, unknown
 from slacktide.streams.learning.sums import HOUR_MS, MINUTE_MS, Ignored
 from slacktide.streams.proofs import Proofs, reason
 from slacktide.streams.records import Out, Record, Writer, dead_letter_of_unwritten, event, letters_of_each, text_of
@@ -189,7 +189,7 @@ class Folder:
     def _forgotten(self, service: str) -> list[Out]:
         fold = self._folds[service]
         outs = [self._profile(fold, service, None)]
-        if fold.published is not None:
+        if fold.published is not None or service in self._unsure:
             fold.published = None
             outs.insert(0, self._slope(fold, service))
         self._sums -= len(fold)
@@ -211,12 +211,13 @@ def _keyed(record: Record, message: Of) -> Of:
 
 
 def profiles_of(records: Iterable[Record]) -> dict[str, ServiceProfile]:
-    """Return the last profile of each service; an invalid one is learned again."""
+    """Return the last profile of each service. One that cannot be read is empty: it is learned again."""
     found: dict[str, ServiceProfile] = {}
     for record in records:
         service = text_of(record.key or b"")
         found.pop(service, None)
         if isinstance(record.value, bytes):
+            found[service] = unknown(service)
             with suppress(BadMessageError):
                 profile = decode(record.value, ServiceProfile)
                 if profile.service == service:

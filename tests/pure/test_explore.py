@@ -130,7 +130,7 @@ def test_what_is_offered_stays_while_a_node_explores() -> None:
 def test_no_pod_is_evicted_for_what_exploring_took(window_s: int | None) -> None:
     """From the slot's begin until no average shows it, also if the slope has gone meanwhile."""
     threshold = replace(SAFE, cpu_evict_time_window_s=window_s)
-    until_ms = SLOT_MS + RAISED_MS + (window_s or 1) * 1_000
+    until_ms = SLOT_MS + RAISED_MS + min((window_s or 1) * 1_000, 3_600_000)
     short, bare = starved(BEGIN_MS, 110, 440), replace(EXPLORER, slope_permille=0)
     for at_ms in (0, SLOT_MS, until_ms - 1):
         for facts in (EXPLORER, bare):
@@ -138,7 +138,8 @@ def test_no_pod_is_evicted_for_what_exploring_took(window_s: int | None) -> None
     again = replace(short, observed_ms=BEGIN_MS + until_ms)
     sampled = window_s != 86_400  # of a day, a minute is too little
     assert by_satisfaction(again, EXPLORER, policy(threshold)) == ["BECPUEvict"] * sampled
-    assert by_satisfaction(short, EXPLORER, policy(threshold, explore=False)) == ["BECPUEvict"] * sampled
+    for off in ({"explore": False}, {"learned_caps": "shadow"}, {"enable": False}):
+        assert by_satisfaction(short, EXPLORER, policy(threshold, **off)) == ["BECPUEvict"] * sampled
 
 
 def by_satisfaction(taken: NodeSample, facts: NodeFacts, policy: Policy) -> list[str]:

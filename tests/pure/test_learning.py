@@ -71,6 +71,25 @@ def test_a_growth_is_straight_where_no_minute_is_without_best_effort_work(name: 
     assert learned(world).shape == "straight"
 
 
+def mixed(world: World, odd: Callable[[int, float], tuple[float, float]]) -> Iterator[ServiceMinute]:
+    """The world's minutes, and those of a node that has x and y of its own."""
+    dice = random.Random(7)
+    for number, one in enumerate(world.minutes(DAY_MS)):
+        x, y = odd(number // world.nodes, dice.gauss(0, 0.02))
+        yield minute(node=one.node, at_ms=one.observed_ms, x=x, y=y) if one.node == "node-0" else one
+
+
+def test_one_node_that_alone_shows_how_the_growth_begins_does_not_decide_its_shape():
+    """The others always run best-effort work, so that both shapes fit them."""
+    steady = World(nodes=20, load_slope=0.0, full=0.8, memory=NOISY)
+    liar = mixed(steady, lambda at, noise: ((x := (0.0, 0.005, 0.01, 0.3)[at % 4]), 0.05 + 2 * bent(x) + noise))
+    assert folded(liar).profile().shape == "straight"
+    fold = folded(World(nodes=20, curve=bent, memory=NOISY).minutes(DAY_MS))
+    liar = mixed(steady, lambda at, noise: ((x := (0.0, 0.2, 0.4, 0.8)[at % 4]), 0.05 + 0.1 * x + noise))
+    later = (msgspec.structs.replace(one, observed_ms=one.observed_ms + DAY_MS) for one in liar)
+    assert folded(later, fold).profile().shape == "bent"
+
+
 def test_the_cap_of_a_bent_service_leaves_evidence_of_it():
     fold = folded(World(nodes=10, curve=bent, memory=NOISY).minutes(2 * DAY_MS))
     capped = World(nodes=10, curve=bent, most=0.015, memory=NOISY, seed=2).minutes(3 * DAY_MS)
@@ -280,6 +299,7 @@ STEPS = [
     ("a small difference", 1_000, 1_100, 0.1, 30, 1_000),
     ("nothing confirms it", 1_000, 3_000, 9.0, 60, 1_000),
     ("nothing has confirmed it for a day", 1_000, 3_000, 9.0, 24 * 60, 800),
+    ("nothing has confirmed it for weeks", 62, 3_000, 9.0, 24 * 60, 0),
     ("negative", None, -1, 0.1, 0, 0),
 ]
 

@@ -137,13 +137,24 @@ def test_a_former_workers_late_profile_is_overwritten_with_its_slope():
     assert folder.due(60_002) == []
 
 
-def test_an_invalid_profile_is_learned_again():
+def test_an_invalid_profile_is_learned_again_and_its_slope_withdrawn():
     good = as_records(_published(records(World(nodes=1).minutes(5 * MINUTE_MS))))
     broken = msgspec.structs.replace(good[0], value=b"{")
     other = msgspec.structs.replace(good[0], key=b"shop/other")
-    assert len(Folder(3, good)) == 1
-    assert len(Folder(3, [*good, broken])) == 0
-    assert len(Folder(3, [other])) == 0
+    assert Folder(3, good).due(MINUTE_MS) == []
+    for log, service in (([*good, broken], SERVICE), ([other], "shop/other")):
+        folder = Folder(3, log)
+        assert len(folder) == 1
+        folder.take(records([minute(service="shop/new")]), 0)
+        new, *gone = sorted(folder.due(MINUTE_MS), key=lambda out: out.value is None)
+        assert (new.key, {(out.topic, out.key, out.value) for out in gone}) == (
+            b"shop/new",
+            {(SLOPE, service.encode(), None), (PROFILE, service.encode(), None)},
+        )
+        assert len(folder) == 1
+    folder = Folder(3, [broken])
+    folder.take(records([minute()]), 0)
+    assert [(out.topic, out.value is None) for out in folder.due(MINUTE_MS)] == [(SLOPE, True), (PROFILE, False)]
 
 
 def test_a_profile_that_cannot_be_computed_costs_its_service_alone(monkeypatch):

@@ -25,6 +25,8 @@ EXPLORED_PART: Final = 4
 """A slot leaves a quarter of the cap: of half of it, minutes would show less than half as much."""
 RAISED_MS: Final = 600_000
 """Ample for the steps in which the limit is raised after a slot."""
+WINDOW_MS_MAX: Final = 3_600_000
+"""In the average of a longer window a slot hardly counts."""
 
 
 class LearnedCap(NamedTuple):
@@ -76,9 +78,10 @@ def since_slot_ms(slot: Any, at_ms: Any) -> Any:
 def starved_by_exploring(policy: Policy, facts: NodeFacts, at_ms: int, window_s: int) -> bool:
     """Return whether averages over ``window_s`` may show a limit that the node had because it explored.
 
-    Neither slope nor ``learned_caps`` counts, because they may have gone a moment ago.
+    The slope does not count, because it may have gone a moment ago.
     """
-    if not colocation_given(policy, facts).explore:
+    colocation = colocation_given(policy, facts)
+    if not (colocation.enable and colocation.explore and colocation.learned_caps == "on"):
         return False
     since_ms: int = since_slot_ms(slot_of(facts.name), at_ms)
-    return since_ms < SLOT_MS + RAISED_MS + window_s * 1_000
+    return since_ms < SLOT_MS + RAISED_MS + min(window_s * 1_000, WINDOW_MS_MAX)
