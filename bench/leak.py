@@ -236,12 +236,13 @@ def rows(episodes: Sequence[Episode]) -> list[Row]:
 def _judged(condition: Condition, own: Sequence[Episode], today: Sequence[Episode]) -> Row:
     fell = _evictions(own) / len(own) <= _evictions(today) / max(1, len(today)) / 2
     stall = max(one.stall_permille for one in own)
+    stuck = sum(not one.found["finished"] and not one.found["evicted"] for one in own)
     return judged(
         f"{condition.name}: evictions",
-        f"half of today's, stall <= {STALL_PERMILLE_MAX / 10:g}%",
-        f"{_evictions(own)} in {len(own)} episodes, today's rule {_evictions(today)} in {len(today)}; "
-        f"the service waited for memory {stall / 10:.2f}% of the time at most",
-        met=fell and stall <= STALL_PERMILLE_MAX,
+        f"half, stall <= {STALL_PERMILLE_MAX / 10:g}%, none stuck",
+        f"{_evictions(own)} in {len(own)} episodes, today's rule {_evictions(today)} in {len(today)}; the service "
+        f"waited for memory {stall / 10:.2f}% of the time at most; {stuck} leaks neither ended nor were evicted",
+        met=fell and stall <= STALL_PERMILLE_MAX and not stuck,
         n=len(own),
     )
 
