@@ -24,6 +24,7 @@ from bench import (
     jobs,
     kueue,
     latency,
+    leak,
     memory,
     own_time,
     queue,
@@ -87,10 +88,11 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "frontier-shipped": frontier.shipped,
     "frontier-learned": frontier_learned.measure,
     "frontier-v2": frontier_v2.measure,
+    "leak": leak.measure,
 }
 ASKED_FOR = (
     *("advise", "crowd", "fleet", "fleet-learned", "agents", "cluster", "kueue", "koordinator", "koordinator-fleet"),
-    *("frontier", "frontier-shipped", "frontier-learned", "frontier-v2"),
+    *("frontier", "frontier-shipped", "frontier-learned", "frontier-v2", "leak"),
 )
 """Parts that take longer than all others."""
 

@@ -82,6 +82,11 @@ def test_only_what_the_pod_may_swap_and_has_room_counts(
     (tree.pod / "memory.swap.max").write_text(f"{most}\n")
     (pod,) = tree.pods.memory.look([UID], 0).pods
     assert pod.swappable_bytes == swappable_mib * MIB
+    for container, own in (("app", "0"), ("sidecar", str(5 * MIB))):
+        (tree.pod / container).mkdir()
+        (tree.pod / container / "memory.swap.max").write_text(f"{own}\n")
+    (pod,) = tree.pods.memory.look([UID], 0).pods
+    assert pod.swappable_bytes == min(5, swappable_mib) * MIB, "as a kubelet sets it, on containers"
 
 
 def test_it_is_asked_in_parts_and_only_while_there_is_time(tree: Tree) -> None:

@@ -6,6 +6,7 @@ a thread of its own. Cgroup v1 has nothing like it: its ``memory.force_empty`` t
 """
 
 import errno
+import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -133,7 +134,13 @@ class GroupMemory:
             return None
 
     def _swap_left(self, group: PurePosixPath) -> int:
-        """Return what the pod may still swap. A kubelet lets best-effort containers swap nothing."""
+        """Return what the pod may still swap. A kubelet sets nothing on the pod, and 0 on its containers."""
+        with os.scandir(f"{self._root}/{group}") as found:
+            containers = [self._swap_left_of(group / one.name) for one in found if one.is_dir()]
+        own = self._swap_left_of(group)
+        return min(own, sum(containers)) if containers else own
+
+    def _swap_left_of(self, group: PurePosixPath) -> int:
         text = read_once(f"{self._root}/{group}/memory.swap.max").strip()
         return 1 << 62 if text == b"max" else max(0, parse.number(text) - self._swapped(group))
 

@@ -39,9 +39,9 @@ class ScriptError(Exception):
 class Guest:
     """One kernel. Its files are this machine's, ``/run`` excepted; write a file before the guest first reads it."""
 
-    def __init__(self, folder: Path, zones: int = 1) -> None:
-        """``zones``: of NUMA; two have one CPU each."""
-        self._zones = zones
+    def __init__(self, folder: Path, zones: int = 1, disk: Path | None = None) -> None:
+        """``zones``: of NUMA; two have one CPU each. ``disk``: a file that is its ``/dev/vda``."""
+        self._zones, self._disk = zones, disk
         self._kernel = Program("guest", folder / "guest.log")
         self._port = free_port()
         self._ports: Sequence[int] = ()
@@ -50,6 +50,7 @@ class Guest:
         """Boot it, and do not wait; these ports on its loopback are this machine's."""
         self._ports = ports
         settings = [f"CGROUP2_QEMU_FORWARD={self._port}:{SHELL_PORT}", f"CGROUP2_QEMU_ZONES={self._zones}"]
+        settings += [f"CGROUP2_QEMU_DISK={self._disk}"] if self._disk else []
         inside = ["sh", "-c", INIT, "init", *map(str, ports)]
         self._kernel.spawn(["env", *settings, sys.executable, str(RUNNER), *inside])
 
