@@ -30,7 +30,7 @@ PAIRS = (("redis", "compile"), ("nginx", "stream"), ("threads", "encode"))
 SHIPPED = "pressure, idle"
 LEARNED_OF = (ALONE, AGAIN, "weights, idle", "quota 95%, idle", SHIPPED, LEARNED)
 """Conditions that differ in the share of best-effort CPU, and not in how the kernel ranks it."""
-FIRST_BLOCK, BLOCKS = 16, 8
+FIRST_BLOCK, BLOCKS = 24, 8
 """Blocks of which nothing was recorded before."""
 PHASE_S, MINUTE_MS = 20.0, 300_000
 RATIO, RATIO_HIGH = 1.25, 1.5
