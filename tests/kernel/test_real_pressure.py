@@ -254,7 +254,7 @@ async def test_a_pod_that_its_own_quota_throttles_does_not_wait_for_others(group
     groups.quota(pod, "5000" if groups.version == 1 else "5000 100000")
     groups.start(pod)
     reader, stat = RunDelayReader(find(MOUNT, groups.kubepods), PROC), groups.cpu / pod / "cpu.stat"
-    waited_us = list[int]()
+    waited_us, begin_s = list[int](), time.monotonic()
 
     def throttled() -> bool:
         delay = reader.look(time.monotonic_ns())
@@ -262,6 +262,8 @@ async def test_a_pod_that_its_own_quota_throttles_does_not_wait_for_others(group
         return throttled_us(stat.read_bytes()) > 2_000_000
 
     assert await until(throttled)
+    whole_us = (time.monotonic() - begin_s) * 1e6
     groups.quota(pod, "-1" if groups.version == 1 else "max 100000")
-    assert sum(waited_us) < 1_000_000
+    # On a busy machine it waits for others, too, but not while it is throttled.
+    assert sum(waited_us) + throttled_us(stat.read_bytes()) < whole_us + 1_000_000
     reader.close()

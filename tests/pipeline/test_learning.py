@@ -32,6 +32,7 @@ from slacktide.streams.engine import folding as engine
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.folding import KINDS, FoldSettings
 from slacktide.streams.kafka import Sender
+from slacktide.streams.learning import folder
 from slacktide.streams.learning.fold import ServiceFold
 from slacktide.streams.proofs import Judge, by_keys
 from slacktide.streams.records import Out
@@ -148,8 +149,11 @@ async def test_workers_share_the_services(rig: Rig, minutes: list[ServiceMinute]
     assert decode(statuses[-1].value, JobStatus).uid == "j"
 
 
-async def test_a_latency_joins_the_profile_of_its_service(rig: Rig, minutes: list[ServiceMinute]) -> None:
+async def test_a_latency_joins_the_profile_of_its_service(
+    rig: Rig, minutes: list[ServiceMinute], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It waits for the minute of its node in which it was counted."""
+    monkeypatch.setattr(folder, "PUBLISH_MS", 1_000)
     measured = next(one for one in minutes[FIRST:] if one.node == "node-3")
     await put(rig, minutes[:FIRST])
     async with folding(rig):
