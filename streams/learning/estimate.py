@@ -134,28 +134,6 @@ def fit_node(sums: NodeSums, now_ms: int, shape: Shape = "straight") -> NodeFit 
     )
 
 
-def shape_of(nodes: Sequence[NodeSums], now_ms: int, before: Shape) -> Shape:
-    """Return the shape that fits better; ``before``, until another one is likelier by far.
-
-    Two thirds of the nodes must show it, with minutes from nearly no best-effort work on, so that few forged or strange
-    nodes decide nothing.
-    """
-    logs, minutes = list[float](), 0.0
-    for sums in nodes:
-        straight, bent = fit_node(sums, now_ms), fit_node(sums, now_ms, "bent")
-        if either := straight or bent:
-            minutes += either.minutes
-            down = sums.mean_x**2 * sums.minutes <= REACHES_DOWN**2 * sums.xx
-            logs.append(log(_unexplained(straight) / _unexplained(bent)) if straight and bent and down else 0.0)
-    if not logs:
-        return before
-    logs.sort()
-    surely, third = 2 * AUTOCORRELATION * SURELY / minutes, len(logs) // 3
-    if logs[third] >= surely:
-        return "bent"
-    return "straight" if logs[-1 - third] <= -surely else before
-
-
 def estimate(nodes: Sequence[NodeSums], now_ms: int, before: Shape = "straight") -> Estimate:
     """Return the median over nodes, and how sure it is.
 
@@ -165,8 +143,9 @@ def estimate(nodes: Sequence[NodeSums], now_ms: int, before: Shape = "straight")
         before: the shape so far.
 
     """
-    shape = shape_of(nodes, now_ms, before)
-    fits = [fit for sums in nodes if (fit := fit_node(sums, now_ms, shape)) is not None]
+    both = [(sums, fit_node(sums, now_ms), fit_node(sums, now_ms, "bent")) for sums in nodes]
+    shape = _shape(both, before)
+    fits = [fit for _, straight, bent in both if (fit := bent if shape == "bent" else straight) is not None]
     hours = sum(sums.minutes * decay(now_ms - sums.until_ms) for sums in nodes) / 60
     if not fits:
         return Estimate(shape=shape, hours=hours)
@@ -216,6 +195,27 @@ def median(weighted: Sequence[tuple[float, float]]) -> float:
 def slowdown_permille(logarithm: float) -> int:
     """Return a slowdown in thousandths: 1,000 is none."""
     return round(1_000 * exp(min(max(0.0, logarithm), ALONE_MAX)))
+
+
+def _shape(both: Sequence[tuple[NodeSums, NodeFit | None, NodeFit | None]], before: Shape) -> Shape:
+    """Return the shape that fits better; ``before``, until another one is likelier by far.
+
+    Two thirds of the nodes must show it, with minutes from nearly no best-effort work on, so that few forged or strange
+    nodes decide nothing. ``both``: each node's straight and bent fit.
+    """
+    logs, minutes = list[float](), 0.0
+    for sums, straight, bent in both:
+        if either := straight or bent:
+            minutes += either.minutes
+            down = sums.mean_x**2 * sums.minutes <= REACHES_DOWN**2 * sums.xx
+            logs.append(log(_unexplained(straight) / _unexplained(bent)) if straight and bent and down else 0.0)
+    if not logs:
+        return before
+    logs.sort()
+    surely, third = 2 * AUTOCORRELATION * SURELY / minutes, len(logs) // 3
+    if logs[third] >= surely:
+        return "bent"
+    return "straight" if logs[-1 - third] <= -surely else before
 
 
 def _unexplained(fit: NodeFit) -> float:
